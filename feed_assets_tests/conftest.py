@@ -29,7 +29,7 @@ from feed_assets_tests.support.shared_servers import shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-hypothesis.settings.register_profile(  # a busy machine is no failure
+hypothesis.settings.register_profile(  # a busy machine must not fail a test
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Keep Spark from tests that do not ask for `spark`: a process has one JVM, and whoever comes first equips it."""
+    """Keep Spark from tests that do not request `spark`: a process has one JVM, and its first user configures it."""
     asked = "spark" in getattr(item, "fixturenames", ())
     LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
     java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
@@ -66,7 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Refuse a test of the tier fast that got a server, once it is torn down."""
+    """Fail a test of the tier fast that used a server, after its teardown."""
     servers = tiers.servers_of(item) if tiers.tier_of(item) is tiers.Tier.FAST else []
     yield
     if servers:
@@ -75,21 +75,21 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all workers of the session share."""
+    """Return the folder that all workers of the session share."""
     mine = tmp_path_factory.getbasetemp()
     return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
 
 @pytest.fixture(scope="session")
 def seaweedfs(session_folder: Path) -> Iterator[S3Server]:
-    """The SeaweedFS server of the session."""
+    """Yield the SeaweedFS server of the session."""
     with shared("seaweedfs", session_folder) as address:
         yield S3Server(**address)
 
 
 @pytest.fixture
 def s3_env(seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server, with its address and its admin's keys in the environment."""
+    """Return the server, and put its address and its admin's keys into the environment."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in seaweedfs.env.items():
@@ -99,21 +99,21 @@ def s3_env(seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture(scope="session")
 def bucket(seaweedfs: S3Server) -> str:
-    """The one bucket of the session."""
+    """Return the only bucket of the session."""
     return BUCKET
 
 
 @pytest.fixture(scope="session")
 def s3a_jars() -> Path:
-    """What Spark needs to read and write on S3, fetched if it is not there."""
+    """Return the folder of the jars that Spark needs for S3. Fetch them if they are missing."""
     return fetched("s3a")
 
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
-    """The one session of the process, local with s3a, or over Connect if FEED_ASSETS_SPARK_REMOTE says so.
+    """Yield the one Spark session of the process: local with s3a, or over Connect if FEED_ASSETS_SPARK_REMOTE is set.
 
-    Its JVM finds the keys of the S3 server where users' are: in the environment.
+    Its JVM finds the keys of the S3 server in the environment, as a user's session does.
     """
     from feed_assets.spark.session import session
 
@@ -139,31 +139,31 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
 
 @pytest.fixture
 def partner_url() -> str:
-    """The URL of a fresh blackboard of others: a prefix of its own in their bucket."""
+    """Return the URL of a fresh blackboard of a partner: a new prefix in the partners' bucket."""
     return f"s3://{PARTNERS}/lake-{os.getpid()}-{next(_PREFIXES)}"
 
 
 @pytest.fixture
 def s3_url(bucket: str) -> str:
-    """The URL of a fresh blackboard: a prefix of its own in the bucket."""
+    """Return the URL of a fresh blackboard: a new prefix in the bucket."""
     return f"s3://{bucket}/lake-{os.getpid()}-{next(_PREFIXES)}"
 
 
 @pytest.fixture
 def s3_board(s3_url: str, s3_env: S3Server) -> Blackboard:
-    """A fresh blackboard on S3, with the keys of the environment."""
+    """Return a fresh blackboard on S3 that uses the keys of the environment."""
     return Blackboard.open(s3_url, endpoint=s3_env.endpoint)
 
 
 @pytest.fixture
 def local_board(tmp_path) -> Blackboard:
-    """A blackboard in a fresh folder, with a space in its name."""
+    """Return a blackboard in a fresh folder whose name contains a space."""
     return Blackboard.open((tmp_path / "black board").as_uri(), create=True)
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
 def board(request: pytest.FixtureRequest) -> Blackboard:
-    """The same behaviour is expected of each."""
+    """Return a fresh blackboard on each kind of store; all of them must behave the same."""
     if request.param == "memory":
         return Blackboard.open("memory://")
     return request.getfixturevalue(f"{request.param}_board")
@@ -171,7 +171,7 @@ def board(request: pytest.FixtureRequest) -> Blackboard:
 
 @pytest.fixture(scope="session")
 def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger's file after its migrations, which take a quarter of a second."""
+    """Return the file of a migrated, empty ledger. Tests copy it, because migrations take a quarter of a second."""
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     open_ledger(f"sqlite:///{path}").engine.dispose()
     return path
@@ -179,35 +179,35 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgresql(session_folder: Path) -> Iterator[PostgreSQL]:
-    """The PostgreSQL server of the session."""
+    """Yield the PostgreSQL server of the session."""
     with shared("postgresql", session_folder) as address:
         yield PostgreSQL(**address)
 
 
 @pytest.fixture(scope="session")
 def broker(session_folder: Path) -> Iterator[Broker]:
-    """The Kafka broker of the session."""
+    """Yield the Kafka broker of the session."""
     with shared("kafka", session_folder) as address:
         yield Broker(**address)
 
 
 @pytest.fixture(scope="session")
 def registry(session_folder: Path) -> Iterator[Registry]:
-    """The schema registry of the session."""
+    """Yield the schema registry of the session."""
     with shared("registry", session_folder) as address:
         yield Registry(**address)
 
 
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forks]:
-    """A process that forks the ones that are to be killed."""
+    """Yield a process that forks the processes to be killed."""
     with forks(*LATER) as made:
         yield made
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
-    """A fresh SQLite ledger on disk, as the embedded one is."""
+    """Yield a fresh SQLite ledger on disk, like the embedded one."""
     shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
     opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     yield opened
@@ -216,7 +216,7 @@ def ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
 
 @pytest.fixture(autouse=True)
 def closed_ledgers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No test leaves files of ledgers open, in however many homes: `select` knows the first 1,024 alone."""
+    """Close the ledgers that lookups opened in a test's homes: `select` accepts only the first 1,024 open files."""
     opened, look = list[Ledger](), database._for_a_look
 
     @contextmanager
@@ -233,7 +233,7 @@ def closed_ledgers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh DAGSTER_HOME, with the blackboard and the ledger of the default settings in it, both empty."""
+    """Yield a fresh DAGSTER_HOME that holds the blackboard and the ledger of the default settings, both empty."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "home"

@@ -19,7 +19,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def mails() -> Iterator[MailServer]:
-    """In the clear."""
+    """Yield a mail server without encryption."""
     with mail_server() as running:
         yield running
 
@@ -31,7 +31,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def trusted(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A server's TLS, whose authority is trusted here as an operator would have it trusted."""
+    """Return the TLS of a server. Trust its authority by the variable that an operator would set."""
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     return certified(authority)

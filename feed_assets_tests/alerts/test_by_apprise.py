@@ -28,11 +28,11 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.slow_servers import dripping
 
 SOON = 30
-"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
+"""Seconds within which a delivery must end on a busy machine; without a deadline it would never end."""
 
 
 def by_apprise(*urls):
-    """The channels of these URLs, without the log."""
+    """Return the channels of these URLs, without the log."""
     found = channels(Settings(alert_apprise=SecretStr(" ".join(urls))))
     return {name: channel for name, channel in found.items() if name != "log"}
 
@@ -41,7 +41,7 @@ def json_url(url, path="hunter2"):
     return f"{url.replace('http://', 'json://')}/{path}"
 
 
-def test_an_alert_is_sent_once_to_each_url_and_a_url_that_refuses_gets_it_again(ledger, receiver, caplog):
+def test_alert_goes_to_each_url_once_and_again_to_a_url_that_refused(ledger, receiver, caplog):
     raise_alert(ledger, NAME, "nothing has come", NOW)
     configured = by_apprise(json_url(receiver.url), json_url(receiver.url, "hunter2-2"))
     first = next(iter(configured))
@@ -58,7 +58,7 @@ def test_an_alert_is_sent_once_to_each_url_and_a_url_that_refuses_gets_it_again(
     assert f"{first} did not take it" in logged_lines(caplog)[0][1]
 
 
-def test_what_opens_again_is_sent_again_and_what_is_over_leaves_nothing(ledger, receiver):
+def test_reopened_alert_is_sent_again_and_resolved_alert_leaves_no_rows(ledger, receiver):
     configured = by_apprise(json_url(receiver.url))
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, configured)
@@ -73,7 +73,7 @@ def test_what_opens_again_is_sent_again_and_what_is_over_leaves_nothing(ledger, 
         assert [connection.execute(sa.select(each)).all() for each in (alert, alert_said)] == [[], []]
 
 
-def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiver):
+def test_resolution_has_type_success_and_report_names_its_owners(receiver):
     (channel,) = by_apprise(json_url(receiver.url)).values()
     channel(Notice("a", NAME, NOW, RESOLVED, NOW, "late"), NOW, [])
     channel(Notice("a", "report:ads/a/v1.0| 20261127.054106", NOW, "report", NOW, "more", ("team:ads",)), NOW, [])
@@ -83,7 +83,7 @@ def test_what_is_resolved_is_told_as_success_and_a_report_with_its_owners(receiv
     assert report["title"] == "[feed_assets] report: ads/a/v1.0 20261127.054106"
 
 
-def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog, monkeypatch):
+def test_apprise_url_appears_in_no_log_and_no_setting(ledger, receiver, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "apprise")
     for logger in ("connectionpool", "connection", "util.retry"):
@@ -110,19 +110,19 @@ def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog, monkeypatch)
 
 
 @each_case("urls", ["slack://hunter2", "nothing://hunter2", "hunter2", "json://h slack://hunter2"])
-def test_a_url_that_is_none_of_apprises_is_refused_without_being_shown(urls):
+def test_url_unknown_to_apprise_is_refused_without_showing_it(urls):
     with pytest.raises(InvalidSetting, match=r"URL number \d is none of apprise's: expected") as raised:
         by_apprise(urls)
     assert "hunter2" not in str(raised.value)
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
+def test_missing_apprise_package_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "apprise", None)
     with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[apprise\]'"):
         by_apprise("json://h")
 
 
-def test_a_server_that_drips_is_left_after_its_time_and_has_one_delivery_at_a_time(ledger, monkeypatch, caplog):
+def test_slow_apprise_server_is_left_at_its_deadline_with_one_delivery_at_a_time(ledger, monkeypatch, caplog):
     monkeypatch.setattr(alerts, "CHANNEL_SECONDS", 1)
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)

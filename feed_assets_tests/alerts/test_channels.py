@@ -1,4 +1,4 @@
-"""Which channels the settings make, and which settings are refused."""
+"""Channels that the settings define, and settings that are refused."""
 
 import pytest
 from pydantic import SecretStr
@@ -10,7 +10,7 @@ from feed_assets_tests.support.alert_channels import by_mail
 from feed_assets_tests.support.each_case import each_case
 
 
-def test_no_secret_is_shown_by_settings_and_channels(mails):
+def test_settings_and_channels_show_no_secret(mails):
     secrets = {"alert_webhook": "http://h/hunter2", "alert_secret": "hunter2"}
     mail = {"alert_smtp": "smtp://me:hunter2@h", "alert_mail_from": "a@b", "alert_mail_to": "c@d"}
     settings = Settings(**secrets, **mail)
@@ -48,23 +48,23 @@ MAIL = {"alert_mail_from": "a@b", "alert_mail_to": "c@d"}
         ({"alert_smtp": "smtp://me:hunter2%C3%A9@h", **MAIL}, "FEED_ASSETS_ALERT_SMTP is no mail server"),
     ],
 )
-def test_a_channel_that_is_configured_by_half_is_refused_and_told_without_its_secrets(given, said):
+def test_incomplete_channel_settings_are_refused_without_showing_secrets(given, said):
     with pytest.raises(InvalidSetting, match=said) as raised:
         channels(Settings(**given))
     assert "hunter2" not in str(raised.value)
     assert raised.value.__context__ is None or raised.value.__suppress_context__
 
 
-def test_what_is_empty_in_the_environment_is_not_set():
+def test_empty_environment_variables_count_as_unset():
     assert [*channels(Settings(alert_webhook=SecretStr(""), alert_smtp=SecretStr(""), alert_mail_from=""))] == ["log"]
 
 
-def test_ports_are_the_usual_ones_where_none_is_given():
+def test_mail_ports_default_to_25_and_465():
     assert "port=25," in repr(by_mail("smtp://h")["mail"])
     assert "port=465," in repr(by_mail("smtps://h")["mail"])
 
 
-def test_lists_come_from_the_environment(monkeypatch):
+def test_list_settings_are_read_from_comma_separated_variables(monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_ALERT_MAIL_TO", "ops@example.com, boss@example.com,")
     monkeypatch.setenv("FEED_ASSETS_ADS_CAMPAIGNS", "men,women,all")
     settings = Settings()

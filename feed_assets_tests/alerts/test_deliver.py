@@ -35,7 +35,7 @@ from feed_assets_tests.support.servers import free_ports
 
 
 def documented_check():
-    """What the docs tell a receiver to do."""
+    """Return the check of a webhook's signature that the docs give to receivers."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def verified" in each]
     scope = {}
@@ -43,7 +43,7 @@ def documented_check():
     return scope["verified"]
 
 
-def test_the_log_alone_is_always_there_and_tells_opening_and_resolution(ledger, caplog):
+def test_log_channel_always_exists_and_reports_opening_and_resolution(ledger, caplog):
     caplog.set_level(logging.INFO)
     alone = channels(Settings())
     assert [*alone] == ["log"]
@@ -59,7 +59,7 @@ def test_the_log_alone_is_always_there_and_tells_opening_and_resolution(ledger, 
     assert logged_lines(caplog) == [(logging.INFO, said)]
 
 
-def test_the_webhook_is_posted_what_the_docs_say_and_can_check_it_as_they_say(ledger, receiver):
+def test_webhook_body_and_signature_are_as_documented(ledger, receiver):
     sent = datetime.now(UTC)
     raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
     deliver_alerts(ledger, by_webhook(receiver), sent)
@@ -75,7 +75,7 @@ def test_the_webhook_is_posted_what_the_docs_say_and_can_check_it_as_they_say(le
 
 
 @pytest.mark.parametrize("secret", ["another", ""])
-def test_a_receiver_with_another_secret_refuses_it(ledger, receiver, secret):
+def test_webhook_receiver_with_another_secret_refuses_the_body(ledger, receiver, secret):
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC))
     ((signature, body),) = receiver.posted
@@ -83,7 +83,7 @@ def test_a_receiver_with_another_secret_refuses_it(ledger, receiver, secret):
         documented_check()(body, signature, secret)
 
 
-def test_a_receiver_refuses_a_body_that_was_altered(ledger, receiver):
+def test_webhook_receiver_refuses_an_altered_body(ledger, receiver):
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC))
     ((signature, body),) = receiver.posted
@@ -92,7 +92,7 @@ def test_a_receiver_refuses_a_body_that_was_altered(ledger, receiver):
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=6), timedelta(minutes=-6)])
-def test_a_receiver_refuses_what_is_played_again_later(ledger, receiver, age):
+def test_webhook_receiver_refuses_a_replay_after_five_minutes(ledger, receiver, age):
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, by_webhook(receiver), datetime.now(UTC) - age)
     ((signature, body),) = receiver.posted
@@ -101,7 +101,7 @@ def test_a_receiver_refuses_what_is_played_again_later(ledger, receiver, age):
 
 
 @pytest.mark.parametrize("status", [500, 404, 429, 301, 303, 307])
-def test_an_answer_that_is_no_success_is_logged_and_tried_again_with_the_same_id(ledger, receiver, status, caplog):
+def test_failed_delivery_is_logged_and_retried_with_the_same_id(ledger, receiver, status, caplog):
     configured = by_webhook(receiver)
     receiver.answers = [status]
     raise_alert(ledger, NAME, "late", NOW)
@@ -114,7 +114,7 @@ def test_an_answer_that_is_no_success_is_logged_and_tried_again_with_the_same_id
     assert len(set(receiver.ids)) == 1
 
 
-def test_a_receiver_that_was_away_hears_later_that_it_opened_and_then_that_it_is_resolved(ledger, receiver):
+def test_receiver_that_was_down_gets_the_opening_and_then_the_resolution(ledger, receiver):
     configured = by_webhook(receiver)
     receiver.answers = [503, 503]
     raise_alert(ledger, NAME, "late", NOW)
@@ -127,7 +127,7 @@ def test_a_receiver_that_was_away_hears_later_that_it_opened_and_then_that_it_is
     assert undelivered_alerts(ledger, *configured) == []
 
 
-def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledger, receiver):
+def test_alert_refused_by_the_receiver_does_not_stop_other_alerts(ledger, receiver):
     receiver.answers = [400]
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
@@ -135,7 +135,7 @@ def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledge
     assert undelivered_alerts(ledger, "webhook") == [("webhook", NAME, "opened")]
 
 
-def test_a_channel_that_is_down_is_asked_once_and_does_not_stop_the_others(ledger, mails, caplog):
+def test_channel_that_is_down_is_tried_once_and_does_not_stop_other_channels(ledger, mails, caplog):
     nowhere = Receiver(f"http://127.0.0.1:{free_ports(1)[0]}/hook")
     configured = by_webhook(nowhere) | by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
@@ -160,7 +160,7 @@ def test_a_mail_server_that_is_down_does_not_stop_the_webhook(ledger, receiver, 
     assert "ConnectionRefusedError" in logged_lines(caplog)[-1][1]
 
 
-def test_servers_that_never_answer_are_waited_for_a_short_time(monkeypatch):
+def test_silent_alert_servers_end_in_a_timeout(monkeypatch):
     monkeypatch.setattr(alerts, "CHANNEL_SECONDS", 1)
     notice = Notice("any", NAME, NOW, OPENED, NOW, "late")
     with create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as threads:
@@ -174,7 +174,7 @@ def test_servers_that_never_answer_are_waited_for_a_short_time(monkeypatch):
     assert monotonic() - began >= alerts.CHANNEL_SECONDS
 
 
-def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_id(ledger, receiver):
+def test_kill_after_delivery_repeats_it_with_the_same_id(ledger, receiver):
     class Killed(BaseException):
         pass
 
@@ -194,7 +194,7 @@ def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_i
     assert undelivered_alerts(ledger, *configured) == []
 
 
-def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next_times(ledger, receiver, caplog):
+def test_expired_tick_delivers_one_alert_per_channel_and_the_rest_later(ledger, receiver, caplog):
     configured = by_webhook(receiver)
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
@@ -205,7 +205,7 @@ def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next
     assert receiver.states == [(NAME, "opened"), (OTHER, "opened")]
 
 
-def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
+def test_secret_in_the_webhook_url_appears_in_no_log(ledger, caplog):
     caplog.set_level(logging.INFO)
     url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path?token=hunter2"
     raise_alert(ledger, NAME, "late", NOW)
@@ -215,7 +215,7 @@ def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
     assert "key-in-the-path" not in caplog.text
 
 
-def test_what_is_in_the_webhooks_url_is_in_no_traceback():
+def test_secret_in_the_webhook_url_appears_in_no_traceback():
     url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path"
     with pytest.raises(AlertChannelDown) as raised:
         by_webhook(Receiver(url))["webhook"](Notice("webhook", NAME, NOW, OPENED, NOW, "late"), NOW, [])

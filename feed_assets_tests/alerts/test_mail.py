@@ -17,7 +17,7 @@ from feed_assets_tests.support.alert_steps import raise_alert, resolve
 from feed_assets_tests.support.mail_server import PASSWORD, certified, mail_server
 
 
-def test_a_mail_says_what_is_wrong_and_then_that_it_is_over(ledger, mails):
+def test_mails_report_the_opening_and_the_resolution_of_an_alert(ledger, mails):
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
     deliver_alerts(ledger, configured)
@@ -41,7 +41,7 @@ def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails):
     assert mail["Subject"] == "[feed_assets] opened: missing:a Bcc: thief@example.com"
 
 
-def test_a_mail_that_one_receiver_of_two_gets_is_delivered_and_the_other_is_named(ledger, mails, caplog):
+def test_mail_accepted_for_one_of_two_receivers_is_delivered_and_names_the_other(ledger, mails, caplog):
     mails.refused = ("boss@example.com",)
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
@@ -51,7 +51,7 @@ def test_a_mail_that_one_receiver_of_two_gets_is_delivered_and_the_other_is_name
     assert [line for _, line in logged_lines(caplog) if "boss@example.com" in line and "no such receiver" in line]
 
 
-def test_a_mail_that_the_server_refuses_does_not_stop_the_others(ledger, mails, caplog):
+def test_refused_mail_does_not_stop_other_mails(ledger, mails, caplog):
     mails.refused_word = "orders"
     configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
@@ -75,7 +75,7 @@ def test_a_password_goes_to_the_mail_server_encrypted(ledger, scheme, trusted):
     assert server.passwords == [PASSWORD]
 
 
-def test_starttls_is_used_where_it_is_offered_without_a_password_too(ledger, trusted):
+def test_starttls_is_used_without_a_password_when_offered(ledger, trusted):
     with mail_server(starttls=trusted) as server:
         raise_alert(ledger, NAME, "late", NOW)
         deliver_alerts(ledger, by_mail(f"smtp://127.0.0.1:{server.port}"))
@@ -90,7 +90,7 @@ def test_a_password_is_not_sent_in_the_clear(ledger, mails, caplog):
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
-def test_a_mail_server_whose_certificate_nobody_trusts_gets_nothing(ledger, scheme, authority, caplog):
+def test_mail_server_with_an_untrusted_certificate_gets_nothing(ledger, scheme, authority, caplog):
     with mail_server(**{"starttls" if scheme == "smtp" else "tls": certified(authority)}) as server:
         raise_alert(ledger, NAME, "late", NOW)
         deliver_alerts(ledger, by_mail(with_user(server, scheme)))
@@ -98,7 +98,7 @@ def test_a_mail_server_whose_certificate_nobody_trusts_gets_nothing(ledger, sche
     assert "certificate verify failed" in logged_lines(caplog)[-1][1]
 
 
-def test_a_wrong_password_is_told_without_it_though_the_server_says_it_again(ledger, trusted, caplog):
+def test_wrong_mail_password_is_reported_without_showing_it(ledger, trusted, caplog):
     with mail_server(starttls=trusted) as server:
         raise_alert(ledger, NAME, "late", NOW)
         deliver_alerts(ledger, by_mail(with_user(server, password="hunter2")))

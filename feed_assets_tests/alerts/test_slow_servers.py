@@ -29,10 +29,10 @@ from feed_assets_tests.support.slow_servers import dripping
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
 GREETING = b"220-"
 SECONDS = 1
-"""What a delivery may take here."""
+"""Limit of one delivery in these tests."""
 
 SOON = 30
-"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
+"""Seconds within which a delivery must end on a busy machine; without a deadline it would never end."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def to_mail(port: int) -> dict[str, Channel]:
 @pytest.mark.parametrize(
     ("make", "beginning", "channel"), [(to_webhook, HEADERS, "webhook"), (to_mail, GREETING, "mail")]
 )
-def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
+def test_slow_alert_server_is_left_at_its_deadline_and_disconnected(
     ledger, caplog, make: Callable[[int], dict[str, Channel]], beginning, channel
 ):
     raise_alert(ledger, NAME, "late", NOW)
@@ -67,7 +67,7 @@ def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
     assert "did not come to an end within" in logged_lines(caplog)[-1][1]
 
 
-def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkeypatch):
+def test_slow_proxy_and_slow_tls_server_are_left_at_their_deadline(ledger, trusted, monkeypatch):
     raise_alert(ledger, NAME, "late", NOW)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
     with dripping(HEADERS, trusted) as server:
@@ -81,7 +81,7 @@ def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkey
         assert proxy.callers == 1
 
 
-def test_once_the_time_of_the_tick_is_over_each_channel_has_the_fewest_seconds(ledger, monkeypatch):
+def test_expired_tick_leaves_each_channel_the_minimum_seconds(ledger, monkeypatch):
     monkeypatch.setattr(alerts, "CHANNEL_SECONDS", SOON)
     raise_alert(ledger, NAME, "late", NOW)
     with dripping(HEADERS) as web, dripping(GREETING) as mail:
@@ -101,7 +101,7 @@ def test_a_delivery_ends_with_the_time_of_the_tick(ledger, monkeypatch):
         assert 1.5 <= monotonic() - began < SOON
 
 
-def test_what_is_in_netrc_is_not_sent(ledger, tmp_path, monkeypatch):
+def test_netrc_credentials_are_not_sent_to_the_webhook(ledger, tmp_path, monkeypatch):
     seen: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What a driver on the cluster is told to build, and tasks that fail or kill: run as a process of its own.
+"""A driver on the cluster that builds under each of the given faults: run as a process of its own.
 
 `python -m feed_assets_tests.faults.cluster_tasks FOLDER FAULT…`: one build for each fault, one line of JSON for each.
 """
@@ -26,7 +26,7 @@ TASKS = 8
 
 
 def main(folder: Path, faults: list[str]) -> None:
-    """Build a partition under each fault; the raw data are there from the first time on."""
+    """Build a partition under each fault. The first build of a partition also writes its raw data."""
     services = replace(Services.of(Settings()), now=lambda: NOW)
     lake = Lake(services)
     for fault in faults:
@@ -41,13 +41,13 @@ def main(folder: Path, faults: list[str]) -> None:
 
 
 def with_fault(strike, marker, raw):
-    """The rows as they are, through tasks of which the first meets the fault."""
+    """Return the rows unchanged, after tasks of which the first meets the fault."""
     spread = raw.repartition(TASKS, "id")
     return spread.mapInArrow(partial(through, strike, marker), raw.schema)
 
 
 def through(strike, marker, batches):
-    """Half of a task's rows, the fault, the other half."""
+    """Yield half of each batch, strike the fault in the first task, and yield the other half."""
     context = TaskContext.get()
     for batch in batches:
         yield batch.slice(0, batch.num_rows // 2)
@@ -57,34 +57,34 @@ def through(strike, marker, batches):
 
 
 def nothing(_context, _marker):
-    """No fault."""
+    """Do nothing: no fault."""
 
 
 def fail(context, marker):
-    """Fail twice, then go on."""
+    """Fail the first two attempts of a task."""
     if context.attemptNumber() < 2:
         marker.touch()
         raise RuntimeError("a task that fails")
 
 
 def kill_executor(_context, marker):
-    """Kill the executor that this task runs in, once."""
+    """Kill the executor of this task, once."""
     if not marker.exists():
         marker.touch()
         executor = next(each for each in psutil.Process().parents() if each.name() == "java")
         executor.send_signal(signal.SIGKILL)
-        time.sleep(60)  # Until the signal is felt.
+        time.sleep(60)  # until the signal takes effect
 
 
 def run_twice(context, marker):
-    """Wait for the copy that Spark starts of a slow task: both go on from there, and one of them is too late."""
+    """Wait for the copy that Spark starts of a slow task: both then continue, and one of them finishes too late."""
     if context.attemptNumber():
         marker.touch()
     wait_for(marker)
 
 
 def kill_driver(_context, marker):
-    """Tell that the write is under way, and wait for the end."""
+    """Report that the write is under way, and wait to be killed."""
     if not marker.exists():
         marker.touch()
         wait_for(marker.with_suffix(".never"))

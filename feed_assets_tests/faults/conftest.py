@@ -12,24 +12,24 @@ from feed_assets_tests.support.servers import S3Server
 
 @pytest.fixture(scope="session")
 def s3_proxy(seaweedfs: S3Server) -> Iterator[Proxy]:
-    """The proxy; each test begins with `begin()`."""
+    """Yield the proxy; each test starts with `begin()`."""
     with proxied(seaweedfs) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="session")
 def direct(seaweedfs: S3Server, bucket: str) -> Blackboard:
-    """A blackboard with no proxy between."""
+    """Return a blackboard without the proxy."""
     return Blackboard.open(url_of(bucket), endpoint=seaweedfs.endpoint, credentials=credentials_of(seaweedfs))
 
 
 @pytest.fixture(scope="session")
 def through(s3_proxy: Proxy, bucket: str) -> Blackboard:
-    """The same blackboard through the proxy."""
+    """Return the blackboard as seen through the proxy."""
     return open_through(s3_proxy, bucket, QUICK)
 
 
 @pytest.fixture(scope="session")
 def hasty(s3_proxy: Proxy, bucket: str) -> Blackboard:
-    """The same, by a client that does not wait long: for timeouts."""
+    """Return the blackboard through the proxy, with a client of short patience: for timeouts."""
     return open_through(s3_proxy, bucket, HASTY)

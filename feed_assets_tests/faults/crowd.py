@@ -1,4 +1,4 @@
-"""Eight processes at once on one partition: what each of them runs, with the seconds of everything it did."""
+"""Eight processes that work on one partition at once: the code of each, which records the time of every call."""
 
 import random
 import time
@@ -16,11 +16,11 @@ from feed_assets_tests.faults.ways import Watched, Ways
 from feed_assets_tests.support.feed_processes import MEN, NOW, processes, start
 
 CLOCKS = [timedelta(0), timedelta(0), timedelta(hours=-1)]
-"""Of the publishers, which never move: all their updates are of the same second, as far as they know."""
+"""Offsets of the publishers' clocks, which never advance: each publisher gives all its updates the same second."""
 
 
 def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Record], list[int | None]]:
-    """Three publishers, three readers, one that invalidates, one that prunes; their records, and exit codes."""
+    """Run three publishers, three readers, an invalidator and a pruner. Return their records and exit codes."""
     records, over, gate = processes.Queue(), processes.Event(), processes.Barrier(len(CLOCKS) + 5)
     share = -(-publishes // len(CLOCKS))
     writers = [start(_publish, ways, url, number, share, seed, records, gate) for number in range(len(CLOCKS))]
@@ -40,7 +40,7 @@ def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Reco
 
 
 def reported(workers: list[BaseProcess], records, seconds: float) -> list[Record]:
-    """What each of the processes tells at its end; one that dies tells nothing, and is not waited for."""
+    """Collect what each process reports at its end. Do not wait for a process that died, which reports nothing."""
     until, found = time.monotonic() + seconds, []
     left = len(workers)
     while left and time.monotonic() < until:
@@ -62,7 +62,7 @@ def _publish(ways: Ways, url: str, number: int, count: int, seed: int, records, 
         parts = {f"part-{part}": writer.encode() for part in range(chance.randint(1, 4))}
         try:
             began, ended, update = timed(lambda parts=parts: ways.publish(board, MEN, parts, NOW + CLOCKS[number]))
-        except (UpdateAbandoned, BlackboardUnavailable):  # Only where two writers share an id: the judge misses it.
+        except (UpdateAbandoned, BlackboardUnavailable):  # only if two writers share an id; then this record is missing
             continue
         mine.append(Published(began, ended, update.id, frozenset(parts), writer))
     records.put(mine)
@@ -86,7 +86,10 @@ def _names(update: Update | None) -> frozenset[str]:
 
 
 def _of(board: Blackboard, update: Update | None) -> str | None:
-    """Whose the first part is; None if it is gone, or was no part: only where a reader does not count."""
+    """Return the writer of the update's first part.
+
+    Return None if it is gone or no part: only without the count rule.
+    """
     try:
         content = board.get(update.files[0].key) if update and update.files else None
     except InvalidName:
@@ -95,7 +98,7 @@ def _of(board: Blackboard, update: Update | None) -> str | None:
 
 
 def _invalidate(ways: Ways, url: str, seed: int, records, over, gate) -> None:
-    """Invalidate one of the newest updates now and then, in either way."""
+    """Invalidate one of the newest updates at intervals, by its manifest or by a file."""
     board, chance, mine = Blackboard.open(url), random.Random(seed), []  # noqa: S311
     gate.wait(60)
     while not over.wait(0.02):
@@ -112,18 +115,18 @@ def _invalidate(ways: Ways, url: str, seed: int, records, over, gate) -> None:
 
 
 def _valid(board: Blackboard, name: str) -> str | None:
-    """The name if it has its manifest: what is still being written is not invalidated."""
+    """Return the name if its manifest exists: an update that is still being written is not invalidated."""
     return name if board.get(f"{MEN.path}/{name}/{MANIFEST}") is not None else None
 
 
 def _prune(ways: Ways, url: str, seed: int, records, over, gate) -> None:
-    """Prune again and again; whatever is deleted in a call is no longer valid at its end."""
+    """Prune repeatedly. An update of which a call deleted anything is invalid at the end of the call."""
     board, mine = Blackboard.open(url), []
     gate.wait(60)
     while not over.wait(0.05):
         keys: list[str] = []
         began = time.monotonic()
-        with suppress(BlackboardUnavailable):  # A folder that somebody wrote into again: the next turn sweeps it.
+        with suppress(BlackboardUnavailable):  # written into again: the next turn removes it
             ways.prune(Watched(board, keys.append), MEN)
         ended = time.monotonic()
         gone = {key.removeprefix(f"{MEN.path}/").split("/")[0] for key in keys}

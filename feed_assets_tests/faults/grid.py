@@ -1,4 +1,4 @@
-"""One cell of the S3 fault grid, once: a writer or a reader meets a fault, and what may be seen afterwards."""
+"""One cell of the S3 fault grid: a writer or a reader meets a fault, and the cell asserts what readers may see then."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,27 +22,27 @@ Read = Callable[[Blackboard, Partition], Update | None]
 
 
 def read_latest(board: Blackboard, partition: Partition) -> Update | None:
-    """The reader of the product."""
+    """Read the newest update by the product's own code."""
     return read.latest(board, partition).update
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Where the fault strikes, what it is, and the seed of the rest."""
+    """Request that is struck, kind of fault, and seed of the other choices."""
 
     target: str
     kind: str
     seed: int
 
     def fault(self) -> Fault:
-        """Once, so that a repetition heals it, or for good."""
+        """Return the fault: it strikes once for an even seed, so that a repetition heals it, and else always."""
         random = Random(f"{self.target} {self.kind} {self.seed}")  # noqa: S311
         times = 1 if self.seed % 2 == 0 else 1_000
         return Fault(self.target, self.kind, times, is_applied=random.random() < 0.5)
 
     @property
     def heals(self) -> bool:
-        """Whether repetition, or a look at what was applied, must be enough."""
+        """Return True if a repetition, or a look at what was applied, must heal the fault."""
         if self.kind == "reset after" and self.target in ("put manifest", "create"):
             return True
         return self.seed % 2 == 0 and self.kind in ("503", "500", "reset before", "reset after")
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass
 class Grid:
-    """A blackboard seen through the proxy and beside it; `write` and `read` are what is tested."""
+    """A blackboard seen through the proxy and without it; `write` and `read` are the functions under test."""
 
     proxy: Proxy
     through: Blackboard
@@ -60,7 +60,7 @@ class Grid:
     read: Read = read_latest
 
     def run(self, cell: Cell) -> None:
-        """Assert what must hold; the cell is in every message."""
+        """Run the cell, and assert what must hold. Every message names the cell."""
         try:
             if cell.target in ("put part", "put manifest", "create"):
                 self._writer_meets(cell)
@@ -74,7 +74,7 @@ class Grid:
     def _writer_meets(self, cell: Cell) -> None:
         partition, old, new = _partition(cell), _parts("old"), _parts("new")
         first = write.publish(self.direct, partition, old, NOW)
-        self._seen(partition)  # So that there is something stale to be seen.
+        self._seen(partition)  # Leaves a listing in the proxy that will be stale.
         acknowledged, error = self._under(cell, lambda board: self.write(board, partition, new, NOW))
         valid = read_latest(self.direct, partition)
         assert valid is not None, "nothing is left to be read"

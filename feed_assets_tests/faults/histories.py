@@ -1,6 +1,6 @@
-"""What processes did to one partition and saw of it, and the judge of whether all of that can be true together.
+"""Records of what processes did to one partition and saw of it, and a judge that checks whether they fit together.
 
-Moments are seconds of CLOCK_MONOTONIC, which is one for the whole machine.
+Moments are seconds of CLOCK_MONOTONIC, which is the same for all processes of the machine.
 """
 
 import time
@@ -34,7 +34,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Read:
-    """A reader was given an update (or none), among those up to `as_of`, and what one of its parts held."""
+    """A reader got an update (or none) among those up to `as_of`; `writer` is what one of its parts said."""
 
     began: float
     ended: float
@@ -49,7 +49,7 @@ Record = Published | Removed | Read
 
 
 def timed(call: Callable[[], Found]) -> tuple[float, float, Found]:
-    """When a call began and ended, and what it gave."""
+    """Return when a call began and ended, and its result."""
     began = time.monotonic()
     found = call()
     return began, time.monotonic(), found
@@ -66,7 +66,10 @@ class History:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "History":
-        """Sort records out; of several removals of one update the one that surely came first counts for each end."""
+        """Sort the records by kind.
+
+        Of several removals of one update, keep the earliest beginning and the earliest end.
+        """
         history, times = cls(), Counter[str]()
         for record in records:
             if isinstance(record, Published):
@@ -82,7 +85,7 @@ class History:
         return history
 
     def wrongs(self) -> list[str]:
-        """What cannot be true; empty if everything can."""
+        """Return descriptions of what cannot be true. Return an empty list if everything can."""
         wrongs = [f"{name} was given to two writers" for name in self.shared_ids]
         names = sorted(self.published)
         for read in self.reads:
@@ -111,7 +114,7 @@ class History:
         return self.published[name].ended < read.began and (removed is None or removed.began > read.ended)
 
     def steps_back(self) -> list[tuple[Read, Read]]:
-        """Pairs of readings in which a reader was given an older update after a newer one that nobody had removed."""
+        """Return pairs of reads in which a reader got an older update after a newer one that nobody had removed."""
         found: list[tuple[Read, Read]] = []
         newest: dict[str, Read] = {}
         for read in sorted(self.reads, key=lambda read: read.began):

@@ -1,4 +1,4 @@
-"""A publisher that is killed at one of twelve points: what its own process runs, so it imports little else."""
+"""A publisher that is killed at one of twelve points. It runs as a process of its own, so it imports little else."""
 
 import os
 import random
@@ -22,11 +22,14 @@ POINTS = [
     *((part, when) for part in ("first", "middle", "last") for when in ("half", "whole")),
     *((MANIFEST, when) for when in ("before", "empty", "half", "whole")),
 ]
-"""What is being written, and how much of it there is when the process is killed. `whole`: the reply is not read."""
+"""Object that is being written, and how much of it exists at the kill. `whole`: the reply is not read."""
 
 
 def parts(seed: int) -> dict[str, bytes]:
-    """Ten to twelve parts, so that half a manifest is a number too; each says whose it is and how many there are."""
+    """Return ten to twelve parts, so that half a manifest is a number too.
+
+    Each part holds the seed and the number of parts.
+    """
     chance = random.Random(seed)  # noqa: S311
     count = chance.randint(10, 12)
     head = f"{seed} of {count} ".encode()
@@ -34,7 +37,7 @@ def parts(seed: int) -> dict[str, bytes]:
 
 
 def publish_and_die(publish: Callable, url: str, point: tuple[str, str], seed: int) -> None:
-    """Publish the parts of a seed, and be killed at a point."""
+    """Publish the parts of a seed, and kill the process at a point."""
     board, names = Blackboard.open(url, credentials=_credentials), [*parts(seed)]
     keys = {"first": names[0], "middle": names[len(names) // 2], "last": names[-1]}
     dying = Dying(board, keys.get(point[0], point[0]), point[1])
@@ -42,13 +45,13 @@ def publish_and_die(publish: Callable, url: str, point: tuple[str, str], seed: i
 
 
 def _credentials():
-    """Those of the environment, without the tenth of a second that boto3 takes to find them."""
+    """Return the credentials of the environment directly: boto3 needs a tenth of a second to find them."""
     names = {"access_key_id": "AWS_ACCESS_KEY_ID", "secret_access_key": "AWS_SECRET_ACCESS_KEY"}
     return {**{key: os.environ[name] for key, name in names.items()}, "token": None, "expires_at": None}
 
 
 class Dying:
-    """A client that takes its process with it when it writes one object."""
+    """A client that kills its process while it writes one object."""
 
     def __init__(self, board: Blackboard, name: str, when: str) -> None:
         self._client: ObstoreClient = board._client
@@ -69,13 +72,13 @@ class Dying:
         _die()
 
     def _cut_on_disk(self, cut: int) -> None:
-        """Let the kernel kill this process in obstore's own write, as soon as `cut` bytes of the file are written."""
+        """Make the kernel kill this process during obstore's own write, after `cut` bytes of the file."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it.
         resource.setrlimit(resource.RLIMIT_FSIZE, (cut, cut))
 
     def _send(self, key: str, data: bytes, cut: int) -> None:
-        """Send the request with `cut` bytes of its body, and die: obstore's own cannot be stopped in the middle."""
+        """Send the request with `cut` bytes of its body, and kill the process: obstore cannot be stopped midway."""
         url = urlsplit(obstore.sign(self._client._store, "PUT", key, timedelta(minutes=5)))  # pyright: ignore
         head = f"PUT {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {len(data)}\r\n\r\n"
         with socket.create_connection((url.hostname, url.port)) as connection:

@@ -1,4 +1,4 @@
-"""Wrong ways to look after late data, each of which loses some or makes something twice."""
+"""Wrong ways to handle late data. Each loses some data or builds something twice."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ Patch = Callable[[object, str, object], None]
 
 
 def snapshot_at_the_end(patch: Patch) -> None:
-    """What a run has read is recorded as it ends: what landed meanwhile counts as read."""
+    """Record what a run has read only at its end: data that landed during the run count as read."""
     right = update_changes.publish
 
     def publish(connection, partition, name, now):
@@ -33,7 +33,7 @@ def snapshot_at_the_end(patch: Patch) -> None:
 
 
 def by_the_edge(patch: Patch) -> None:
-    """A look only when something arrives: what was requested is forgotten, whatever becomes of its run."""
+    """Decide only when something arrives: a request is forgotten at once, even if its run fails."""
     right = fan_out._add
 
     def forget(ledger, requested, _now):
@@ -45,7 +45,7 @@ def by_the_edge(patch: Patch) -> None:
         return requested
 
     def add(reach, reader, change, affected):
-        if str(change.partition.feed) != reader:  # Nor does the end of a run bring it back.
+        if str(change.partition.feed) != reader:  # The end of a run does not bring it back either.
             right(reach, reader, change, affected)
 
     patch(due, "claim", forget)
@@ -53,12 +53,12 @@ def by_the_edge(patch: Patch) -> None:
 
 
 def without_a_claim(patch: Patch) -> None:
-    """A run does not ask whether the one of another tick has built the same already."""
+    """Skip the check whether the run of another tick has already built the same output."""
     patch(_Build, "_is_done", lambda *_: False)
 
 
 def by_the_last_look(patch: Patch) -> None:
-    """Growth is measured against what was the newest at the last look, and not against what was consumed."""
+    """Measure growth against the newest update at the last look, instead of against what was consumed."""
     seen, right = {}, readiness.weigh
 
     def weigh(inputs, periods, now):

@@ -1,7 +1,6 @@
-"""Two days of a feed whose data come late, what is made of each, and of both: on disk, by the product's own steps.
+"""Two days of a feed with late data, an output of each day, and one of both: on disk, by the product's own steps.
 
-All that is known is on the blackboard and in the ledger, so a process that is killed in the middle takes nothing along
-but what it had requested.
+All state is on the blackboard and in the ledger, so a process that is killed loses only its queue of requests.
 """
 
 import os
@@ -42,7 +41,7 @@ KEYS = ("2026-01-01", "2026-01-02")
 HOUR = timedelta(hours=1)
 START = datetime(2026, 1, 3, 0, 30, tzinfo=UTC)
 POINTS = ("pinned", "claimed in the ledger", f"manifest of {MADE} written", "published")
-"""Where a run is killed: before it has claimed, before and after readers see its output, and once the ledger does."""
+"""Steps after which a run is killed: before its claim, before and after its output is visible, and once published."""
 
 POLICIES = {
     "growth": Late("20%"),
@@ -58,14 +57,14 @@ RECIPES = {
 
 
 def made_of(rows: list[dict], feed: Feed) -> list[dict]:
-    """What a dataset makes of the rows that it reads: all of them in order, or their number and sum."""
+    """Return the rows that a dataset makes of its input: all of them in order, or their number and sum."""
     found = sorted(rows, key=str)
     return found if feed == MADE else [{"rows": len(found), "sum": sum(row["n"] for row in found)}]
 
 
 @cache
 def graph(policy: str) -> Graph:
-    """The assets, by whose late data `made` is run again."""
+    """Return the graph of the assets. This late policy decides when `made` runs again."""
     days = dg.DailyPartitionsDefinition(KEYS[0], end_date="2026-01-03")
     raw = foreign_feed(str(RAW), partitions_def=days, schema="n int", format="json")
     made = feed_asset(str(MADE), partitions_def=days, inputs={"raw": raw}, late=POLICIES[policy])(lambda raw: raw)
@@ -74,7 +73,7 @@ def graph(policy: str) -> Graph:
 
 
 class Between(Ledger):
-    """A ledger with which something else happens before one of its transactions."""
+    """A ledger that calls `act` before one of its transactions."""
 
     def __init__(self, ledger: Ledger, number: int, act: Callable[[], object]) -> None:
         super().__init__(ledger.engine)
@@ -100,7 +99,7 @@ class Between(Ledger):
 
 @dataclass
 class LateWorld:
-    """What is in a folder, at a moment; `queue` is what was requested and has not begun."""
+    """The state of a folder at a moment; `queue` holds requests that have not begun."""
 
     folder: Path
     policy: str
@@ -108,7 +107,7 @@ class LateWorld:
     now: datetime = START
     queue: list[Partition] = field(default_factory=list[Partition])
     keys: set[str] = field(default_factory=set[str])
-    """The run keys that Dagster has seen."""
+    """Run keys that Dagster has already seen."""
 
     def __post_init__(self) -> None:
         self.board = Blackboard.open((self.folder / "lake").as_uri(), create=True)
@@ -126,7 +125,7 @@ class LateWorld:
         return read.latest(self.board, Partition(feed, key)).update
 
     def land(self, kind: str, key: str) -> None:
-        """What a partner sends of a day: much more, a tenth more, other data of the same size, or fewer."""
+        """Publish an update of a day as its partner would: half as much again, a tenth more, other or fewer rows."""
         known = self.newest(RAW, key)
         rows = rows_of(self.board, known) if known else []
         new = [{"n": self.random.randrange(100_000, 999_999)} for _ in range(10)]
@@ -145,7 +144,7 @@ class LateWorld:
         write.publish(self.board, Partition(RAW, key), parts, self.clock())
 
     def tick(self, ledger: Ledger | None = None) -> None:
-        """Look, decide, and request: as a tick of `feeds`, and then one of `late_data`, do it."""
+        """Discover, decide and request, as a tick of `feeds` followed by a tick of `late_data` does."""
         ledger, busy = ledger or self.ledger, {*self.queue}
         reconcile(self.services(ledger))
         for key in KEYS:
@@ -163,7 +162,7 @@ class LateWorld:
         self.queue += [each.partition for each in due.claim(ledger, free, now)]
 
     def _queue(self, request: dg.RunRequest) -> None:
-        """Dagster drops a request whose key it has seen."""
+        """Queue a request, unless its key was seen before: Dagster drops such a request."""
         if request.run_key not in self.keys:
             self.keys.add(request.run_key or "")
             node = self.graph.dataset(next(iter(request.asset_selection or ())))
@@ -171,17 +170,17 @@ class LateWorld:
             self.queue += [node.partition(key) for key in named_by(node.partitions_def, tags)]
 
     def two_ticks(self) -> None:
-        """The second one in the middle of the first, between any two of its transactions."""
+        """Run a second tick in the middle of the first, between any two of its transactions."""
         self.tick(Between(self.ledger, self.random.randrange(1, 30), self.tick))
 
     def begin(self, during: Callable[[], object] | None = None) -> None:
-        """The run that was requested first; something happens between two of its transactions."""
+        """Start the oldest request, and call `during` between two of its transactions."""
         ledger = Between(self.ledger, self.random.randrange(1, 25), during) if during else self.ledger
         if self.queue:
             self.build(self.queue.pop(0), self.services(ledger))
 
     def build(self, output: Partition, services: Services, named=NEWEST, recipe: Recipe | None = None):
-        """What came of a run; None of one that could not begin."""
+        """Return the result of a run. Return None if it could not begin."""
         recipe = recipe or RECIPES[output.feed]
         keys = [output.key] if output.key else KEYS
         inputs = {source.name: [Partition(source.feed, key) for key in keys] for source in recipe.sources}
@@ -196,7 +195,7 @@ class LateWorld:
         return Given(made_of(rows, task.output.feed))
 
     def dying(self, last: str, lands: tuple[str, str]) -> Services:
-        """The services of a run in the middle of which data may land, and that is killed after the step `last`."""
+        """Return services that may land data in the middle of a run and kill it after the step `last`."""
 
         def on_step(step: str) -> None:
             if step == "pinned" and lands[0]:
@@ -212,6 +211,6 @@ def _never() -> bool:
 
 
 def run_and_die(folder: Path, policy: str, seed: str, now: datetime, output: Partition, last: str, kind: str) -> None:
-    """Build an output in a process of its own, and be killed."""
+    """Build an output in this process, and kill the process."""
     world = LateWorld(folder, policy, Random(seed), now)  # noqa: S311
     world.build(output, world.dying(last, (kind, output.key or KEYS[0])))

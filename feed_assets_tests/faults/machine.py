@@ -1,6 +1,6 @@
 """A feed as a state machine: writers that die, invalidations, clocks that jump, prunes, foreign producers and readers.
 
-The model is a dictionary: the files of each update that is valid, and the ids that were ever used.
+The model is a dictionary with the files of each valid update, and the set of ids that were ever used.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ moments = st.timedeltas(timedelta(days=-2), timedelta(days=2)).map(lambda delta:
 
 
 class Killed(BaseException):
-    """Ends a writer between two requests; nothing of ours catches it."""
+    """The end of a writer between two requests; no code of the product catches it."""
 
 
 class FeedMachine(RuleBasedStateMachine):
-    """Drives one partition in the given ways. `opened` gives it a blackboard of its own."""
+    """A driver of one partition in the given ways. `opened` returns its blackboard."""
 
     opened: Callable[[], AbstractContextManager[Blackboard]]
     ways: Ways = RIGHT
@@ -69,7 +69,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     @rule(target=writers)
     def two_writers_claim_at_once(self):
-        """The second one claims between the first one's look and its claim."""
+        """Let a second writer claim between the first writer's listing and its claim."""
         second: list[str] = []
         raced = Counting.around(self.board)
         raced.before = {"create": lambda: second or second.append(claim(self.board, MEN, b"second", self.now))}
@@ -149,7 +149,7 @@ class FeedMachine(RuleBasedStateMachine):
         assert found == self.valid
 
     def _prune(self, last: int | None) -> None:
-        """A reader looks between any two deletions: what anything was deleted from is not valid any more."""
+        """Prune, and read between any two deletions: an update of which anything was deleted is no longer valid."""
         keys: list[str] = []
         before = max(self.valid, default=None)
 

@@ -1,9 +1,9 @@
-"""Manifests that were made by hand and by chance, and what the protocol says of each."""
+"""Manifests written by hand and at random, to be judged by the protocol."""
 
 import random
 
 GOOD = [b"0", b"1", b"2", b"10", b"12", b"0\n", b"2\n", b"12\n"]
-"""Right where there are so many files, and a wrong count everywhere else. A shell's `echo` ends its line."""
+"""Contents that are right for this number of files, and wrong for any other. A shell's `echo` adds the newline."""
 
 BAD = {
     "empty": b"",
@@ -77,11 +77,11 @@ BAD = {
     "right and then 10 MB": b"2" + b" " * 10_000_000,
     "10 MB": b"2" * 10_000_000,
 }
-"""None of them makes an update of two files valid."""
+"""Contents that must leave an update of two files invalid."""
 
 
 def fuzzed(seed: int) -> bytes:
-    """Bytes that are near a number more often than chance has it."""
+    """Return bytes that are often close to a number."""
     chance = random.Random(seed)  # noqa: S311
     content = bytearray(str(chance.choice([0, 1, 2, 10, 12, chance.randrange(10**18)])).encode())
     for _ in range(chance.choice([0, 0, 1, 1, 2, 5])):

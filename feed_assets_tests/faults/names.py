@@ -1,7 +1,7 @@
-"""Layouts of one partition with names that programs, people and clocks leave there, and what a reader must answer.
+"""Layouts of one partition with names that programs, people and clocks leave, and the answer expected of a reader.
 
-A key that ends in `/` is a directory marker on S3. On a local disk it is a folder if it is an update's own prefix, and
-otherwise an empty file, as which it counts.
+On S3 a key that ends in `/` is a directory marker. On a local disk it is a folder if it is an update's own prefix.
+Otherwise it is an empty file, and counts as one.
 """
 
 OLD, NEW = "20191125.060000", "20191126.060000"
@@ -10,34 +10,37 @@ Layout = dict[str, bytes]
 
 
 def update(name: str, *files: str, manifest: int | None = None) -> Layout:
-    """An update of these files, or of `a` and `b`; the manifest counts them unless it is given."""
+    """Return an update of these files, or of `a` and `b`.
+
+    Its manifest holds their number unless `manifest` is given.
+    """
     files = files or ("a", "b")
     count = len(files) if manifest is None else manifest
     return {f"{name}/{file}": file.encode() for file in files} | {f"{name}/_SUCCESS": str(count).encode()}
 
 
 def by_echo(name: str) -> Layout:
-    """The same update with the manifest as a shell's `echo` writes it."""
+    """Return such an update with the manifest that a shell's `echo` writes."""
     return update(name) | {f"{name}/_SUCCESS": b"2\n"}
 
 
 def newest(name: str) -> tuple[Layout, str | None]:
-    """A valid update of this name is the newest one."""
+    """Return a layout in which a valid update of this name is the newest one."""
     return update(OLD) | update(name), name
 
 
 def no_update(name: str) -> tuple[Layout, str | None]:
-    """What has this name is no update, even if it looks like a valid one."""
+    """Return a layout in which this name is no update, although its files look like a valid one."""
     return update(OLD) | update(name), OLD
 
 
 def counts(*files: str) -> tuple[Layout, str | None]:
-    """Files of these names count as others do."""
+    """Return a layout in which files of these names count like any others."""
     return update(OLD) | update(NEW, "a", *files), NEW
 
 
 def one_too_many(file: str) -> tuple[Layout, str | None]:
-    """A file of this name that nobody counted makes an update invalid."""
+    """Return a layout in which an uncounted file of this name makes the newest update invalid."""
     return update(OLD) | update(NEW) | {f"{NEW}/{file}": b""}, OLD
 
 
@@ -50,7 +53,7 @@ CASES: dict[str, tuple[Layout, str | None]] = {
     "nothing but a manifest": (update(OLD) | {f"{NEW}/_SUCCESS": b"1"}, OLD),
     "manifest by echo": (update(OLD) | by_echo(NEW), NEW),
     "manifest by echo that counts wrong": (update(OLD) | by_echo(NEW) | {f"{NEW}/c": b""}, OLD),
-    # Moments that do not exist, and names that are near one.
+    # Moments that do not exist, and names that are close to one.
     "30 February": no_update("20260230.120000"),
     "29 February of a common year": no_update("20190229.000000"),
     "29 February of a leap year": newest("20240229.000000"),
@@ -93,7 +96,7 @@ CASES: dict[str, tuple[Layout, str | None]] = {
     "hour that winter time repeats": newest("20261025.023000"),
     "future stamp that is not finished": (update(OLD) | {"20991231.235959/a": b""}, OLD),
     "future stamp that counts wrong": (update(OLD) | update("20991231.235959", manifest=9), OLD),
-    # Files that nobody means to count, and that count.
+    # Files that nobody means to count, but that count.
     "hidden file": one_too_many(".hidden"),
     "checksum": one_too_many(".a.crc"),
     "metadata": one_too_many("_metadata"),
@@ -107,7 +110,7 @@ CASES: dict[str, tuple[Layout, str | None]] = {
     "marker of its own": (update(OLD) | update(NEW) | {f"{NEW}/": b""}, NEW),
     "only a marker": (update(OLD) | {f"{NEW}/": b""}, OLD),
     "marker in the future": (update(OLD) | {"20991231.235959/": b""}, OLD),
-    # Files that are counted.
+    # Files that the manifest counts.
     "hidden files": counts(".hidden", "_metadata"),
     "deep": counts("b/c/d/e/f/g/h"),
     "deeper manifest": counts("sub/_SUCCESS"),
@@ -129,7 +132,7 @@ CASES: dict[str, tuple[Layout, str | None]] = {
     "control character": one_too_many("b\x01c"),
     "newline": one_too_many("b\nc"),
     "control character that is counted": (update(OLD) | update(NEW, "a", "b\x07"), OLD),
-    # What lies beside updates.
+    # Objects beside updates.
     "manifest of the partition": (update(OLD) | {"_SUCCESS": b"0"}, OLD),
     "file beside": (update(OLD) | {"README": b"hello"}, OLD),
     "file that is called as an update": (update(OLD) | {NEW: b"2"}, OLD),

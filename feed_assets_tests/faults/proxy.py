@@ -1,6 +1,6 @@
-"""A proxy before an S3 server: it counts requests, and does to some of them what networks and servers do.
+"""A proxy before an S3 server: it counts requests, and injects faults of networks and servers into some of them.
 
-It passes every header on as it came, also Host, which is signed: SeaweedFS checks the signature against that.
+It passes on every header unchanged, also Host, which SeaweedFS checks against the signature.
 """
 
 import socket
@@ -23,7 +23,7 @@ _ERRORS = {"503": "SlowDown", "500": "InternalError", "403": "AccessDenied"}
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server answered."""
+    """An answer of the server."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass
 class Fault:
-    """What is done to the next `times` requests of a kind; `is_applied` is whether a timeout comes too late."""
+    """A fault for the next `times` requests of a kind; `is_applied`: a request that times out still takes effect."""
 
     target: str
     kind: str
@@ -42,7 +42,7 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Where clients find the server, what they asked, and the fault in force."""
+    """Address for clients, requests so far, and the fault in force."""
 
     server: S3Server
     upstream: tuple[str, int]
@@ -54,18 +54,18 @@ class Proxy:
 
     @property
     def requests(self) -> Counter[str]:
-        """How often each kind of request was made; LIST in all."""
+        """Return how often each kind of request was made; `list` counts all listings."""
         found = Counter(self.asked)
         found["list"] += found["list page 2"]
         return found
 
     def begin(self, fault: Fault | None = None) -> None:
-        """Forget what was asked; do this from now on."""
+        """Forget the requests so far, and set the fault from now on."""
         with self.lock:
             self.asked, self.fault, self.fired = [], fault, 0
 
     def fault_of(self, kind: str) -> Fault | None:
-        """Note a request; what is to be done to it."""
+        """Record a request, and return the fault to inject into it."""
         with self.lock:
             self.asked.append(kind)
             fault = self.fault
@@ -82,7 +82,7 @@ class Proxy:
 
 
 def kind_of(method: str, path: str, is_conditional: bool) -> str:
-    """Which of the grid's requests this is."""
+    """Return the kind of a request, by the words of the grid."""
     parts = urlsplit(path)
     query = parse_qs(parts.query)
     if "list-type" in query:
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
-        self.rfile.close()  # Which holds the socket open.
+        self.rfile.close()  # This file keeps the socket open.
 
     def _forward(self, body: bytes, kind: str, *, is_cut: bool = False, remember: bool = True) -> Reply:
         upstream = HTTPConnection(*self.proxy.upstream, timeout=60)
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in self.headers.items():
                 upstream.putheader(name, value)
             upstream.endheaders(body)
-            if is_cut:  # The length that was announced never comes.
+            if is_cut:  # The server waits for a length that never arrives.
                 upstream.sock.shutdown(socket.SHUT_WR)
             response = upstream.getresponse()
             reply = Reply(response.status, tuple(response.getheaders()), response.read())
@@ -190,12 +190,12 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
-        """A connection that was broken on purpose."""
+        """Ignore errors of connections that were broken on purpose."""
 
 
 @contextmanager
 def proxied(server: S3Server) -> Iterator[Proxy]:
-    """A proxy before the server until the block ends; `proxy.server` is what clients use."""
+    """Run a proxy before the server until the block ends; clients use `proxy.server`."""
     partition = urlsplit(server.endpoint)
     handler = type("Handler", (_Handler,), {})
     listener = _Server(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Publishers, readers, one that invalidates and one that prunes, in eight processes on one partition."""
+"""Three publishers, three readers, an invalidator and a pruner, in eight processes on one partition."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from feed_assets_tests.support.feed_processes import MEN
 
 
 def judge(ways: Ways, board: Blackboard, publishes: int, seed: int) -> History:
-    """One round, and everything that must hold of it."""
+    """Run one round, and assert everything that must hold of it."""
     records, codes = together(ways, board.url, publishes, seed)
     found, said = History.of(records), f"seed {seed}"
     assert codes == [0] * 8, said
@@ -26,7 +26,7 @@ def judge(ways: Ways, board: Blackboard, publishes: int, seed: int) -> History:
 
 
 def contents(board: Blackboard) -> dict[str, set[str]]:
-    """Whose parts each update that is left holds."""
+    """Return the writers of the parts that each remaining update holds."""
     parts = Counter[tuple[str, str]]()
     for file in board.files(MEN.path):
         if "/part-" in file.key:
@@ -35,7 +35,7 @@ def contents(board: Blackboard) -> dict[str, set[str]]:
 
 
 def fresh(board: Blackboard, name: str) -> Blackboard:
-    """A blackboard beside this one, for a round of its own."""
+    """Open a blackboard beside this one, for one round."""
     return Blackboard.open(f"{board.url}/{name}", create=True)
 
 

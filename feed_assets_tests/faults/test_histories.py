@@ -1,4 +1,4 @@
-"""The judge of histories: what can be true together, and what cannot."""
+"""The judge of histories: records that fit together, and records that do not."""
 
 from feed_assets_tests.faults.histories import History, Published, Read, Removed
 from feed_assets_tests.support.each_case import each_case
@@ -23,7 +23,7 @@ def read(began, ended, update, **more):
     ],
     ids=["as they appear", "while it is published", "while it is removed", "none is left", "as of"],
 )
-def test_what_can_be_true_is_not_held_against_a_reader(records):
+def test_judge_accepts_every_possible_history(records):
     assert History.of(records).wrongs() == []
     assert History.of(records).steps_back() == []
 
@@ -42,12 +42,12 @@ def test_what_can_be_true_is_not_held_against_a_reader(records):
         ([*BOTH, Removed(5.5, 7, SECOND.id), Removed(8, 9, SECOND.id), read(5, 5.4, None)], "was valid all the time"),
     ],
 )
-def test_what_cannot_be_true_is_named(records, said):
+def test_judge_names_what_cannot_have_happened(records, said):
     (wrong,) = History.of(records).wrongs()
     assert said in wrong
 
 
-def test_a_reader_goes_back_only_behind_what_was_removed():
+def test_judge_allows_a_step_back_only_after_a_removal():
     back = [*BOTH, read(3.2, 3.4, SECOND), read(3.5, 3.6, FIRST)]
     assert len(History.of(back).steps_back()) == 1
     assert History.of([*back, Removed(3.4, 3.5, SECOND.id)]).steps_back() == []

@@ -1,4 +1,4 @@
-"""A publisher killed at every step, on local disk and on S3: readers have the update before, or all of the new one."""
+"""A publisher killed at every step, on local disk and on S3: readers see the update before, or the complete new one."""
 
 import signal
 
@@ -15,22 +15,25 @@ from feed_assets_tests.support.feed_processes import MEN, NOW
 from feed_assets_tests.support.forked_processes import Forks
 
 KILLED = {-signal.SIGKILL, -signal.SIGXFSZ}
-"""By itself, or by the kernel in the middle of a write."""
+"""Exit codes of a process that killed itself, or that the kernel killed in the middle of a write."""
 
 
 @pytest.fixture(params=["local", "s3"])
 def shared(request: pytest.FixtureRequest) -> Blackboard:
-    """A blackboard that other processes can open by its URL; S3 through the environment."""
+    """Return a blackboard that other processes can open by its URL; S3 takes its keys from the environment."""
     return request.getfixturevalue(f"{request.param}_board")
 
 
 def is_whole(board: Blackboard, update: Update, seed: int) -> bool:
-    """Whether the update holds every part of this seed, byte for byte."""
+    """Return True if the update holds every part of this seed, byte for byte."""
     return {file.key.rsplit("/", 1)[-1]: board.get(file.key) for file in update.files} == parts(seed)
 
 
 def kill(forker: Forks, board: Blackboard, point: tuple[str, str], seed: int, way=publish) -> None:
-    """Publish, be killed at the point while a reader looks on, read, publish again: the promise of each."""
+    """Kill a publisher at the point while a reader reads, then read and publish again.
+
+    Assert the promise of each step.
+    """
     said = f"seed {seed}, killed at {point}"
     before = publish(board, MEN, parts(seed + 1_000), NOW)
 
@@ -48,14 +51,12 @@ def kill(forker: Forks, board: Blackboard, point: tuple[str, str], seed: int, wa
 
 @pytest.mark.parametrize("some", seeds(4, 50))
 @pytest.mark.parametrize("point", POINTS, ids=" ".join)
-def test_readers_have_the_update_before_or_all_of_the_new_one_and_the_next_publisher_succeeds(
-    forker, shared, point, some
-):
+def test_killed_publisher_leaves_the_old_update_or_the_whole_new_one(forker, shared, point, some):
     for seed in some:
         kill(forker, shared, point, seed)
 
 
-def test_there_are_twelve_points():
+def test_publisher_is_killed_at_twelve_distinct_points():
     assert len(set(POINTS)) == 12
 
 

@@ -1,7 +1,7 @@
-"""Late data that land while runs go on, are killed, and two ticks decide at once: all of it is consumed, and once.
+"""Late data that land while runs are killed and ticks race: all of it is consumed exactly once.
 
-A history is made by its seed, and judged by what lies on the blackboard: the rows that each update has are those that
-its snapshot gives, none is made twice of one snapshot, and the last ones are what is made from scratch.
+A seed determines a history, and the judge looks at the blackboard. Each update has the rows that its snapshot gives,
+none is made twice of one snapshot, and the newest updates equal those made from scratch.
 """
 
 import shutil
@@ -43,7 +43,7 @@ ROUNDS_TO_REST = 40
 
 @pytest.fixture
 def try_seed(tmp_path, empty_ledger, forker):
-    """The history of a seed; the statements of the ledger are compiled once for all of them."""
+    """Return a function that runs the history of a seed. One engine serves all of them, so statements compile once."""
     ledger = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     sa.event.listen(ledger.engine, "connect", lambda made, _: made.execute("PRAGMA synchronous=OFF"))
 
@@ -63,7 +63,7 @@ def try_seed(tmp_path, empty_ledger, forker):
 
 
 def history(world: LateWorld, forker: Forks) -> None:
-    """First builds, then late data between, during and after ticks and runs, of which one is killed at each point."""
+    """Build, then land data before, during and after ticks and runs. Kill one run at each point."""
     for key in KEYS:
         world.land("first", key)
     world.tick()
@@ -73,13 +73,13 @@ def history(world: LateWorld, forker: Forks) -> None:
         act(world)
         kill(world, forker, point, world.random.choice([*KINDS, "", "", ""]))
     act(world)
-    kill(world, forker, last, "")  # Nothing lands after it that would tell of what it has left.
+    kill(world, forker, last, "")  # No data land after it, which would reveal what it has left.
     rest(world)
     judge(world)
 
 
 def act(world: LateWorld) -> None:
-    """Data land, two ticks decide at once, and during a run more data land, a tick comes, or another run begins."""
+    """Land data and run two ticks at once. During a run, land more data, tick, or begin another run."""
     land(world)
     if world.random.random() < 0.5:
         world.two_ticks()
@@ -92,11 +92,11 @@ def land(world: LateWorld) -> None:
 
 
 def kill(world: LateWorld, forker: Forks, point: str, kind: str) -> None:
-    """A run is killed, in whose middle data have landed, unless the kind is none."""
+    """Kill a run; if `kind` is given, data land in the middle of it."""
     output = Partition(MADE, world.random.choice(KEYS))
     world.queue = [
         each for each in world.queue if each != output
-    ]  # A request that is lost: there is more to read by then.
+    ]  # A request that is lost: by then there is more to read.
     while output not in world.queue:
         world.land("more", output.key)
         world.now += HOUR
@@ -109,7 +109,7 @@ def kill(world: LateWorld, forker: Forks, point: str, kind: str) -> None:
 
 
 def rest(world: LateWorld) -> None:
-    """Ticks and runs until there is nothing to do, and has not been for longer than data may wait."""
+    """Tick and run until nothing is left to do for longer than data may wait."""
     idle = 0
     for _ in range(ROUNDS_TO_REST):
         world.tick()
@@ -160,7 +160,7 @@ def from_scratch(world: LateWorld, output: Partition, pins):
 
 
 def is_current(world: LateWorld, output: Partition, pins) -> None:
-    """Whether all that has come is consumed; by growth alone less than a fifth may be left."""
+    """Assert that everything that arrived is consumed. By growth alone, less than a fifth may be left."""
     for pin in pins:
         newest = world.newest(pin.partition.feed, pin.partition.key)
         may_be_left = world.policy == "growth" and pin.partition.feed == RAW
@@ -170,7 +170,7 @@ def is_current(world: LateWorld, output: Partition, pins) -> None:
 
 
 def is_the_same_again(world: LateWorld, output: Partition) -> None:
-    """Made again of its very snapshot by other code, as by a person, it has the same bytes."""
+    """Build again from the same snapshot with another code version, and assert that the bytes are equal."""
     before = world.newest(output.feed, output.key)
     named = {pin.partition: pin.update_id for pin in snapshot(world, output, before.id)}
     world.build(output, world.services(), named, replace(RECIPES[output.feed], code_version="2"))
@@ -180,7 +180,7 @@ def is_the_same_again(world: LateWorld, output: Partition) -> None:
 
 
 @pytest.mark.parametrize("some", seeds(20, 300))
-def test_all_that_lands_is_consumed_once_whatever_is_killed(try_seed, some):
+def test_late_data_are_consumed_exactly_once_despite_kills(try_seed, some):
     for seed in some:
         try_seed(seed)
 

@@ -26,7 +26,7 @@ FULL = pytest.mark.soak
 
 
 def run(opened, examples: int, steps: int, ways: Ways = RIGHT, *, shrink: bool = True) -> None:
-    """The same examples each time, or those of FAULT_SEED; one that fails is printed as a list of calls."""
+    """Run the same examples each time, or those of FAULT_SEED. Hypothesis prints a failure as a list of calls."""
     machine = type("Machine", (FeedMachine,), {"opened": staticmethod(opened), "ways": ways})
     one = os.environ.get("FAULT_SEED")
     phases = (Phase.explicit, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)

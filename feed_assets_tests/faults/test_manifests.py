@@ -1,4 +1,4 @@
-"""Bad manifests: each is judged as tabled, on every store; nothing but a named error ever comes out."""
+"""Bad manifests: each is judged as the table says, on every store, and every error is a named one."""
 
 import pytest
 
@@ -12,11 +12,11 @@ from feed_assets_tests.support.counted_blackboards import MEN, NEW, OLD, write
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 
 COUNTS = {f"20191126.06000{number}": count for number, count in enumerate((12, 2, 0))}
-"""Updates, newest last, and how many files each has."""
+"""Updates, newest last, with their number of files."""
 
 
 class Thrifty:
-    """A client that tells how many bytes of a manifest were asked for."""
+    """A client that records how many bytes of a manifest were requested."""
 
     def __init__(self, board: Blackboard) -> None:
         self._client, self.asked = board._client, []
@@ -52,7 +52,7 @@ def test_a_bad_manifest_is_invalid_and_the_update_before_is_served(board, conten
         named(board, MEN, NEW)
 
 
-def test_there_are_over_fifty_of_them():
+def test_there_are_over_fifty_bad_manifests():
     assert len(set(BAD.values())) > 50
 
 
@@ -66,7 +66,7 @@ def test_a_manifest_that_a_shell_has_written_is_valid(board, content):
 
 
 @pytest.mark.parametrize("content", [*BAD.values(), *GOOD], ids=[*BAD, *map(str, GOOD)])
-def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(board, content):
+def test_reader_requests_at_most_one_byte_more_than_a_manifest_may_have(board, content):
     write(board, NEW, content)
     thrifty = Thrifty(board)
     latest(thrifty.board, MEN)
@@ -74,7 +74,7 @@ def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(bo
 
 
 def valid(ways: Ways, board: Blackboard) -> list[str]:
-    """The updates that are valid as of themselves."""
+    """Return the updates that are the newest valid ones at their own moment."""
     read = [ways.latest(board, MEN, moment) for moment in _moments()]
     return [update.id for update, name in zip(read, COUNTS, strict=True) if update and update.id == name]
 
@@ -84,7 +84,7 @@ def _moments():
 
 
 def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
-    """Put a manifest into updates of no, two and twelve files: right is the number's text, with one newline or none."""
+    """Put a manifest into updates of 0, 2 and 12 files. It is right as the number's text, with one newline or none."""
     for name in COUNTS:
         board.put(f"{MEN.path}/{name}/{MANIFEST}", content)
     right = [name for name, count in COUNTS.items() if content in (f"{count}".encode(), f"{count}\n".encode())]
@@ -92,7 +92,7 @@ def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
 
 
 def filled(board: Blackboard) -> Blackboard:
-    """The updates without their manifests."""
+    """Return the blackboard with the updates' files, without their manifests."""
     for name, count in COUNTS.items():
         write(board, name, None, files=[f"part-{number}" for number in range(count)])
     return board
@@ -112,7 +112,7 @@ def test_fuzzed_manifests_are_judged_the_same_on_other_stores(request, store, so
         judge(RIGHT, board, fuzzed(seed), f"seed {seed}")
 
 
-def test_fuzzed_manifests_are_right_and_wrong():
+def test_fuzzed_manifests_include_valid_and_invalid_ones():
     right = sum(fuzzed(seed) in GOOD for seed in range(5_000))
     assert 500 < right < 2_500
 
@@ -174,7 +174,7 @@ ON_DISK = [
 
 
 @pytest.mark.parametrize(("make", "expected"), ON_DISK, ids=[make.__name__[1:] for make, _ in ON_DISK])
-def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_path, make, expected):
+def test_links_and_folders_on_disk_affect_their_own_update_alone(local_board, tmp_path, make, expected):
     write(local_board, OLD)
     write(local_board, NEW, None)
     make(tmp_path / "black board" / MEN.path / NEW)
@@ -184,7 +184,7 @@ def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_
     assert OLD in {found.id for found in history(local_board, MEN)}
 
 
-def test_a_link_in_the_place_of_an_update_is_none_and_one_above_it_is_a_named_error(local_board, tmp_path):
+def test_link_named_like_an_update_is_ignored_and_a_linked_partition_is_refused(local_board, tmp_path):
     write(local_board, OLD)
     partition = tmp_path / "black board" / MEN.path
     (partition / NEW).symlink_to(NEW)

@@ -1,4 +1,4 @@
-"""500 consumers that wait for one feed: what they ask of the store, counted by a proxy before a real S3 server."""
+"""500 consumers that wait for one feed: their requests to the store, counted by a proxy before a real S3 server."""
 
 from datetime import UTC, datetime
 
@@ -20,14 +20,14 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def consumer(number: int, raw: dg.AssetSpec) -> dg.AssetsDefinition:
     @feed_asset(f"web/c{number:03d}/v1.0", partitions_def=HOURS, inputs={"raw": raw})
     def made(raw):
-        """What raw has of this hour."""
+        """Return what raw holds of this hour."""
 
     return made
 
 
 @pytest.fixture
 def waiting(home, s3_proxy, s3_url, s3_env, monkeypatch):
-    """Definitions with so many consumers of one feed, on S3 behind the proxy."""
+    """Return a function that defines so many consumers of one feed, on S3 behind the proxy."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", s3_url)
     monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", s3_proxy.server.endpoint)
     settings.cache_clear()
@@ -41,7 +41,7 @@ def waiting(home, s3_proxy, s3_url, s3_env, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 500])
-def test_consumers_that_wait_cause_at_most_one_listing_a_tick(waiting, s3_proxy, count):
+def test_waiting_consumers_cause_at_most_one_listing_a_tick(waiting, s3_proxy, count):
     with waiting(count) as harness:
         cursor = harness.ask().cursor
         for _ in range(5):
@@ -53,7 +53,7 @@ def test_consumers_that_wait_cause_at_most_one_listing_a_tick(waiting, s3_proxy,
 
 @pytest.fixture
 def day(home, direct, through, ledger, s3_proxy):
-    """A day of so many consumers, of which nothing is there yet."""
+    """Return a function that makes a day of so many consumers, on an empty feed."""
 
     def make(consumers: int, *, looks: bool = False) -> Day:
         direct.sweep("web/raw")
@@ -64,13 +64,13 @@ def day(home, direct, through, ledger, s3_proxy):
 
 
 @pytest.mark.parametrize("hours", [3, pytest.param(24, marks=pytest.mark.soak)])
-def test_of_what_500_consumers_decide_and_ask_of_the_store_95_percent_are_decisions(day, hours):
+def test_store_requests_are_at_most_5_percent_of_the_work_of_500_consumers(day, hours):
     share = day(500).run(hours)
     print_progress(f"500 consumers, {hours} hours: {share}")
-    assert share.decisions == 500 * hours * 2  # When the file is there, and when the hour is complete.
+    assert share.decisions == 500 * hours * 2  # One when the file arrives, and one when the hour is complete.
     assert share.of_decisions >= 0.95, share
 
 
-def test_consumers_that_look_at_the_store_themselves_fall_short(day):
+def test_consumers_that_read_the_store_themselves_miss_the_95_percent(day):
     share = day(20, looks=True).run(1)
     assert share.of_decisions < 0.5, share

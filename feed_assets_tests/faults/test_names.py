@@ -1,4 +1,4 @@
-"""Names of every kind, on local disk against S3: the answers are those tabled, and the same to the last reason."""
+"""Names of every kind, on local disk and on S3: the answers are those of the table, and equal word by word."""
 
 import re
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ MOMENTS = [None, *(datetime(2019, 11, day, 6, tzinfo=UTC) for day in (24, 25, 26
 
 
 def on_disk(folder, layout: Layout) -> None:
-    """Lay it out as another program would."""
+    """Write the layout as another program would."""
     for key, content in layout.items():
         path = folder / MEN.path / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def on_disk(folder, layout: Layout) -> None:
 
 
 def on_s3(server, url: str, layout: Layout) -> None:
-    """Lay it out as another program would."""
+    """Write the layout as another program would."""
     _, _, bucket, prefix = url.split("/")
     client = _client(server)
     for key, content in layout.items():
@@ -44,7 +44,7 @@ def _client(server):
 
 
 def answers(board: Blackboard) -> dict[str, object]:
-    """Everything that can be asked of a partition; an error is an answer too."""
+    """Return the answer to every question about a partition; an error is an answer too."""
     names = board.children(MEN.path)
     questions = {f"latest as of {moment}": lambda moment=moment: latest(board, MEN, moment) for moment in MOMENTS}
     questions |= {f"named {name}": lambda name=name: named(board, MEN, name) for name in (*names, OLD, NEW, "../men")}
@@ -60,7 +60,7 @@ def answers(board: Blackboard) -> dict[str, object]:
 
 
 def said(board: Blackboard, ask) -> str:
-    """An answer as text, without what is each store's own: its URL, its words in brackets, etags, dates."""
+    """Return an answer as text, without what differs by store: its URL, its words in brackets, etags, dates."""
     try:
         found = repr(ask())
     except FeedAssetsError as error:
@@ -70,9 +70,7 @@ def said(board: Blackboard, ask) -> str:
 
 
 @pytest.mark.parametrize(("layout", "expected"), CASES.values(), ids=CASES)
-def test_local_disk_and_s3_give_the_answer_that_is_tabled(
-    local_board, s3_board, tmp_path, s3_url, s3_env, layout, expected
-):
+def test_local_disk_and_s3_give_the_tabled_answer(local_board, s3_board, tmp_path, s3_url, s3_env, layout, expected):
     on_disk(tmp_path / "black board", layout)
     on_s3(s3_env, s3_url, layout)
     for board in (local_board, s3_board):
@@ -81,13 +79,13 @@ def test_local_disk_and_s3_give_the_answer_that_is_tabled(
     assert answers(local_board) == answers(s3_board)
 
 
-def test_there_are_over_eighty_cases():
+def test_there_are_over_eighty_layouts_of_names():
     assert len(CASES) > 80
 
 
 @pytest.mark.parametrize(("layout", "expected"), CASES.values(), ids=CASES)
-def test_the_count_rule_is_one_function(local_board, tmp_path, layout, expected):
-    """`core/feeds.py: why_invalid`, asked of what is there, says what reading says, of every update."""
+def test_count_rule_of_core_agrees_with_reading_of_every_update(local_board, tmp_path, layout, expected):
+    """Compare `core/feeds.py: why_invalid` with what reading says of every update."""
     on_disk(tmp_path / "black board", layout)
     judged = []
     for found in history(local_board, MEN):
@@ -103,7 +101,7 @@ def test_the_count_rule_is_one_function(local_board, tmp_path, layout, expected)
 
 
 @pytest.mark.parametrize("wrong", [latest_without_count, latest_by_int])
-def test_a_wrong_reader_is_caught(tmp_path, wrong):
+def test_wrong_readers_of_odd_names_are_caught(tmp_path, wrong):
     caught = []
     for name, (layout, expected) in CASES.items():
         if wrong is latest_by_int:

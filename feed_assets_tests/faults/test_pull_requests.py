@@ -1,4 +1,4 @@
-"""What a look at a partner's files costs, counted by a proxy before a real S3 server."""
+"""Requests that a look at a partner's files costs, counted by a proxy before a real S3 server."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ _PREFIXES = count(1)
 
 @pytest.fixture
 def partner(s3_proxy, direct, bucket, ledger) -> Partner:
-    """A partner with some files on each day of a month, seen through the proxy."""
+    """Return a partner with 20 files on each day of a month, seen through the proxy."""
     url = f"s3://{bucket}/partner-{next(_PREFIXES)}"
     keys = credentials_of(s3_proxy.server)
     made = Partner(
@@ -32,8 +32,8 @@ def partner(s3_proxy, direct, bucket, ledger) -> Partner:
     return made
 
 
-def test_a_look_costs_a_listing_for_each_day_of_the_lookback_and_a_read_for_each_new_file(partner, s3_proxy):
-    for lookback, files in ((3, 80), (5, 40)):  # The second time two days more.
+def test_pull_costs_one_listing_per_day_and_one_read_per_new_file(partner, s3_proxy):
+    for lookback, files in ((3, 80), (5, 40)):  # The second look goes back two more days.
         partner.declare(lookback=lookback)
         s3_proxy.begin()
         partner.look()
@@ -48,8 +48,8 @@ def test_a_look_costs_a_listing_for_each_day_of_the_lookback_and_a_read_for_each
     assert partner.known() == {key: 20 + (key == "2024-02-27-05:00") for key in partner.known()}
 
 
-def test_a_file_among_many_of_its_folder_costs_no_listing_of_the_others(partner, s3_proxy):
-    """Without a folder for each day a listing begins at the day's first name, and ends with its last."""
+def test_pull_from_a_flat_folder_lists_only_names_of_the_day(partner, s3_proxy):
+    """Without a folder for each day, a listing begins at the day's first name and ends with its last."""
     put_many(partner.theirs, [f"flat/2024{number:06}_x.csv" for number in range(3000)], b"id\n1\n")
     partner.theirs.put("flat/20240229_05_a.csv", b"id\n1\n")
     partner.pull = replace(partner.pull, pattern="%Y%m%d_%H_*.csv", prefix="flat", lookback=1)
@@ -58,7 +58,7 @@ def test_a_file_among_many_of_its_folder_costs_no_listing_of_the_others(partner,
     assert (s3_proxy.requests["list"], s3_proxy.requests["get part"]) == (2, 1)
 
 
-def test_a_body_that_is_cut_off_is_read_again_or_left_to_the_next_look(partner, s3_proxy):
+def test_truncated_body_is_read_again_now_or_at_the_next_pull(partner, s3_proxy):
     partner.declare(lookback=0)
     s3_proxy.begin(Fault("get part", "truncated body", times=1))
     with suppress(BlackboardUnavailable):

@@ -1,4 +1,4 @@
-"""The S3 fault grid: five requests, eight faults, many seeds. Nothing is lost or torn, and no refusal swallowed."""
+"""The S3 fault grid: five requests, eight faults, many seeds. No data are lost or torn, and no refusal is swallowed."""
 
 import itertools
 from dataclasses import replace
@@ -22,7 +22,7 @@ def grid(s3_proxy, through, hasty, direct, big):
 
 @pytest.fixture(scope="module")
 def big(direct):
-    """An update of 1,100 files, and an older one."""
+    """Publish an update of 1,100 files after an older one."""
     write.publish(direct, BIG, {"part-0.csv": b"old"}, NOW)
     update_id = write.claim(direct, BIG, b"big", NOW)
     keys = [f"{BIG.path}/{update_id}/part-{number}.csv" for number in range(1_100)]
@@ -31,19 +31,19 @@ def big(direct):
 
 
 @pytest.mark.parametrize(("target", "kind"), CELLS)
-def test_a_fault_loses_nothing_and_tears_nothing(grid, target, kind):
+def test_s3_fault_loses_no_update_and_tears_none(grid, target, kind):
     for seed in (0, 1) if kind != "timeout" else (0,):
         grid.run(Cell(target, kind, seed))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("target", "kind"), CELLS)
-def test_a_fault_loses_nothing_and_tears_nothing_in_25_seeds(grid, target, kind):
+def test_s3_fault_loses_no_update_and_tears_none_in_25_seeds(grid, target, kind):
     run_25(grid, target, kind)
 
 
 def claim_by(board, partition, now, is_ours):
-    """Claim in a wrong way: `is_ours` says what a create without a reply means."""
+    """Claim in a wrong way: `is_ours` is what a create without a reply is taken for."""
     taken = board.children(partition.path)
     while True:
         candidate = next_update_id(now, taken)

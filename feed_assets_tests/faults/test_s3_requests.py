@@ -1,4 +1,4 @@
-"""How many requests a reader needs, counted by a proxy before a real S3 server."""
+"""Number of requests that a reader needs, counted by a proxy before a real S3 server."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,10 @@ SIZES = [10, 1_000, 3_000, pytest.param(100_000, marks=pytest.mark.soak)]
 
 @pytest.fixture(scope="module", params=SIZES)
 def long_feed(request, direct):
-    """A feed with an update every five minutes until now; all but the newest three are empty. Its ids, in order."""
+    """Return a partition with an update every five minutes until now, and its ids in order.
+
+    Only the newest three have files.
+    """
     partition = Partition(Feed.parse(f"requests/of_{request.param}/v1.0"))
     now = datetime.now(UTC)
     ids = [update_id(now - timedelta(minutes=5 * ago)) for ago in range(request.param, 0, -1)]
@@ -24,7 +27,7 @@ def long_feed(request, direct):
     return partition, ids
 
 
-def test_a_reader_that_knows_nothing_needs_three_listings_and_one_read(long_feed, through, s3_proxy):
+def test_reader_without_a_position_needs_three_listings_and_one_read(long_feed, through, s3_proxy):
     partition, ids = long_feed
     s3_proxy.begin()
     assert require(latest(through, partition)).id == ids[-1]
@@ -41,7 +44,7 @@ def test_a_reader_with_a_known_position_needs_two_listings_and_one_read(long_fee
     assert s3_proxy.asked == ["list", "get manifest", "list"]
 
 
-def test_an_older_valid_one_is_found_from_a_known_one_that_is_no_longer_valid(long_feed, through, direct, s3_proxy):
+def test_reader_finds_an_older_update_when_its_known_one_is_invalid(long_feed, through, direct, s3_proxy):
     partition, ids = long_feed
     manifest = f"{partition.path}/{ids[-1]}/_SUCCESS"
     direct.delete([manifest])
@@ -49,4 +52,4 @@ def test_an_older_valid_one_is_found_from_a_known_one_that_is_no_longer_valid(lo
     reading = latest(through, partition, known_id=ids[-1])
     direct.put(manifest, b"1")
     assert (require(reading).id, [skipped.id for skipped in reading.skipped]) == (ids[-2], [ids[-1]])
-    assert s3_proxy.requests["list"] <= 5  # One of them asks what was pruned.
+    assert s3_proxy.requests["list"] <= 5  # One of them looks for pruned updates.

@@ -1,4 +1,4 @@
-"""Builds on a standalone cluster, where tasks fail, executors die and drivers die: counts and digests are exact."""
+"""Builds on a standalone cluster where tasks fail, executors die and drivers die: counts and digests are exact."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def cluster(tmp_path_factory):
 
 @contextmanager
 def driver(cluster, faults, **more):
-    """A driver in a process group of its own that builds under these faults, one after the other."""
+    """Run a driver in a process group of its own; it builds under each of these faults in turn."""
     folder, master = cluster
     command = [sys.executable, "-m", "feed_assets_tests.faults.cluster_tasks", str(folder), *faults]
     env = {**driver_env(master, folder), **more}
@@ -45,7 +45,7 @@ def driver(cluster, faults, **more):
 
 
 def build_under(cluster, faults, **more):
-    """What the driver tells of each build, by fault."""
+    """Return the driver's report of each build, by fault."""
     with driver(cluster, faults, **more) as started:
         said, _ = started.communicate(timeout=400)
         assert started.returncode == 0, f"see the logs in {cluster[0]}"
@@ -58,13 +58,13 @@ def update_of(cluster, fault):
 
 
 def everything_is_counted(cluster, fault):
-    """Whether the update's folder holds its parts and the manifest, and nothing else."""
+    """Return True if the update's folder holds its parts and the manifest, and nothing else."""
     update = update_of(cluster, fault)
     found = [path for path in (cluster[0] / "lake" / update.path).rglob("*") if path.is_file()]
     return len(found) == len(update.files) + 1 and all(path.name.startswith(("part-", "_SUCCESS")) for path in found)
 
 
-def test_counts_and_digests_are_exact_under_every_fault_and_the_build_after_a_dead_driver_succeeds(cluster):
+def test_counts_and_digests_are_exact_under_every_spark_fault(cluster):
     faults = ["none", "failing task", "killed executor", "speculation"]
     with driver(cluster, [*faults, "killed driver"]) as started:
         struck = cluster[0] / "killed-driver-struck"

@@ -1,4 +1,4 @@
-"""`feed-assets run` and its Spark, stopped or killed in the middle of a job, and begun again: real signals."""
+"""`feed-assets run` and its Spark, stopped or killed in the middle of a job and started again: real signals."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ class Lake:
             )
 
     def in_the_middle(self) -> None:
-        """Start it, and wait until a job is held with a part that is written."""
+        """Start the process, and wait until a job is held with a written part."""
         self.hold.touch()
         self.start()
         begun = self.hold.with_name("begun")
@@ -63,27 +63,27 @@ class Lake:
         self.seen, self.said_before = family(self.process.pid), self.output.stat().st_size
 
     def end(self) -> tuple[int, list[str]]:
-        """Wait for its end: its exit code, and the lines that it said since it was in the middle."""
+        """Wait for the end of the process. Return its exit code and its lines of output since the middle."""
         code = self.process.wait(timeout=120)
         return code, self.output.read_bytes()[self.said_before :].decode().splitlines()
 
     def parts(self) -> list[Path]:
-        """What lies below the dataset on the blackboard."""
+        """Return the files below the dataset on the blackboard."""
         return [path for path in (self.home / "blackboard" / project.MADE).rglob("*") if path.is_file()]
 
     def runs(self) -> list[str]:
-        """The states of all runs in the ledger."""
+        """Return the states of all runs in the ledger."""
         with open_ledger(settings().ledger).read() as connection:
             return sorted(connection.execute(runs.select()).columns("state").scalars())
 
     def updates(self) -> list[str]:
-        """The states of all updates of the dataset in the ledger."""
+        """Return the states of all updates of the dataset in the ledger."""
         with open_ledger(settings().ledger).read() as connection:
             rows = connection.execute(updates.select().where(updates.c.feed == project.MADE))
             return sorted(rows.columns("state").scalars())
 
     def published(self) -> list[str]:
-        """The partitions that have a valid update."""
+        """Return the partitions that have a valid update."""
         board = open_board(settings())
         return [key for key in project.KEYS if read.latest(board, Partition(FEED, key)).update]
 
@@ -94,7 +94,7 @@ def _as_nohup() -> None:
 
 
 def dagsters() -> list[str]:
-    """The states of all runs in Dagster."""
+    """Return the states of all runs in Dagster."""
     with dg.DagsterInstance.get() as instance:
         return sorted(run.status.value for run in instance.get_runs())
 
@@ -112,7 +112,10 @@ def lake(home: Path, tmp_path: Path) -> Iterator[Lake]:
 
 
 def is_built_by_the_next_run(lake: Lake, after: timedelta = timedelta()) -> bool:
-    """Whether `run` would build all that is left now: its loop in this process, with rows that need no Spark."""
+    """Build what is left by the loop of `run` in this process, without Spark.
+
+    Return True if all partitions are published.
+    """
     with dg.DagsterInstance.get() as instance:
         Harness(project.defs, instance, maker=PlainMaker(), now=lambda: utc_now() + after).run_until_idle()
     return lake.published() == [*project.KEYS]
@@ -121,7 +124,7 @@ def is_built_by_the_next_run(lake: Lake, after: timedelta = timedelta()) -> bool
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
 )
-def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progress(lake, number, code):
+def test_first_signal_ends_the_loop_and_abandons_the_run_in_progress(lake, number, code):
     lake.in_the_middle()
     os.killpg(lake.process.pid, number)  # as a terminal does: Spark's JVM gets it, too
     ended, said = lake.end()
@@ -132,7 +135,7 @@ def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progres
     assert is_built_by_the_next_run(lake)
 
 
-def test_a_spark_that_is_killed_in_the_middle_of_a_run_ends_the_loop_and_is_an_attempt(lake):
+def test_killed_spark_ends_the_loop_and_counts_as_an_attempt(lake):
     lake.in_the_middle()
     (jvm,) = [each for each in lake.seen if each.name() == "java"]
     jvm.kill()

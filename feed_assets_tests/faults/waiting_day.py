@@ -1,6 +1,6 @@
-"""A day of many consumers that wait for one hourly feed: what is decided, and what that asks of the store.
+"""A day of many consumers that wait for one hourly feed: verdicts, and the requests to the store that they cost.
 
-No run is launched: deciding is what is counted, by the steps of the tick that come before the requests.
+No run is launched: only the steps of a tick before its run requests are counted.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ STEPS = (steps.DECLARE, steps.DISCOVER, steps.COUNT, steps.FAN_OUT, steps.DECIDE
 
 
 def definitions(consumers: int) -> dg.Definitions:
-    """One hourly feed with complete windows, and so many datasets that read it."""
+    """Return one hourly feed with complete windows, and so many datasets that read it."""
     raw = foreign_feed(str(RAW), partitions_def=HOURS, schema="k string", completeness=Completeness(tiers=("kafka",)))
 
     def consumer(number: int) -> dg.AssetsDefinition:
@@ -47,14 +47,14 @@ def definitions(consumers: int) -> dg.Definitions:
 
 @dataclass
 class Share:
-    """Verdicts that were made, and requests that read the store."""
+    """Verdicts, and requests that read the store."""
 
     decisions: int = 0
     requests: int = 0
 
     @property
     def of_decisions(self) -> float:
-        """The share of both that asked the store nothing."""
+        """Return the share of the verdicts in the sum of verdicts and requests."""
         return self.decisions / (self.decisions + self.requests)
 
     def __str__(self) -> str:
@@ -63,13 +63,13 @@ class Share:
 
 @dataclass
 class Day:
-    """Hours that arrive one by one, and a tick each five minutes; `looks`: each decision looks at the store itself."""
+    """Hours that arrive one by one, and a tick each five minutes. With `looks`, each decision also reads the store."""
 
     graph: Graph
     services: Services
     proxy: Proxy
     producer: Blackboard
-    """The same blackboard without the proxy: what the producer writes is not counted."""
+    """The same blackboard without the proxy: the producer's writes are not counted."""
     looks: bool = False
     share: Share = field(default_factory=Share)
 
@@ -83,7 +83,10 @@ class Day:
         return self.share
 
     def _arrive(self, now: datetime) -> None:
-        """Of the hour before: what its source has, and its file, at once; after a quarter what was ingested of it."""
+        """Report the source's counts of the last hour and publish its file at once.
+
+        Report the ingested counts at a quarter past.
+        """
         hour = now.replace(minute=0) - HOUR
         partition = Partition(RAW, hour.strftime("%Y-%m-%d-%H:%M"))
         bases = [hour + number * BASE for number in range(12)]
@@ -111,7 +114,7 @@ class Day:
         self.share.requests += sum(not each.startswith(("put", "create")) for each in self.proxy.asked)
 
     def _leave(self, tick: Tick) -> None:
-        """What is to be built is its run's from now on: else it would be decided again in each tick, and counted."""
+        """Remove outputs that a run would build now: otherwise each later tick would decide and count them again."""
         built = {verdict.output for _, verdict in tick.decided if verdict.state is State.BUILD}
         with self.services.ledger.change() as connection:
             for feed, key in sorted((str(each.feed), each.key) for each in built):

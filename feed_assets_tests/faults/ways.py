@@ -12,19 +12,19 @@ from feed_assets.feeds.store_clients import ObstoreClient
 
 
 def prune(board: Blackboard, partition: Partition) -> None:
-    """Remove what is older than the newest valid update and has a manifest, as the product's retention does."""
+    """Remove updates that have a manifest and are older than the newest valid one, as the product's retention does."""
     for path in _prunable(board, partition):
         removal.remove(board, partition, path.rsplit("/", 1)[-1])
 
 
 def latest_valid(board: Blackboard, partition: Partition, as_of: datetime | None) -> Update | None:
-    """The product's reading."""
+    """Read by the product's own code."""
     return read.latest(board, partition, as_of).update
 
 
 @dataclass(frozen=True)
 class Ways:
-    """What a fault test drives: the product's own functions, unless one is replaced by a wrong one."""
+    """Functions that a fault test drives: the product's own, unless one is replaced by a wrong one."""
 
     publish: Callable[[Blackboard, Partition, Mapping[str, bytes], datetime], Update] = write.publish
     latest: Callable[[Blackboard, Partition, datetime | None], Update | None] = latest_valid
@@ -32,7 +32,7 @@ class Ways:
     client: Callable[[ObstoreClient], ObstoreClient] | None = None
 
     def over(self, board: Blackboard) -> Blackboard:
-        """A view of the blackboard through this way's client."""
+        """Return a view of the blackboard through this way's client."""
         return Blackboard(board.url, self.client(board._client), board._root) if self.client else board
 
 
@@ -40,7 +40,7 @@ RIGHT = Ways()
 
 
 class Watched(Blackboard):
-    """A view of a blackboard that tells each key before it is deleted, one after the other; what is told may raise."""
+    """A view of a blackboard that deletes one key at a time and calls `deleting` before each; the call may raise."""
 
     def __init__(self, board: Blackboard, deleting: Callable[[str], object]) -> None:
         super().__init__(board.url, board._client, board._root)
@@ -64,7 +64,7 @@ def _prunable(board: Blackboard, partition: Partition) -> list[str]:
 
 
 def publish_counting_before_the_last_part(board, partition, parts, now) -> Update:
-    """Wrong: the manifest counts what is there so far, and is put before the last part."""
+    """Publish wrongly: the manifest counts the parts so far, and is put before the last part."""
     update_id = write.claim(board, partition, uuid4().hex.encode(), now)
     path, (*first, last) = f"{partition.path}/{update_id}", parts.items()
     for name, data in first:
@@ -76,7 +76,7 @@ def publish_counting_before_the_last_part(board, partition, parts, now) -> Updat
 
 
 def prune_parts_first(board: Blackboard, partition: Partition) -> None:
-    """Wrong: one part less makes an update that an extra file had invalidated count right again."""
+    """Prune wrongly: without one part, an update that had an extra file counts right again."""
     for path in _prunable(board, partition):
         for file in write.listed(board, partition, path.rsplit("/", 1)[-1]):
             board.delete([file.key])
@@ -84,12 +84,12 @@ def prune_parts_first(board: Blackboard, partition: Partition) -> None:
 
 
 def latest_without_count(board, partition, as_of) -> Update | None:
-    """Wrong: a manifest is enough."""
+    """Read wrongly: a manifest is enough."""
     return _latest_by(lambda manifest, files: True, board, partition, as_of)
 
 
 def latest_by_int(board, partition, as_of) -> Update | None:
-    """Wrong: `int()` takes '+2', '1_0', ' 2' and Arabic digits."""
+    """Read wrongly: `int()` takes '+2', '1_0', ' 2' and Arabic digits."""
     return _latest_by(_counts_by_int, board, partition, as_of)
 
 
@@ -113,7 +113,7 @@ def _counts_by_int(manifest: bytes, files: tuple[File, ...]) -> bool:
 
 
 class Unconditional:
-    """Wrong: a client whose conditional create overwrites what is there."""
+    """A wrong client, whose conditional create overwrites an existing object."""
 
     def __init__(self, client: ObstoreClient) -> None:
         self._client = client

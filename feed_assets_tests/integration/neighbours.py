@@ -1,4 +1,4 @@
-"""Hostile neighbours of the web UI: a page of another port, and what may be asked of all that listens."""
+"""Hostile neighbours of the web UI: a page of another port, and probes of every listening process."""
 
 import stat
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ document.getElementsByName("hidden")[0].onload = () => ended("form", "loaded");
 
 @contextmanager
 def attacker(port: int) -> Iterator[int]:
-    """A web server with a page that commands the web UI on a port; tells its own."""
+    """Serve a page that attacks the web UI on a port; yield the page's own port."""
     url = {"url": f"http://127.0.0.1:{port}", "ws": f"ws://127.0.0.1:{port}"}
     page = ATTACK % {**url, "any": MUTATION % "NAME", **{name: quote(MUTATION % name) for name in ("form", "image")}}
 
@@ -65,7 +65,7 @@ def attacker(port: int) -> Iterator[int]:
 
 
 def attacked(page: Page) -> set[str]:
-    """How each way of the attack ended, as its page saw it."""
+    """Return the outcome of each way of the attack, as its page saw it."""
     page.wait_for_function(
         "ends.filter(each => !each.startsWith('form')).length >= 5 && ends.some(each => /form/.test(each))"
     )
@@ -73,7 +73,7 @@ def attacked(page: Page) -> set[str]:
 
 
 def commanded_by_itself(page: Page, key: str) -> tuple[int, str]:
-    """What a page of the UI gets for the same command, and for a WebSocket."""
+    """Return what a page of the UI gets for the same command, and for a WebSocket."""
     return tuple(
         page.evaluate(
             """async query => {
@@ -91,7 +91,7 @@ def commanded_by_itself(page: Page, key: str) -> tuple[int, str]:
 
 
 def listening(processes: list[psutil.Process]) -> dict[tuple[str, int], psutil.Process]:
-    """Who listens on TCP, by address."""
+    """Return the processes that listen on TCP, by address."""
     return {
         (found.laddr.ip.removeprefix("::ffff:"), found.laddr.port): each
         for each in processes
@@ -101,7 +101,7 @@ def listening(processes: list[psutil.Process]) -> dict[tuple[str, int], psutil.P
 
 
 def open_to_others(processes: list[psutil.Process]) -> list[str]:
-    """Unix sockets with a name in a folder that others may enter all the way."""
+    """Return the named Unix sockets that have no private folder above them."""
     names = {found.laddr for each in processes for found in each.net_connections("unix") if found.laddr}
     return [name for name in names if not any(_is_private(folder) for folder in Path(name).parents)]
 
@@ -111,7 +111,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def refusal_of_spark(remote: str) -> grpc.StatusCode:
-    """What a Connect server says to who has no token."""
+    """Return the status that a Connect server gives to a caller without a token."""
     with grpc.insecure_channel(remote.removeprefix("sc://")) as channel:
         try:
             channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"", timeout=30)

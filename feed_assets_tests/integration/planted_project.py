@@ -1,4 +1,4 @@
-"""A dataset, a table of which a database tells that does not answer, and one whose function fails."""
+"""A dataset, an event table whose database does not answer, and a dataset whose function fails."""
 
 import os
 
@@ -15,13 +15,13 @@ told = event_table("planted/told", source=away)
 
 @feed_asset(MADE, inputs={"rows": raw})
 def made(rows):
-    """The rows as they came."""
+    """Return the rows unchanged."""
     return rows
 
 
 @feed_asset(BROKEN, inputs={"rows": raw})
 def broken(rows):
-    """Fails as clients do: with a password in its words, and in those of what led to it."""
+    """Fail as clients do: the error and its cause contain a password."""
     try:
         ask(os.environ[URL])
     except LookupError as error:
@@ -29,7 +29,7 @@ def broken(rows):
 
 
 def ask(url):
-    """No answer."""
+    """Raise the error of a server that does not answer."""
     raise LookupError(f"no answer: {url}")
 
 

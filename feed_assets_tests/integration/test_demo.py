@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer runs it, its figures against those computed apart from Spark and from the product."""
+"""`make demo` as a newcomer runs it: its figures equal those computed without Spark and without the product."""
 
 import csv
 import gzip
@@ -30,7 +30,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.
     return folder / "demo", done
 
 
-def test_the_demo_ends_well(played) -> None:
+def test_demo_succeeds_without_warnings(played) -> None:
     _, done = played
     assert done.returncode == 0, done.stderr[-3000:]
     assert [line for line in done.stderr.splitlines() if "warn" in line.lower() or "Alert" in line] == []
@@ -38,7 +38,7 @@ def test_the_demo_ends_well(played) -> None:
     assert "3/3" in done.stdout
 
 
-def test_the_demos_table_is_what_the_raw_files_say(played) -> None:
+def test_demo_table_equals_the_figures_of_the_raw_files(played) -> None:
     found = {(row[0], row[1]): row[2:7] for row in ROW.findall(played[1].stdout)}
     wanted = {}
     for day in sample.days():
@@ -54,7 +54,7 @@ def test_the_slot_of_the_article_completes_exactly_four_windows(played) -> None:
     assert lines == ["hour [15:00 ~ 16:00)", "10min [15:50 ~ 16:00)", "5min [15:55 ~ 16:00)", "5min [16:00 ~ 16:05)"]
 
 
-def test_the_global_day_is_what_the_raw_files_say_of_each_regions_own_day(played) -> None:
+def test_global_day_sums_the_raw_files_by_each_regions_own_midnight(played) -> None:
     found = re.findall(r"^(\w+) +(men|women) +(\d+) +(\d+) +[\d.]+%$", played[1].stdout, re.MULTILINE)
     assert {(region, campaign): (int(shown), int(clicks)) for region, campaign, shown, clicks in found} == by_region()
 
@@ -68,7 +68,7 @@ MIDNIGHTS = {
 
 
 def by_region() -> dict[tuple[str, str], tuple[int, int]]:
-    """Impressions and clicks of 2019-11-26 by region and campaign, from the sample's files."""
+    """Return impressions and clicks of 2019-11-26 by region and campaign, from the sample's files."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for policy, campaign in product(sample.POLICIES, sample.CAMPAIGNS):
         path = Path(sample.__file__).with_name("sample") / f"{policy}_{campaign}.csv.gz"
@@ -82,7 +82,7 @@ def by_region() -> dict[tuple[str, str], tuple[int, int]]:
     return found
 
 
-def test_the_late_day_alone_was_built_again(played) -> None:
+def test_demo_rebuilds_only_the_late_day(played) -> None:
     home, _ = played
     built = {
         path.parent.name: len(list(path.iterdir())) for path in home.glob("blackboard/ads/effectiveness/v1.0/*/men")
@@ -90,14 +90,14 @@ def test_the_late_day_alone_was_built_again(played) -> None:
     assert built == {day: 2 if day == "2019-11-26" else 1 for day in sample.days()}
 
 
-def test_the_corrupt_update_was_refused_with_its_reason(played) -> None:
+def test_demo_refuses_the_corrupt_update_with_its_reason(played) -> None:
     assert re.search(r"refused \d{8}\.\d{6}: its manifest says 2 files and there are 1", played[1].stdout)
 
 
 PARTNERS_DAY = [("2019-11-27", "men"), ("2019-11-27", "women")]
 
 
-def test_of_three_days_with_late_data_the_one_that_has_grown_enough_was_built_again(played) -> None:
+def test_demo_rebuilds_the_one_of_three_late_days_that_grew_enough(played) -> None:
     home, done = played
     found = re.findall(
         r"^\S+ \S+ UTC  ads/partners_daily/v1.0  (\S+)  (\S+) +\d+ +\d+ +(\S+)", done.stdout, re.MULTILINE
@@ -112,14 +112,14 @@ def test_of_three_days_with_late_data_the_one_that_has_grown_enough_was_built_ag
     assert [len([*(board / day).iterdir()]) for day in days] == [2, 1, 1]
 
 
-def test_the_report_of_the_rerun_is_what_the_raw_files_say(played) -> None:
+def test_rerun_report_equals_the_figures_of_the_raw_files(played) -> None:
     day = [ads_figures.total(sample.shown_csv(on, who), sample.clicked_csv(on, who)) for on, who in PARTNERS_DAY]
     found = dict(re.findall(r"^(impressions|clicks) +[\d,]+ +([\d,]+) +\+[\d.]+%$", played[1].stdout, re.MULTILINE))
     wanted = {"impressions": sum(each.impressions for each in day), "clicks": sum(each.clicks for each in day)}
     assert {name: int(number.replace(",", "")) for name, number in found.items()} == wanted
 
 
-def test_increments_of_the_crm_come_to_a_fold_of_its_rows(played) -> None:
+def test_crm_increments_add_up_to_the_fold_of_its_rows(played) -> None:
     home, done = played
     found = re.findall(
         r"^  visits (.*), (incremental|reload)(?:, added to \S+)?; (\d+) customers$", done.stdout, re.MULTILINE
@@ -132,7 +132,7 @@ def test_increments_of_the_crm_come_to_a_fold_of_its_rows(played) -> None:
     assert wednesday < counts[1] < taxed
 
 
-def test_it_says_where_to_look_next(played) -> None:
+def test_demo_prints_commands_that_work(played) -> None:
     home, done = played
     for command in re.findall(r"(\.venv/bin/feed-assets .*)", done.stdout):
         looked = subprocess.run(
@@ -144,7 +144,7 @@ def test_it_says_where_to_look_next(played) -> None:
     assert f"DAGSTER_HOME={home} FEED_ASSETS_BLACKBOARDS='{boards}' {crm} make ui" in done.stdout
 
 
-def test_it_never_clears_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
+def test_demo_never_clears_a_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "precious").touch()
     env = {**os.environ, "DAGSTER_HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""`dg` and `dagster dev` in the clone and in a project from `init`: they load it, and warn of nothing of ours."""
+"""`dg` and `dagster dev` in the clone and in a project from `init`: they load it, and warn of nothing in our code."""
 
 import json
 import os
@@ -19,12 +19,12 @@ BIN = Path(sys.executable).parent
 LOADED = "{workspaceOrError{...on Workspace{locationEntries{name locationOrLoadError{__typename}}}}}"
 WARNING = re.compile(r"(?:feed_assets|my_shop)/\S+\.py:\d+: \w+Warning.*|.*\bWarning: .*location_name.*")
 PATIENCE = 300
-"""Seconds until a server that does not answer counts as broken: a few, unless the machine does much else."""
+"""Seconds until a silent server counts as broken: it takes a few on an idle machine."""
 
 
 @pytest.fixture(scope="module", params=["clone", "project"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder that commands run in, with a home of its own."""
+    """Change to a fresh project or the clone, with an empty home; yield the folder."""
     above = tmp_path_factory.mktemp("dg")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:

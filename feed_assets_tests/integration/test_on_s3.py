@@ -1,4 +1,4 @@
-"""The whole way through on a real S3 server: from raw files to a late re-run, every object by the protocol."""
+"""The whole way on a real S3 server, from raw files to a late re-run: every object follows the protocol."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ def totals(lake: Blackboard, spark: SparkSession) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def test_raw_files_on_s3_become_a_published_result_and_late_ones_another(
+def test_raw_files_on_s3_are_published_and_late_ones_published_again(
     lake: Blackboard, runner: Runner, spark: SparkSession
 ) -> None:
     drop(lake, "ads/shown_raw/v1.0", SHOWN)
@@ -66,7 +66,7 @@ def test_raw_files_on_s3_become_a_published_result_and_late_ones_another(
     assert totals(lake, spark) == (wanted.impressions, wanted.clicks)
 
 
-def test_what_spark_leaves_on_s3_is_parts_and_a_manifest(lake: Blackboard, runner: Runner) -> None:
+def test_spark_leaves_only_parts_and_a_manifest_on_s3(lake: Blackboard, runner: Runner) -> None:
     drop(lake, "ads/clicked_raw/v1.0", CLICKED)
     runner.run_until_idle()
     keys = [file.key for file in lake.files("ads/clicked/v1.0")]

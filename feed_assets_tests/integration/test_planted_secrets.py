@@ -1,4 +1,4 @@
-"""A secret in every setting and in the environment: none is in what commands say, in the home, on a command line."""
+"""A secret in every setting and in the environment: it is in no output, no file of the home and no command line."""
 
 import json
 import os
@@ -26,13 +26,13 @@ NOWHERE = f"postgresql+psycopg://me:half,{SECRET}@{SECRET}@127.0.0.1:1/none"
 
 @pytest.fixture
 def database(postgresql: PostgreSQL) -> sa.URL:
-    """An empty database, its user's password the secret."""
+    """Return an empty database whose password is the secret."""
     return sa.make_url(postgresql.database()).set(password=SECRET)
 
 
 @pytest.fixture
 def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
-    """The environment of a whole set-up, most of which does not answer."""
+    """Return the environment of a whole set-up, most of which does not answer."""
     ledger = database.render_as_string(hide_password=False)
     away = NOWHERE.replace(",", "%2C").replace("@", "%40", 1)
     settings = {
@@ -52,7 +52,7 @@ def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
 
 
 class Told:
-    """What commands said, and the command lines of all that they started."""
+    """Output of commands, and the command lines of every process that they started."""
 
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.environment, self.folder = environment, folder
@@ -76,7 +76,7 @@ class Told:
         self.said += output.read_text()
 
     def fork(self, forker: Forks, *args: str, **changed: str) -> None:
-        """Run a command that starts nothing, in a process that has imported it."""
+        """Run a command that starts no process in a fork that has already imported it."""
         output = self.folder / "output"
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**self.environment, **changed}.items():
@@ -85,7 +85,7 @@ class Told:
         self.said += output.read_text()
 
     def look(self, pid: int) -> None:
-        """Read what any user of this machine can read of the processes."""
+        """Record the command lines, which any user of this machine can read."""
         try:
             self.lines |= {" ".join(each.cmdline()) for each in family(pid)}
         except psutil.NoSuchProcess:
@@ -93,7 +93,7 @@ class Told:
 
 
 def command(args: tuple[str, ...], folder: Path, output: Path) -> None:
-    """Run a command in this process, and what it says into a file."""
+    """Run a command in this process, with its output in a file."""
     os.chdir(folder)
     with output.open("wb") as file:
         for stream in (1, 2):
@@ -106,11 +106,11 @@ def command(args: tuple[str, ...], folder: Path, output: Path) -> None:
 
 @pytest.fixture
 def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
-    """Every command once, and a run with a failure, an unreachable source, sink, webhook and mail server."""
+    """Run every command once, with a failing run and an unreachable source, sink, webhook and mail server."""
     found, module = Told(planted, tmp_path), ["-m", project.__name__]
     (tmp_path / "rows.csv").write_text("k,n\na,1\n")
     found.call("feed", "publish", project.RAW, "", "rows.csv", *module)
-    found.call("run", *module, "--until-idle", "-v")  # With all traces.
+    found.call("run", *module, "--until-idle", "-v")  # `-v` prints all traces.
     found.call("doctor", *module)
     explain = ["explain", project.BROKEN, *module]
     page = ["status", *module, "--html", str(tmp_path / "status.html")]
@@ -127,8 +127,8 @@ def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     return found
 
 
-def test_no_secret_is_said_kept_or_on_a_command_line(told: Told, home: Path, database: sa.URL) -> None:
-    assert told.codes[:2] == [0, 1]  # A source does not answer.
+def test_no_secret_is_printed_stored_or_on_a_command_line(told: Told, home: Path, database: sa.URL) -> None:
+    assert told.codes[:2] == [0, 1]  # One source does not answer.
     assert "***" in told.said
     assert SECRET not in told.said
     assert any("java" in line for line in told.lines)
@@ -150,7 +150,7 @@ def of_dagster() -> str:
 
 
 def rows(database: sa.URL) -> str:
-    """All that the ledger and the sink hold."""
+    """Return everything that the ledger and the sink hold."""
     engine = sa.create_engine(database)
     with engine.connect() as connection:
         named = [*metadata.tables, "planted_events"]

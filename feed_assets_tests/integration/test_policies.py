@@ -1,4 +1,4 @@
-"""The policies of docs/policies, under a real S3 server: each is enough for who has it, and for no more."""
+"""The policies of docs/policies on a real S3 server: each suffices for its role, and for nothing more."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RAW, CLICKED_RAW, SHOWN, MADE = (
 
 @pytest.fixture
 def as_(s3_env: S3Server, monkeypatch: pytest.MonkeyPatch):
-    """The blackboard as who has a policy, or as the admin, sees it."""
+    """Yield a function that opens the blackboard as a user with a policy, or as the admin."""
 
     def board(identity: str = s3_env.access_key) -> Blackboard:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", identity)
@@ -42,7 +42,7 @@ def drop(board: Blackboard, partition: Partition, content: bytes) -> str:
     return publish(board, partition, {"part-1.csv": content}, datetime.now(UTC)).id
 
 
-def test_a_producer_publishes_its_feed_and_touches_nothing_else(as_):
+def test_policy_of_producers_publishes_their_feed_and_nothing_else(as_):
     drop(as_(), SHOWN, b"ours")
     board = as_("producer")
     update_id = drop(board, RAW, b"a\n1\n")
@@ -58,7 +58,7 @@ def test_a_producer_publishes_its_feed_and_touches_nothing_else(as_):
             refused()
 
 
-def test_a_reader_reads_and_writes_nothing(as_):
+def test_policy_of_readers_reads_and_writes_nothing(as_):
     update_id = drop(as_(), SHOWN, b"ours")
     board = as_("reader-of-all")
     assert read.require(read.latest(board, SHOWN)).id == update_id
@@ -71,7 +71,7 @@ def test_a_reader_reads_and_writes_nothing(as_):
             refused()
 
 
-def test_a_whole_run_needs_no_more_and_can_forge_no_foreign_feed(as_, s3_env, s3a_jars, tmp_path):
+def test_policy_of_runs_suffices_for_a_run_and_forges_no_foreign_feed(as_, s3_env, s3a_jars, tmp_path):
     producer = as_("producer")
     drop(producer, RAW, sample.shown_csv(*KEY.split("/")))
     raw = drop(producer, CLICKED_RAW, sample.clicked_csv(*KEY.split("/")))
@@ -86,7 +86,7 @@ def test_a_whole_run_needs_no_more_and_can_forge_no_foreign_feed(as_, s3_env, s3
 
 
 def run(server: S3Server, jars: Path, home: Path) -> None:
-    """`feed-assets run` with the keys that are in the environment, and a Spark of its own."""
+    """Run `feed-assets run` with the keys of the environment, and a Spark of its own."""
     own = {
         "DAGSTER_HOME": str(home / "home"),
         "FEED_ASSETS_BLACKBOARD": URL,

@@ -22,7 +22,7 @@ CONTRAST = """element => {
     const [dark, bright] = [light(style.color), light(style.backgroundColor)].sort((a, b) => a - b);
     return (bright + 0.05) / (dark + 0.05);
 }"""
-"""As WCAG 2 has it: 4.5 is what small text needs."""
+"""Contrast as WCAG 2 defines it: small text needs 4.5."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def file(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(file: Path) -> Iterator[Browser]:
-    """After the page was made: Playwright's loop would be in the way of Dagster's."""
+    """Yield a browser. It starts after the page was made: Playwright's loop would disturb Dagster's."""
     with sync_playwright() as playwright:
         path = program(playwright)
         if path is None:
@@ -56,7 +56,7 @@ def opened(browser: Browser, file: Path, asked: list[str], said: list[str], widt
     return page
 
 
-def test_the_page_is_read_at_once_and_needs_nothing_from_elsewhere(browser, file):
+def test_status_page_is_readable_and_requests_no_other_file(browser, file):
     asked, said = [], []
     page = opened(browser, file, asked, said, 1500)
     assert page.locator(".legend li").count() == len(LEGEND)
@@ -100,8 +100,8 @@ def test_from_1000_pixels_on_no_column_is_clipped(browser, file):
             page.close()
 
 
-def test_rows_are_filtered_by_name_and_state_and_stay_so_when_the_page_is_loaded_again(browser, file):
-    """With the policy that the web UI sends: no script runs but that of the page."""
+def test_filters_by_name_and_state_survive_a_reload(browser, file):
+    """Filter under the policy that the web UI sends: no script runs except the page's own."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     headers = {"content-security-policy": f"default-src 'none'; {policy()}"}
     body = file.with_name("newest.html").read_text()

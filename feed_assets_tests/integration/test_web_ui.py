@@ -1,7 +1,7 @@
-"""The web UI as a person meets it: `feed-assets ui` on a home of real ads, looked at in a headless Chromium.
+"""The web UI as a person meets it: `feed-assets ui` on a home of real ads, seen by a headless Chromium.
 
-There are no sensors: whatever is built was launched by clicks, or where there is no Chromium by the request that they
-make; then the tests of pages are skipped. On failure the message names a screenshot.
+There are no sensors: every build was launched by clicks. Without Chromium the same request launches it, and the tests
+of pages are skipped. On failure the message names a screenshot.
 """
 
 import os
@@ -95,7 +95,7 @@ def pages(site: Site, browser: Browser | None) -> Pages:
 
 @pytest.fixture(scope="module")
 def built(site: Site, browser: Browser | None) -> Site:
-    """The site after a backfill of the day has come to its end."""
+    """Launch a backfill of the day, and return the site once it has ended."""
     if browser:
         launch_by_clicks(Pages(site, browser))
     else:
@@ -110,7 +110,7 @@ def ended(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def launch_by_clicks(pages: Pages) -> None:
-    """In the graph: Materialize all, of the day and all campaigns."""
+    """Click "Materialize all" in the graph, for the day and all campaigns."""
     with pages.page("/asset-groups") as page:
         page.get_by_role("button", name="Materialize all").click()
         dialog = page.get_by_role("dialog").filter(has_text="Partition selection")
@@ -122,7 +122,7 @@ def launch_by_clicks(pages: Pages) -> None:
 
 
 def node(page: Page, name: str) -> Locator:
-    """An asset's box in the graph."""
+    """Return an asset's box in the graph."""
     return page.locator("svg").get_by_text(name, exact=True).first
 
 
@@ -135,7 +135,7 @@ def test_the_graph_leads_from_the_raw_feeds_to_the_result(pages: Pages) -> None:
         assert lefts == sorted(set(lefts))
 
 
-def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(built: Site) -> None:
+def test_backfill_of_neighbours_is_one_run_and_fails_if_one_fails(built: Site) -> None:
     with dg.DagsterInstance.get() as instance:
         (run,) = instance.get_runs()
     assert "dagster/backfill" in run.tags
@@ -143,7 +143,7 @@ def test_a_backfill_is_one_run_for_neighbours_which_fails_as_one_of_them_does(bu
     assert run.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site) -> None:
+def test_ui_prints_each_build_and_no_output_of_its_processes(built: Site) -> None:
     def builds(word: str) -> list[str]:
         return [line for line in built.said().splitlines() if line.startswith(f"{word}  ads/effectiveness ")]
 
@@ -153,7 +153,7 @@ def test_it_prints_each_build_and_nothing_of_what_its_processes_say(built: Site)
     assert "DEBUG" in (built.folder / "home" / "ui" / "daemon.log").read_text(), "it is there"
 
 
-def test_a_backfill_publishes_what_passes_its_gate_and_only_that(built: Site) -> None:
+def test_backfill_publishes_only_partitions_that_pass_their_gate(built: Site) -> None:
     newest = {each: read.latest(built.board, partition("effectiveness", each)).update for each in (GOOD, BAD)}
     assert newest[GOOD]
     assert newest[BAD] is None
@@ -161,17 +161,18 @@ def test_a_backfill_publishes_what_passes_its_gate_and_only_that(built: Site) ->
         assert all(read.latest(built.board, partition(name, each)).update for each in (GOOD, BAD)), name
 
 
-def test_the_partitions_page_counts_what_is_there_and_what_failed(built: Site, pages: Pages) -> None:
+def test_partitions_page_counts_materialized_and_failed_partitions(built: Site, pages: Pages) -> None:
     with pages.page("/assets/ads/effectiveness?view=partitions") as page:
         for words in ("Materialized (1)", "Failed (1)"):
             expect(page.get_by_text(words)).to_be_visible()
 
 
 def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
-    """5 of the 11 clicks kept their impressions."""
+    """Only 5 of the 11 clicks kept their impressions."""
     with pages.page("/assets/ads/effectiveness?view=checks&checkDetail=clicked_in_shown") as page:
         expect(page.get_by_text("This is a blocking asset check.")).to_be_visible()
-        # One run has built both: the overview shows what Dagster counts as its last, which may be the good one.
+        # One run built both partitions: the overview shows the one that Dagster counts as last, which may be the good
+        # one.
         page.get_by_role("tab", name="Execution history").click()
         for words in (
             f"{BAD}|{DAY}",
@@ -185,7 +186,7 @@ def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
         expect(what_to_do).to_be_visible()
 
 
-def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
+def test_asset_page_draws_the_chart(built: Site, pages: Pages) -> None:
     with pages.page("/assets/ads/effectiveness?view=overview") as page:
         page.get_by_text("[Show Markdown]").click()
         chart = page.get_by_role("img", name="click-through rate")
@@ -193,7 +194,7 @@ def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
         assert chart.evaluate("image => [image.complete, image.naturalWidth]") == [True, 560]
 
 
-def test_names_and_values_of_others_stay_text_on_a_page(built: Site, pages: Pages) -> None:
+def test_foreign_names_and_values_stay_plain_text_on_a_page(built: Site, pages: Pages) -> None:
     name = '<img src="https://evil.example/a.png" onerror="window.ran = 1">'
     value = "![b](https://evil.example/b.png)"
     shown = markdown(StructType([StructField(name, StringType())]), [{"number": 0, "texts": [value]}])
@@ -211,8 +212,8 @@ def test_names_and_values_of_others_stay_text_on_a_page(built: Site, pages: Page
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_page_of_another_port_commands_nothing_in_the_browser_of_who_has_the_token(built: Site, pages: Pages, host):
-    """To the browser `127.0.0.1` is one site, whatever the port: it sends the cookie."""
+def test_page_of_another_port_cannot_command_the_ui_with_the_users_cookie(built: Site, pages: Pages, host):
+    """Browsers treat `127.0.0.1` as one site, whatever the port, and send the cookie."""
     with attacker(built.port) as port, pages.page("/") as page, dg.DagsterInstance.get() as instance:
         assert commanded_by_itself(page, f"own-{host}") == (200, "open")
         page.goto(f"http://{host}:{port}/")
@@ -223,7 +224,7 @@ def test_a_page_of_another_port_commands_nothing_in_the_browser_of_who_has_the_t
         assert {"json: failed", "image: error", "socket: error"} <= ends
 
 
-def test_who_has_no_token_gets_no_page_and_enters_it_there(site: Site, browser: Browser | None, pages: Pages) -> None:
+def test_visitor_without_a_token_is_asked_for_it(site: Site, browser: Browser | None, pages: Pages) -> None:
     page = pages.browser.new_page()
     try:
         answer = page.goto(f"http://127.0.0.1:{site.port}/asset-groups")
@@ -237,8 +238,8 @@ def test_who_has_no_token_gets_no_page_and_enters_it_there(site: Site, browser: 
         page.close()
 
 
-def test_all_that_listens_asks_who_it_is(built: Site) -> None:
-    """docs/security.md has the table."""
+def test_every_listening_port_requires_authentication(built: Site) -> None:
+    """The table in docs/security.md lists what listens."""
     ours = family(built.server.process.pid)
     found = listening(ours)
     assert {ip for ip, _ in found} == {"127.0.0.1"}
@@ -257,19 +258,19 @@ def test_all_that_listens_asks_who_it_is(built: Site) -> None:
 
 
 def content(path: Path) -> bytes:
-    """What is in a file, which may be gone the next moment."""
+    """Return the content of a file, which may disappear at any moment."""
     with suppress(FileNotFoundError):
         return path.read_bytes()
     return b""
 
 
-def test_nobody_else_reads_the_scratch_files_of_its_spark(built: Site) -> None:
+def test_scratch_files_of_spark_are_private(built: Site) -> None:
     made = [*(built.folder / "home" / "scratch").rglob("*")]
     assert any(each.name.startswith("blockmgr-") for each in made)
     assert [each for each in made if each.stat().st_mode & 0o077] == []
 
 
-def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> None:
+def test_token_is_printed_once_and_stored_nowhere(built: Site) -> None:
     lines = [each.cmdline() for each in family(built.server.process.pid) if lives(each)]
     assert [line for line in lines if built.token in " ".join(line)] == []
     assert built.said().count(built.token) == 1
@@ -277,14 +278,14 @@ def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> 
     assert [path for path in kept if built.token.encode() in content(path)] == []
 
 
-def test_no_process_takes_a_library_from_the_current_folder(built: Site) -> None:
-    """`python -m` puts it first."""
+def test_no_process_imports_a_library_from_the_current_folder(built: Site) -> None:
+    """`python -m` would put the current folder first."""
     ran = built.folder / "a_stranger_ran"
     assert not ran.exists(), ran.read_text()
 
 
 def memory(processes: list[psutil.Process], is_java: bool) -> float:
-    """How many GB these take, those of Java or the others."""
+    """Return the memory of the Java processes, or of the others, in GB."""
     return sum(each.memory_info().rss for each in processes if (each.name() == "java") is is_java) / 1e9
 
 
@@ -314,18 +315,18 @@ def test_a_ui_that_is_stopped_while_spark_warms_up_ends(tmp_path: Path, monkeypa
 
 
 def warms_up(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether Spark's first job speaks to the server: it has the threads that do."""
+    """Return True once Spark's first job speaks to the server: it then has the threads for that."""
     return any(is_busy_job(each) for each in family(process.pid))
 
 
 def is_busy_job(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):  # It has ended since, or waits to be buried.
+    with suppress(psutil.NoSuchProcess):  # It has ended, or waits to be reaped.
         return "feed_assets.spark.connect" in process.cmdline() and process.num_threads() > 3
     return False
 
 
 def test_the_ui_ends_with_all_it_started_and_leaves_nothing_behind(site: Site) -> None:
-    """The last test of the site, which it ends."""
+    """Stop the site; this must be its last test."""
     process = site.server.process
     ours = family(process.pid)
     spark, python = memory(ours, is_java=True), memory(ours, is_java=False)

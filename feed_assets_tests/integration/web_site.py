@@ -1,4 +1,4 @@
-"""The web UI of a folder of real ads: who looks at it, and a stranger's files beside its module."""
+"""The web UI of a folder of real ads: its browser, and a stranger's files beside its module."""
 
 import re
 import shutil
@@ -50,14 +50,14 @@ QUIET = [
     "--disable-sync",
 ]
 PATIENCE = 120_000
-"""Milliseconds until what a page should show counts as absent."""
+"""Milliseconds until a missing element of a page counts as absent."""
 BUILDS = 900_000
-"""The same for the end of a backfill and the start of the servers: a few seconds, unless the machine does much else."""
+"""Milliseconds for the end of a backfill and the start of the servers: a few seconds on an idle machine."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The web UI, the home's blackboard, and the folder of both."""
+    """The web UI, the blackboard of its home, and the folder of both."""
 
     server: Started
     port: int
@@ -66,32 +66,32 @@ class Site:
 
     @property
     def token(self) -> str:
-        """The token in the address that the command printed; asked for only when it has."""
+        """Return the token in the address that the command printed; call it only afterwards."""
         return re.findall(rf"^web UI: http://127.0.0.1:{self.port}/\?token=(\S+)", self.said(), re.MULTILINE)[0]
 
     @property
     def cookie(self) -> dict[str, str]:
-        """The header of who has shown the token."""
+        """Return the cookie header of a browser that has shown the token."""
         return {"Cookie": f"feed_assets_{self.port}={self.token}"}
 
     def said(self) -> str:
-        """All that the command and what it started have said."""
+        """Return the output of the command and of the processes that it started."""
         return (self.folder / "ui.log").read_text()
 
 
 @dataclass(frozen=True)
 class Pages:
-    """The browser that looks at the site; screenshots go to the site's folder."""
+    """The browser of a site; screenshots go to the site's folder."""
 
     site: Site
     browser: Browser
 
     @contextmanager
     def page(self, path: str) -> Iterator[Page]:
-        """A page of the UI; how it looked in the end is kept if the block fails."""
+        """Open a page of the UI. Save a screenshot if the block fails."""
         page = self.browser.new_page(viewport={"width": 1500, "height": 1000})
         page.set_default_timeout(PATIENCE)
-        # A fresh home is greeted, a second late, by a dialog that is in the way of clicks.
+        # In a fresh home a dialog appears after a second, and would be in the way of clicks.
         page.add_init_script("localStorage.setItem('communityNux', JSON.stringify('1'))")
         try:
             page.goto(f"http://127.0.0.1:{self.site.port}{path}{'&' if '?' in path else '?'}token={self.site.token}")
@@ -108,14 +108,14 @@ class Pages:
 
 
 def program(playwright: Playwright) -> str | None:
-    """The system's Chromium, or Playwright's own."""
+    """Return the system's Chromium, or Playwright's own."""
     found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
     path = [*found, playwright.chromium.executable_path][0]
     return path if Path(path).exists() else None
 
 
 def drop(board: Blackboard) -> None:
-    """A day of two campaigns; what was clicked in one of them is not what was shown."""
+    """Publish a day of two campaigns. The clicks of the bad one match no impressions."""
     clicked = {GOOD: sample.clicked_csv(DAY, GOOD), BAD: sample.clicked_csv(DAY, BAD).replace(b"bts-", b"lost-")}
     for campaign in (GOOD, BAD):
         for name, content in (("shown_raw", sample.shown_csv(DAY, campaign)), ("clicked_raw", clicked[campaign])):

@@ -1,4 +1,4 @@
-"""Every test of the ledger runs over SQLite and over PostgreSQL."""
+"""Ledgers on SQLite and on PostgreSQL: every test of the ledger runs over both."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from feed_assets_tests.support.servers import PostgreSQL
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of its own in which nothing is yet."""
+    """Return the URL of a fresh, empty database."""
     if request.param == "sqlite":
         (tmp_path / "folder of its own").mkdir()
         return f"sqlite:///{tmp_path / 'folder of its own' / 'ledger.db'}"
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def on_postgresql(postgresql: PostgreSQL) -> Iterator[Ledger]:
-    """The one ledger on PostgreSQL: a database for each test takes long, above all to remove."""
+    """Yield the one ledger on PostgreSQL: a database for each test takes long, above all to drop."""
     opened = open_ledger(postgresql.database())
     yield opened
     opened.engine.dispose()
@@ -33,7 +33,7 @@ def on_postgresql(postgresql: PostgreSQL) -> Iterator[Ledger]:
 
 @pytest.fixture
 def postgresql_ledger(on_postgresql: Ledger) -> Ledger:
-    """The ledger on PostgreSQL as it was when it was new."""
+    """Return the ledger on PostgreSQL, emptied."""
     with on_postgresql.write() as connection:
         for table in metadata.sorted_tables:
             connection.execute(sa.delete(table))
@@ -42,7 +42,7 @@ def postgresql_ledger(on_postgresql: Ledger) -> Ledger:
 
 @pytest.fixture
 def sqlite_ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
-    """A fresh ledger on disk."""
+    """Yield a fresh ledger on disk."""
     (tmp_path / "ledger.db").write_bytes(empty_ledger.read_bytes())
     opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     yield opened
@@ -51,13 +51,13 @@ def sqlite_ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger(request: pytest.FixtureRequest) -> Ledger:
-    """The same behaviour is expected of both."""
+    """Return a ledger of each kind; both must behave the same."""
     return request.getfixturevalue(f"{request.param}_ledger")
 
 
 @pytest.fixture
 def complete_hour(ledger: Ledger) -> Ledger:
-    """Return a ledger with hour 15 complete, and nothing else of the day."""
+    """Return a ledger in which only hour 15 of the day is complete."""
     count_reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
     return ledger
@@ -65,7 +65,7 @@ def complete_hour(ledger: Ledger) -> Ledger:
 
 @pytest.fixture
 def complete_day(ledger: Ledger) -> Ledger:
-    """Return a ledger with each hour of the day complete."""
+    """Return a ledger in which each hour of the day is complete."""
     count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY, 10))], NOW)
     return ledger

@@ -1,6 +1,6 @@
-"""Event tables and their consumers as a state machine, on a real ledger: whatever is interleaved, whoever dies.
+"""Event tables and their consumers as a state machine on a real ledger, under any interleaving and any kill.
 
-The model keeps what was consumed by which run, and judges it by sets of tables; it knows no rule of the product's.
+The model records what each run consumed, and judges it by sets of tables; it uses none of the product's rules.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass
 class Reader:
-    """A consumer, what was requested for it, its one run, and what its published runs have consumed."""
+    """A consumer with its requests, its one run, and everything that its published runs have consumed."""
 
     consumer: Consumer
     requests: list[tuple[tuple[Slice, ...], frozenset[int]]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Reader:
     is_paused: bool = False
     consumed: Counter[int] = field(default_factory=Counter)
     read: list[Slice] = field(default_factory=list)
-    """The slices of published runs that are increments."""
+    """Slices of published runs that are increments."""
     markers: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -79,7 +79,7 @@ class Reader:
 
 
 class EventMachine(RuleBasedStateMachine):
-    """Drives one ledger, which each example finds empty."""
+    """A driver of one ledger, which each example empties first."""
 
     ledger: Ledger
 
@@ -105,7 +105,7 @@ class EventMachine(RuleBasedStateMachine):
         named = {name: frozenset(map(Feed.parse, some)) for name, some in PIPELINES[0].items()}
         self.readers["early"] = Reader(Consumer(Feed.parse("early/v1"), frozenset(TABLES), named, **options))
 
-    # What others do.
+    # Actions of other teams.
 
     @rule(
         table=tables,
@@ -137,11 +137,11 @@ class EventMachine(RuleBasedStateMachine):
     def _tell(self, table, key, correlation, marker, operation, context=None) -> None:
         self.published.append(WriteEvent(str(table), marker, marker, correlation, operation, key, context or {}))
 
-    # What the sensors do.
+    # Actions of the sensors.
 
     @rule(limit=st.integers(1, 6), dies=st.sampled_from(["", "", "before", "within"]))
     def ingest(self, limit, dies) -> None:
-        """As orchestration/event_tables.py does: events and position in one transaction."""
+        """Ingest as orchestration/event_tables.py does: events and position in one transaction."""
         with self.ledger.read() as connection:
             position = int(get_cursor(connection, READ) or 0)
         some = self.published[position : position + limit]
@@ -188,11 +188,11 @@ class EventMachine(RuleBasedStateMachine):
         with self.ledger.read() as connection:
             return due_of(connection, reader.consumer).get("")
 
-    # What runs do.
+    # Actions of runs.
 
     @rule(name=whose, which=st.integers(0, 3), repeat=st.booleans())
     def run_begins(self, name, which, repeat) -> None:
-        """Any request, also one that is stale or a repeat; the run stops once it has claimed."""
+        """Begin any request, even a stale or a repeated one; the run stops once it has claimed."""
         reader = self.readers.get(name)
         if reader is None or not reader.requests or (reader.run and not reader.run.is_dead):
             return
@@ -242,7 +242,7 @@ class EventMachine(RuleBasedStateMachine):
         if (reader := self.readers.get(name)) is None or reader.run:
             return
         before = self._waiting(reader)
-        with suppress(NoValidUpdate):  # No table has an event yet.
+        with suppress(NoValidUpdate):  # when no table has an event yet
             build(self._recipe(reader), reader.output, PLACES, self.services)
         assert self._waiting(reader) == before, "a run by hand consumed something"
 
@@ -269,7 +269,7 @@ class EventMachine(RuleBasedStateMachine):
     def _numbers(self, reader) -> set[int]:
         return {each.sequence for each in self._waiting(reader)}
 
-    # What people do.
+    # Actions of people.
 
     @rule(name=whose)
     def pause_or_resume(self, name) -> None:
@@ -291,7 +291,7 @@ class EventMachine(RuleBasedStateMachine):
         early = self.readers["early"].consumer
         self.readers.setdefault("late", Reader(replace(early, feed=Feed.parse("late/v1"), on_incomplete="skip")))
 
-    # What must be so.
+    # Conditions that always hold.
 
     @invariant()
     def nothing_is_lost_and_nothing_is_consumed_twice(self) -> None:
@@ -323,7 +323,7 @@ class EventMachine(RuleBasedStateMachine):
         return {number: each for number, each in self.recorded.items() if number <= upto[each.partition.feed]}
 
     def _judge(self, reader, due, waiting, within) -> None:
-        """What is decided is complete in what was delivered: by sets of tables."""
+        """Assert that everything decided is complete among the delivered events, by sets of tables."""
         delivered = self._delivered(reader)
         replaced = {s.partition for s in due.slices if Operation.OVERWRITE in s.operations}
         for each in waiting:
@@ -343,7 +343,7 @@ class EventMachine(RuleBasedStateMachine):
             assert each.partition in replaced or _is_special(each), f"{each} was claimed and not decided about"
 
     def _check_read_once(self, reader, run) -> None:
-        """Increments of published runs do not overlap: unless somebody came out of order, no row is read twice."""
+        """Assert that increments of published runs do not overlap: without late events, no row is read twice."""
         late = {self.recorded[number].partition for number in run.events if self.recorded[number].flag}
         for piece in run.slices:
             if Operation.OVERWRITE not in piece.operations and piece.start != piece.end and piece.partition not in late:
@@ -351,7 +351,7 @@ class EventMachine(RuleBasedStateMachine):
                 reader.read.append(piece)
 
     def teardown(self) -> None:
-        """Complete all but one correlation id, run until nothing is due: each complete update is consumed once."""
+        """Complete all correlation ids but one, and run until nothing is due: each complete update is consumed once."""
         try:
             self._to_the_end()
         finally:
@@ -400,19 +400,19 @@ class EventMachine(RuleBasedStateMachine):
 
 
 def _is_special(event: Recorded) -> bool:
-    """Whether rows that it covers are covered by other events, too, or it covers none."""
+    """Return True if other events cover the event's rows too, or it covers none."""
     return event.flag is not None or NO_NEW_DATA in event.context
 
 
 def _is_complete(who: Consumer, event: Recorded, delivered) -> bool:
-    """Whether the update of an event has reached all tables of one of the pipelines that its table is in."""
+    """Return True if the update of an event has reached all tables of a pipeline that contains its table."""
     same = sorted((each for each in delivered if _key(each) == _key(event)), key=lambda each: each.sequence)
     groups = [some & who.tables for some in who.pipelines.values() if event.partition.feed in some]
     return any(_has_reached(group, event, same) for group in groups) if groups else True
 
 
 def _has_reached(group, event: Recorded, same) -> bool:
-    """Each time that an id goes through a pipeline ends with its last table; whether the event's time has ended."""
+    """Return True if the event's pass through a pipeline has ended. Each pass of an id ends with its last table."""
     reached, is_in = set(), False
     for each in same:
         if each.partition.feed in group:

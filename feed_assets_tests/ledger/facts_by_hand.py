@@ -1,4 +1,4 @@
-"""The facts of a ledger, found by going through all of it."""
+"""The facts of a ledger, found by a search through all of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ WELL = {updates.PUBLISHED, runs.UNCHANGED}
 
 
 def facts_by_hand(connection: sa.Connection, held: Held, needs: Sequence[Need]) -> Facts:
-    """The facts, by going through everything; what is due of a consumer has an oracle of its own."""
+    """Return the facts by a search through everything. The due events of a consumer have their own oracle."""
     inputs = {partition for need in needs for partition in need.partitions}
     outputs = {need.output for need in needs}
     sets = {each: tuple(sorted(b for b in held.batches if parent_of(b) == each)) for each in inputs if each in PARENTS}
@@ -50,12 +50,12 @@ def _built(
 
 
 def _last(held: Held, state: str) -> dict[Partition, str]:
-    """The last update of each partition in a state."""
+    """Return the last update of each partition in a state."""
     return {partition: name for partition, name in sorted(held.updates) if held.updates[partition, name][0] == state}
 
 
 def _why_blocked(held: Held, partition: Partition) -> str:
-    """The different reasons of the checks that failed, in the order of the checks' names."""
+    """Return the distinct reasons of failed checks, in order of the checks' names."""
     reasons: list[str] = []
     for (where, check), (state, reason) in sorted(held.checks.items(), key=lambda item: item[0]):
         if (
@@ -68,7 +68,7 @@ def _why_blocked(held: Held, partition: Partition) -> str:
 
 
 def _read(held: Held, partition: Partition, name: str) -> tuple[Pin, ...]:
-    """What an update was built from."""
+    """Return the pins that an update was built from."""
     return tuple(
         sorted(
             Pin(source, position, version, 7, 1)
@@ -81,7 +81,7 @@ def _read(held: Held, partition: Partition, name: str) -> tuple[Pin, ...]:
 def _late_since(
     held: Held, read: Sequence[Pin], sets: Mapping[Partition, tuple[Partition, ...]], need: Need
 ) -> dict[Partition, datetime]:
-    """By input when the first update came that an output was not built from: of what it read, or of a new batch."""
+    """Return, by input, when the first unread update arrived. It is of an input that was read, or of a new batch."""
     versions = {pin.partition: pin for pin in read}
     new = {b for each in need.partitions for b in sets.get(each, ()) if b not in versions} if read else set()
     late: dict[Partition, list[str]] = {}
@@ -94,7 +94,7 @@ def _late_since(
 
 
 def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:
-    """The runs that failed or were refused, and were not begun before a good one had ended."""
+    """Return the failed and refused runs that did not begin before a good one had ended."""
     mine = [(NOW + (number + 1) * MINUTE, ran) for number, ran in enumerate(held.runs) if ran.output == output]
     last = max([ran.finished for _, ran in mine if ran.state in WELL], default=0)
     bad = [each for each in mine if each[1].state in {runs.FAILED, updates.REFUSED} and each[1].began >= last]
@@ -105,7 +105,7 @@ def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:
 
 
 def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequence[Need]) -> dict[Partition, Choice]:
-    """What outputs by events consume, and read in place of the newest update: chosen from all that is there."""
+    """Return what outputs by events consume, and read in place of the newest updates, chosen from everything."""
     choices: dict[Partition, Choice] = {}
     for need in needs:
         if need.consumer:
@@ -129,7 +129,7 @@ def _pin(held: Held, partition: Partition, name: str) -> Pin:
 
 
 def _lineage(held: Held) -> Lineage:
-    """What every update was built from by its own key, whether or not anything leads back to it."""
+    """Return what every update was built from in its own partition key, whether or not anything leads to it."""
     made = {(where, name) for where, name, _ in held.consumed} | held.updates.keys()
     built = {
         (where, name): tuple(pin for pin in _read(held, where, name) if pin.partition.key == where.key)

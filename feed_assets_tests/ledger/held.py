@@ -1,4 +1,4 @@
-"""Ledgers as plain values, drawn at random, and how one is stored."""
+"""Ledgers as plain values, drawn at random, and a function that stores one."""
 
 from dataclasses import dataclass, field
 
@@ -22,11 +22,11 @@ LINES = Feed.parse("ads/lines/v1.0")
 PARENTS = [Partition(LINES, day) for day in ("2019-11-24", "2019-11-25")]
 BATCHES = [Partition(LINES, f"{parent.key}/{name}") for parent in PARENTS for name in ("b1", "b2")]
 ORDERS = Partition(Feed.parse("shop/orders"), "2019-11-24/men")
-"""The partition of an event table."""
+"""Partition of the event table."""
 REPORT = Partition(Feed.parse("ads/report/v1.0"), "2019-11-24/men")
 READS = (PARTITIONS[0], PARTITIONS[4], ORDERS)
 CONSUMER = Consumer(REPORT.feed, frozenset(each.feed for each in READS), {"p": frozenset({FEEDS[0], ORDERS.feed})})
-"""Who is built by events: of a pipeline of a feed and a table, and of a feed in none."""
+"""A dataset by events, with a feed and a table in one pipeline and a feed in none."""
 IDS = [f"2019112{number}.060000" for number in range(5, 8)]
 OTHER_STATES = [updates.CLAIMED, updates.REFUSED, updates.ABANDONED, updates.INVALIDATED, updates.PRUNED]
 RUN_STATES = [updates.PUBLISHED, runs.UNCHANGED, updates.REFUSED, runs.FAILED, updates.ABANDONED]
@@ -35,7 +35,7 @@ SIZE = {"size": 7, "files": 1}
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that has ended, by the numbers of the last changes at its start and at its end."""
+    """A run that has ended, with the numbers of the last changes at its start and at its end."""
 
     output: Partition
     state: str
@@ -52,7 +52,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Reported:
-    """An event in the order of its recording; `is_left`: the consumer has not consumed it."""
+    """An event, in the order of recording; `is_left`: the consumer has not consumed it."""
 
     partition: Partition
     marker: str
@@ -63,22 +63,22 @@ class Reported:
 
 @dataclass(frozen=True)
 class Held:
-    """A ledger: what the oracle reads."""
+    """A ledger as the oracle reads it."""
 
     updates: dict[tuple[Partition, str], tuple[str, str]]
     consumed: dict[tuple[Partition, str, Partition], tuple[str, str, bool]]
     runs: list[Ran]
-    """In the order in which they were started."""
+    """Runs in the order of their start."""
     batches: frozenset[Partition] = frozenset()
     checks: dict[tuple[Partition, str], tuple[str, str | None]] = field(default_factory=dict)
-    """By partition and check: state and reason."""
+    """State and reason by partition and check."""
     paused: frozenset[Feed] = frozenset()
     events: tuple[Reported, ...] = ()
     position: int = 0
-    """Of the consumer: up to which event it has been told of its tables."""
+    """Number of the last event of its tables that the consumer has received."""
 
     def changed(self, partition: Partition, name: str) -> int:
-        """The number of an update's last change in the log."""
+        """Return the number of an update's last change in the log."""
         return [*self.updates].index((partition, name))
 
 
@@ -130,7 +130,7 @@ asked = st.lists(st.one_of(plain, of_batches, by_events), min_size=1, max_size=4
 
 
 def stored(ledger: Ledger, held: Held) -> None:
-    """Put plain values in the place of what is in the ledger."""
+    """Replace the content of the ledger by plain values."""
     rows = {
         update: [
             {**_of(partition), "id": name, "origin": "run", "state": state, "version": version, **SIZE}
@@ -196,5 +196,5 @@ def _of(partition: Partition, prefix: str = "") -> dict[str, object]:
 
 
 def parent_of(member: Partition) -> Partition:
-    """The partition that holds a batch."""
+    """Return the partition that holds a batch."""
     return Partition(member.feed, member.key.rsplit("/", 1)[0])

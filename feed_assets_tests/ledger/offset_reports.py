@@ -1,4 +1,4 @@
-"""Report lines with offsets, of windows of five minutes, and what the ledger says of these."""
+"""Report lines with offsets of five-minute windows, and the states that the ledger derives from them."""
 
 import json
 
@@ -12,7 +12,7 @@ W = [*HOUR_15][:6]
 
 
 def said(ledger, *lines):
-    """Report lines as they are sent: of the windows `at` 100 records each, unless they say another number."""
+    """Report lines as they are sent. Each window in `at` has 100 records unless the line gives a number."""
     found = [each for line in lines for each in parsed(line)]
     outcome = count_reports.report(ledger, found, NOW)
     assert not outcome.rejected, outcome.rejected

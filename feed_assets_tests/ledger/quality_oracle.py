@@ -1,6 +1,6 @@
-"""What the states of windows are by the rules of the article, from what was said of them alone: slow, and by itself.
+"""States of windows by the article's rules, derived from the reports alone: a slow oracle that shares no code.
 
-It knows nothing of how the ledger keeps windows: each answer goes through everything that was ever said.
+It knows nothing of how the ledger keeps windows: each answer goes through all reports.
 """
 
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ LEGAL = {
     "backfilling": {"backfilled", "open", "invalid", "complete", "complete_with_issue"},
     "backfilled": {"open", "complete_with_issue", "invalid", "backfilling"},
 }
-"""Written down a second time, from the issue: the table of the code has to say the same."""
+"""Legal transitions, written a second time from the issue: the table in the code must agree."""
 
 
 @dataclass(frozen=True, order=True)
 class At:
-    """A window: region ('' is all of them), grain and start."""
+    """A window: region ('' stands for all regions), grain and start."""
 
     region: str
     grain: str
@@ -33,7 +33,7 @@ class At:
 
 
 def once(answer):
-    """An answer about a window is worked out once, until something else is said."""
+    """Compute an answer about a window once, until the next report."""
 
     def ask(self, at):
         known = self.answers.setdefault(answer.__name__, {})
@@ -46,7 +46,7 @@ def once(answer):
 
 @dataclass
 class Oracle:
-    """Everything that was said."""
+    """All reports so far."""
 
     regions: tuple[str, ...] = ()
     parts: dict[tuple[str, str], tuple[int, dict[datetime, int]]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Oracle:
     checks: dict[tuple[At, str], str] = field(default_factory=dict)
     made_again: dict[At, str] = field(default_factory=dict)
     answers: dict[str, dict[At, object]] = field(default_factory=dict)
-    """What was worked out since something was said."""
+    """Answers computed since the last report."""
 
     @once
     def children(self, at):
@@ -68,7 +68,7 @@ class Oracle:
         return [At(at.region, grain, at.start + step * n) for n in range((at.end - at.start) // step)]
 
     def holding(self, at):
-        """Every window that holds this one."""
+        """Return every window that holds this one."""
         found = []
         for region in {at.region, ""}:
             for grain, minutes in SIZES.items():
@@ -89,7 +89,7 @@ class Oracle:
 
     @once
     def is_there(self, at):
-        """All of its data are."""
+        """Return True if all data of the window are present."""
         if self.made_again.get(at) == "backfilling":
             return False
         if below := self.children(at):
@@ -99,7 +99,7 @@ class Oracle:
 
     @once
     def is_distrusted(self, at):
-        """A check of it failed, now or before it was made again, while its data are there or made anew."""
+        """Return True if a check failed, now or before a rerun, and the data are present or being replaced."""
         said = self.has(at, "failed") or self.has(at, "stale")
         return said and (self.made_again.get(at) == "backfilling" or self.is_there(at))
 
@@ -132,7 +132,7 @@ class Oracle:
         return ingested > expected
 
     def settle(self, at_all):
-        """What is not backfilled any more never becomes so by itself again."""
+        """Return the states of all windows. A window that is no longer backfilled never becomes so again by itself."""
         self.answers.clear()
         for at in [at for at, state in self.made_again.items() if state == "backfilled"]:
             if self.state(at) != "backfilled":

@@ -1,7 +1,7 @@
-"""A world by chance, lived twice: in one ledger old rows go again and again, in the other all of them stay.
+"""A random history that runs twice: one ledger prunes old rows repeatedly, the other keeps all of them.
 
-Two event tables of a team, one that is published by hand, and two datasets by events, of which the second reads the
-first. What both ledgers say of everything that is decided or shown has to be the same after each act.
+There are two event tables of another team, one published by hand, and two datasets by events; the second reads the
+first. After each act both ledgers must give the same decisions and the same displays.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ Act = tuple[Any, ...]
 
 @dataclass
 class World:
-    """One ledger, and what acts need to know of what was done before: the same in both worlds."""
+    """One ledger, and the past that acts refer to: equal in both worlds."""
 
     ledger: Ledger
     now: datetime = START
@@ -58,7 +58,7 @@ class World:
     sunk: list[int] = field(default_factory=list[int])
 
     def do(self, act: Act) -> object:
-        """Do one act, and return what it said."""
+        """Do one act, and return its result."""
         self.now += timedelta(minutes=1)
         name, *arguments = act
         return getattr(self, name)(*arguments)
@@ -96,7 +96,7 @@ class World:
             return event_store.publish(connection, self.by_hand[which % len(self.by_hand)], self.now)
 
     def publish_before(self) -> object:
-        """Out of order, by less than anything that is removed."""
+        """Publish out of order, by less than the age of anything that is removed."""
         new = WriteEvent(str(HAND), self.now - timedelta(minutes=1), self.now, "before", Operation.OVERWRITE)
         try:
             with self.ledger.change() as connection:
@@ -109,7 +109,7 @@ class World:
         deliver(self.ledger, Partition(consumer.feed), consumer.tables, self.now)
 
     def run(self, name: str, code: str) -> object:
-        """Take what is due, as a build does."""
+        """Consume what is due, as a build does."""
         consumer = CONSUMERS[name]
         output = Partition(consumer.feed)
         with self.ledger.read() as connection:
@@ -130,7 +130,7 @@ class World:
         return due.slices
 
     def invalidate(self, name: str) -> None:
-        """The newest update, of which none before is."""
+        """Invalidate the newest update, if no earlier one is invalid."""
         feed = CONSUMERS[name].feed
         if feed not in self.invalid and len(self.stack.get(feed, ())) > 1:
             new, _ = self.stack[feed].pop()
@@ -148,7 +148,7 @@ class World:
             what(connection, *arguments)
 
     def pass_on(self) -> object:
-        """What has gone through a dataset without new data, as `decide` does."""
+        """Forward what went through a dataset without new data, as `decide` does."""
         with self.ledger.read() as connection:
             rows = updates.newest(connection, [Partition(MID), Partition(END)])
             unchanged = {row: updates.consumed_by(connection, row.partition, row.id) for row in rows.values()}
@@ -168,7 +168,7 @@ class World:
             subscriptions.advance(connection, SINK, found[-1].sequence if found else 0)
 
     def say(self) -> Iterator[object]:
-        """All that is decided, and shown."""
+        """Yield everything that is decided and shown."""
         yield self.sunk
         for consumer in CONSUMERS.values():
             yield waiting(self.ledger, consumer.feed)
@@ -194,13 +194,13 @@ class World:
         return prune_log(self.ledger, self.now, DAYS, DAYS, apply=apply)
 
     def events(self) -> int:
-        """How many are kept."""
+        """Return the number of events that are kept."""
         with self.ledger.read() as connection:
             return connection.scalar(sa.select(sa.func.count()).select_from(event)) or 0
 
 
 def acts(random: Random, number: int) -> Iterator[Act]:
-    """Acts by chance: mostly updates that reach all tables, some that never do, over years."""
+    """Yield random acts: mostly updates that reach all tables, some that never do, over years."""
     names, hours = [*CONSUMERS], [1, 24, 72, 24 * 20, 24 * 40]
     for at in range(number):
         kind = random.random()

@@ -1,4 +1,4 @@
-"""What windows have to be, worked out anew from all reports by walking over minutes: no code of the product's."""
+"""Expected states of windows, computed from all reports by a walk over minutes, without the product's code."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ GRAINS = ("5min", "10min", "hour", "day")
 
 @dataclass(frozen=True)
 class World:
-    """Regions and the local days that are reported of each, and the source's records in every 5 minutes."""
+    """Regions, the local days that each one reports, and the source's records in every 5 minutes."""
 
     days: tuple[date, ...]
     per_window: int = 100
@@ -36,7 +36,7 @@ class World:
 
 
 def make_reports(world, parts, rng):
-    """Reports that fill most windows exactly, some short, some over, with corrections both ways and repeats."""
+    """Return reports that fill most windows exactly, some short, some over, with corrections both ways and repeats."""
     found = []
     each = parts // len(ZONES)
     for region in ZONES:
@@ -54,7 +54,7 @@ def make_reports(world, parts, rng):
 
 
 def versions(part, windows, sub, rng):
-    """One part: the last version is the right one, those before it said more, less, or other windows."""
+    """Return the versions of one part: the last one is right, earlier ones had more, fewer or other windows."""
     found = [new("", part, windows, sub, version=3)]
     if rng.random() < 0.2:
         found.append(new("", part, {at: count + rng.randrange(5) for at, count in windows.items()}, sub, version=2))
@@ -69,7 +69,7 @@ def new(tier, part, windows, sub_partition, version=0):
 
 
 def expected_states(reports, ratio=(99_995, 100_000)):
-    """(sub-partition, grain, key) of every window that is not open, and its state."""
+    """Return the state of every window that is not open, by (sub-partition, grain, key)."""
     newest = {}
     for each in reports:
         if each.key not in newest or each.version > newest[each.key].version:
@@ -102,7 +102,7 @@ def leaves(base):
 
 
 def wholes(base):
-    """Windows of all regions together: of days by their date."""
+    """Return the windows of all regions together: days by their date."""
     each = leaves(base)
     keys = {(grain, key) for _, grain, key in each}
     found = {}
@@ -118,7 +118,7 @@ def worst(states):
 
 
 def spans(mine, grain, zone):
-    """By key the 5-minute starts of every window of a grain that some of these lie in."""
+    """Return, by key, the 5-minute starts of every window of a grain that contains one of these."""
     found = {}
     for at in mine:
         if grain == "day":
@@ -139,7 +139,7 @@ def minutes_of_day(day, zone):
 
 
 def shuffled(reports, rng):
-    """The reports in another order, one in ten of them twice, cut into calls at random."""
+    """Yield the reports in random order, one in ten of them twice, cut into calls at random."""
     order = [*reports, *rng.sample(reports, len(reports) // 10)]
     rng.shuffle(order)
     while order:

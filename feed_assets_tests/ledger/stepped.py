@@ -1,4 +1,4 @@
-"""A build that stops after a step, goes on, or is killed there: others act in between, in this process."""
+"""A build that stops after a step, continues, or is killed there: others act in between, in this process."""
 
 import socket
 from collections.abc import Callable, Generator
@@ -19,11 +19,11 @@ GONE = f"{socket.gethostname()}:1:-1.00"
 
 
 class Killed(BaseException):
-    """What stands for a kill: nothing of the process goes on."""
+    """A stand-in for a kill: nothing of the process continues."""
 
 
 class Mortal(Ledger):
-    """A ledger that a killed process does not reach any more."""
+    """A ledger that a killed process can no longer reach."""
 
     is_dead = False
 
@@ -51,7 +51,7 @@ class Mortal(Ledger):
 
 
 class SteppedBuild:
-    """One build of an output in a thread of its own, which goes on only while the test waits for it."""
+    """One build of an output in its own thread, which runs only while the test waits for it."""
 
     def __init__(self, services: Services, output: Partition, build: Callable[[Services], object]) -> None:
         self.ledger, self.output = Mortal(services.ledger.engine), output
@@ -60,12 +60,12 @@ class SteppedBuild:
         self.out_of_time = False
         self.may_go, self.has_stopped = Event(), Event()
         own = replace(services, ledger=self.ledger, on_step=self._step)
-        # A test that fails in the middle leaves builds that nobody ends: the process need not wait for them.
+        # A test that fails midway leaves builds that never end: the process must not wait for them.
         self.thread = Thread(target=self._run, args=(build, own), daemon=True)
         self.thread.start()
 
     def go(self, until: str | None) -> bool:
-        """Go on to the end of a step, or of all; whether it stands there, and is not over."""
+        """Continue to the end of a step, or of the build. Return True if it stands there, and False if it is over."""
         self.until = until
         self.has_stopped.clear()
         self.may_go.set()
@@ -75,7 +75,7 @@ class SteppedBuild:
         return not self.out_of_time
 
     def die(self) -> None:
-        """Be killed where it stands."""
+        """Kill the build where it stands."""
         self.ledger.is_dead = True
         self.may_go.set()
         self.thread.join()

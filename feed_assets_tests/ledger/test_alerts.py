@@ -1,4 +1,4 @@
-"""Alerts in the ledger: opened once, resolved once, and gone when every channel has said so."""
+"""Alerts in the ledger: opened once, resolved once, and deleted when every channel has delivered both."""
 
 from datetime import timedelta
 
@@ -24,14 +24,14 @@ def opened(ledger: Ledger) -> list[Alert]:
 
 
 def left(ledger: Ledger, *channels: str) -> list[tuple[str, str, str]]:
-    """What is left to say: channel, name, state."""
+    """Return the undelivered notices, each as channel, name and state."""
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels or CHANNELS)
     return [(notice.channel, notice.name, notice.state) for notice in notices]
 
 
 def say(ledger: Ledger, *said: tuple[str, str], channels: tuple[str, ...] = CHANNELS) -> None:
-    """Note that channels have said a state of the one alert."""
+    """Record that channels delivered a state of the one alert."""
     with ledger.read() as connection:
         notices = {(each.channel, each.state): each for each in alerts.undelivered(connection, channels)}
     for each in said:
@@ -58,7 +58,7 @@ def test_opening_an_open_alert_again_changes_its_reason_only(ledger):
     assert left(ledger) == [("webhook", NAME, "opened"), ("mail", NAME, "opened")]
 
 
-def test_resolving_what_is_not_open_changes_nothing(ledger):
+def test_resolving_an_alert_that_is_not_open_changes_nothing(ledger):
     resolve(ledger, NAME, NOW)
     assert rows(ledger) == 0
     raise_alert(ledger, NAME, "late", NOW)
@@ -68,7 +68,7 @@ def test_resolving_what_is_not_open_changes_nothing(ledger):
         assert alerts.undelivered(connection, ["log"])[1].at == LATER
 
 
-def test_each_channel_has_its_own_opening_and_resolution_to_say_in_this_order(ledger):
+def test_each_channel_delivers_opening_and_resolution_in_order(ledger):
     raise_alert(ledger, NAME, "late", NOW)
     assert left(ledger) == [(channel, NAME, "opened") for channel in CHANNELS]
     say(ledger, ("log", "opened"), ("mail", "opened"))
@@ -81,7 +81,7 @@ def test_each_channel_has_its_own_opening_and_resolution_to_say_in_this_order(le
     ]
 
 
-def test_an_alert_goes_when_all_channels_have_said_that_it_is_resolved(ledger):
+def test_alert_is_deleted_once_all_channels_delivered_its_resolution(ledger):
     raise_alert(ledger, NAME, "late", NOW)
     resolve(ledger, NAME, LATER)
     say(ledger, *((channel, "opened") for channel in CHANNELS), ("log", "resolved"), ("mail", "resolved"))
@@ -91,14 +91,14 @@ def test_an_alert_goes_when_all_channels_have_said_that_it_is_resolved(ledger):
     assert rows(ledger) == 0
 
 
-def test_an_open_alert_stays_though_all_channels_have_said_it(ledger):
+def test_open_alert_stays_after_all_channels_delivered_it(ledger):
     raise_alert(ledger, NAME, "late", NOW)
     say(ledger, *((channel, "opened") for channel in CHANNELS))
     assert left(ledger) == []
     assert rows(ledger) == 1
 
 
-def test_a_channel_that_is_configured_later_hears_of_what_is_open_and_not_of_what_is_over(ledger):
+def test_new_channel_gets_open_alerts_and_no_resolved_ones(ledger):
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, "missing:other", "late", NOW)
     log = ("log",)
@@ -112,7 +112,7 @@ def test_a_channel_that_is_configured_later_hears_of_what_is_open_and_not_of_wha
 
 
 @pytest.mark.parametrize("said", [(), (("log", "opened"),), (("log", "opened"), ("log", "resolved"))])
-def test_a_resolved_alert_that_opens_again_is_said_anew_with_another_id(ledger, said):
+def test_reopened_alert_is_delivered_again_with_a_new_id(ledger, said):
     raise_alert(ledger, NAME, "late", NOW)
     with ledger.read() as connection:
         first = alerts.undelivered(connection, ["log"])[0]
@@ -125,7 +125,7 @@ def test_a_resolved_alert_that_opens_again_is_said_anew_with_another_id(ledger, 
         assert alerts.undelivered(connection, ["log"])[0].id != first.id
 
 
-def test_what_is_said_of_an_alert_that_opened_again_in_between_is_not_noted(ledger):
+def test_delivery_of_an_alert_that_reopened_meanwhile_is_not_recorded(ledger):
     raise_alert(ledger, NAME, "late", NOW)
     resolve(ledger, NAME, LATER)
     with ledger.read() as connection:
@@ -136,7 +136,7 @@ def test_what_is_said_of_an_alert_that_opened_again_in_between_is_not_noted(ledg
     assert left(ledger, "log") == [("log", NAME, "opened")]
 
 
-def test_the_id_of_a_notice_is_that_of_alert_and_state_on_every_channel_whatever_the_reason(ledger):
+def test_notice_id_depends_on_alert_and_state_alone(ledger):
     def ids() -> dict[str, set[str]]:
         with ledger.read() as connection:
             notices = alerts.undelivered(connection, CHANNELS)
@@ -151,7 +151,7 @@ def test_the_id_of_a_notice_is_that_of_alert_and_state_on_every_channel_whatever
     assert ids()["opened"] != ids()["resolved"]
 
 
-def test_keep_opens_what_is_wanted_and_resolves_the_others_of_its_kind(ledger):
+def test_keep_opens_given_alerts_and_resolves_others_of_their_kind(ledger):
     raise_alert(ledger, "stuck:a", "stuck", NOW)
     raise_alert(ledger, "missing_b:x", "of another kind, though it begins alike", NOW)
     keep(ledger, "missing", {"a": "late", "b": "late"}, NOW)
@@ -166,20 +166,20 @@ def test_keep_opens_what_is_wanted_and_resolves_the_others_of_its_kind(ledger):
     assert [each.name for each in opened(ledger)] == ["missing_b:x", "stuck:a"]
 
 
-def test_keep_opens_again_what_was_resolved(ledger):
+def test_keep_reopens_a_resolved_alert(ledger):
     keep(ledger, "missing", {"a": "late"}, NOW)
     keep(ledger, "missing", {}, LATER)
     keep(ledger, "missing", {"a": "late"}, LAST)
     assert opened(ledger) == [Alert("missing:a", LAST, "late")]
 
 
-def test_keep_resolves_what_is_ours_alone(ledger):
+def test_keep_resolves_only_alerts_of_its_owner(ledger):
     keep(ledger, "stuck", {"a|one": "stuck", "b|one": "stuck"}, NOW)
     keep(ledger, "stuck", {"a|two": "stuck"}, LATER, lambda about: about == "a")
     assert [each.name for each in opened(ledger)] == ["stuck:b|one", "stuck:a|two"]
 
 
-def test_a_feed_of_which_nobody_has_heard_an_old_change_is_abandoned_and_one_that_somebody_hears_of_is_not(ledger):
+def test_feed_whose_subscriptions_all_lag_behind_an_old_change_is_abandoned(ledger):
     made, removed, read = "ads/made/v1.0", "ads/removed/v1.0", str(SHOWN.feed)
     with ledger.change() as connection:
         subscriptions.subscribe(connection, [(made, made), (made, read), (removed, removed), (removed, read)])

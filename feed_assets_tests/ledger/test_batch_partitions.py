@@ -1,4 +1,4 @@
-"""What the ledger knows of batches: each once, by its partition, at a cost that does not grow with their history."""
+"""Batches in the ledger: each is recorded once, by its partition, at a cost that does not grow with their history."""
 
 import sqlalchemy as sa
 
@@ -31,7 +31,7 @@ NEED = need_of(EFFECT, (DAY,), sets=[FEED])
 
 
 def sync_batch(ledger, batch, update_id, size=10):
-    """As the discovery of an appendable feed does."""
+    """Record a batch as the discovery of an appendable feed does."""
     sync(ledger, batch, seen(batch, update_id, size), is_batch=True)
 
 
@@ -50,7 +50,7 @@ def pinned(ledger, parent):
         return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [parent])[parent]]
 
 
-def test_a_batch_is_known_once_by_the_partition_that_holds_it(ledger):
+def test_batch_is_recorded_once_under_its_partition(ledger):
     for name, update_id in (("b", FIRST), ("a", FIRST), ("a", SECOND)):
         sync_batch(ledger, DAY.batch(name), update_id)
     sync_batch(ledger, NEXT_DAY.batch("c"), FIRST)
@@ -69,13 +69,13 @@ def test_a_set_is_the_newest_valid_update_of_every_batch(ledger):
     assert known(ledger, DAY) == {DAY: (DAY.batch("a"), DAY.batch("b"))}
 
 
-def test_an_update_right_in_the_partition_is_no_part_of_the_set(ledger):
+def test_update_directly_in_the_partition_is_not_in_the_set(ledger):
     sync(ledger, DAY, seen(DAY, FIRST))
     found = of(ledger)
     assert (dict(found.newest), found.batches) == ({}, {DAY: ()})
 
 
-def test_only_needs_that_say_so_are_of_batches(ledger):
+def test_need_reads_batches_only_if_declared_as_a_set(ledger):
     sync(ledger, DAY, seen(DAY, FIRST))
     sync_batch(ledger, DAY.batch("a"), SECOND)
     plain = of(ledger, need_of(EFFECT, (DAY,)))
@@ -83,7 +83,7 @@ def test_only_needs_that_say_so_are_of_batches(ledger):
     assert [*of(ledger).newest] == [DAY.batch("a")]
 
 
-def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed(ledger):
+def test_late_data_of_a_set_date_from_its_first_unconsumed_update(ledger):
     sync_batch(ledger, DAY.batch("a"), FIRST)
     claim(ledger, "run", (EFFECT, FIRST), pins=(Pin(DAY.batch("a"), FIRST, seen(DAY.batch("a"), FIRST).files_digest),))
     publish(ledger, "run", EFFECT, FIRST)
@@ -95,7 +95,7 @@ def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed
     assert of(ledger).outputs[EFFECT].late_since[DAY.batch("a")] == parse_update_id("20191125.013000")
 
 
-def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(sqlite_ledger):
+def test_cost_of_a_set_does_not_grow_with_its_history(sqlite_ledger):
     counts = []
     for length in (1, 40):
         for number in range(length):
@@ -117,7 +117,7 @@ def rows(ledger):
 
 
 def woken(ledger):
-    """What is on the list once all changes are fanned out; then it is empty."""
+    """Fan out all changes. Return the outputs on the list, and empty it."""
     deliver(ledger, EFFECT, [FEED], NOW)
     with ledger.write() as connection:
         listed = [each.partition for each in due.listed(connection, EFFECT.feed)]
@@ -135,7 +135,7 @@ def test_only_the_discovery_of_an_appendable_feed_makes_a_partition_a_batch(ledg
     assert rows(ledger) == [(str(FEED), DAY.key, DAY.batch("a").key)]
 
 
-def test_an_update_that_was_known_before_it_was_a_batch_wakes_those_who_read_the_set(ledger):
+def test_update_that_becomes_a_batch_wakes_readers_of_its_set(ledger):
     sync(ledger, DAY.batch("a"), seen(DAY.batch("a"), FIRST))
     assert woken(ledger) == [EFFECT]
     sync_batch(ledger, DAY.batch("a"), FIRST)
@@ -145,8 +145,8 @@ def test_an_update_that_was_known_before_it_was_a_batch_wakes_those_who_read_the
     assert woken(ledger) == []
 
 
-def test_rows_of_batches_that_are_none_do_no_harm(ledger):
-    """Once each partition with a parent had one."""
+def test_batch_rows_of_ordinary_partitions_are_ignored(ledger):
+    """An older version recorded a row for each partition with a parent."""
     with ledger.write() as connection:
         row = {"feed": str(SHOWN.feed), "partition": SHOWN.parent.key, "key": SHOWN.key}
         connection.execute(sa.insert(tables.batch).values(row))

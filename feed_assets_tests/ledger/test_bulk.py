@@ -47,7 +47,7 @@ def windows(**values):
     return [{**common, "key": str(number), **counts, **values} for number in range(3)]
 
 
-def test_each_text_and_moment_is_kept_as_it_is(ledger):
+def test_bulk_insert_keeps_odd_texts_and_moments(ledger):
     rows = changes(TEXTS)
     rows[0]["at"], rows[1]["at"] = TWICE, TWICE.replace(fold=1)
     with ledger.write() as connection:
@@ -57,7 +57,7 @@ def test_each_text_and_moment_is_kept_as_it_is(ledger):
     assert [{name: row[name] for name in rows[0]} for row in found] == expected
 
 
-def test_rows_that_are_there_take_the_named_values_and_keep_the_others(ledger):
+def test_bulk_insert_replaces_only_the_named_columns(ledger):
     numbers = {"records": LAST, "data": LAST, "folded": True, "since": ODD_MOMENT, "sources": '{"kafka": [1, 2]}'}
     with ledger.write() as connection:
         bulk.insert(connection, window, windows())
@@ -68,9 +68,9 @@ def test_rows_that_are_there_take_the_named_values_and_keep_the_others(ledger):
     assert {row["start"] for row in found} == {NOW.astimezone(UTC)}
 
 
-def test_many_rows_are_one_statement_on_postgresql(postgresql_ledger):
+def test_bulk_insert_of_many_rows_is_one_statement_on_postgresql(postgresql_ledger):
     with statements(postgresql_ledger) as executed, postgresql_ledger.write() as connection:
         bulk.insert(connection, change, changes(map(str, range(1000))))
     inserted = [given for sql, given in executed if sql.startswith("INSERT")]
     assert len(inserted) == 1
-    assert isinstance(inserted[0], dict)  # A list has a statement for each row.
+    assert isinstance(inserted[0], dict)  # A list would be one statement for each row.

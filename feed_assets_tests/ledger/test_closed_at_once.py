@@ -1,6 +1,6 @@
-"""A window is closed while it is reported: the report is before that, whole and in the log, or it is refused.
+"""A window is closed while it is reported: the report comes first, complete and in the log, or it is refused.
 
-Either is held before each of its statements in turn, while the other goes as far as it can.
+Each of the two calls is held before each of its statements in turn, while the other goes as far as it can.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ PATIENCE = 60
 
 @dataclass
 class Held:
-    """A thread that stops before its statement of a number."""
+    """A thread that stops before its n-th statement."""
 
     before: int
     stands: Event = field(default_factory=Event)
@@ -62,7 +62,10 @@ def held(ledger, before):
 
 
 def at_once(ledger, before, first, second) -> int:
-    """Do both, the first held before a statement until the second is over or waits for it; how many statements."""
+    """Run both calls, the first held before a statement until the second ends or waits.
+
+    Return the number of statements.
+    """
     with ThreadPoolExecutor(2) as pool, held(ledger, before) as each:
         one = pool.submit(each.run, first)
         assert each.stands.wait(PATIENCE)
@@ -75,7 +78,10 @@ def at_once(ledger, before, first, second) -> int:
 
 
 def meanwhile(ledger, other: "Future[object]", *, holds: bool) -> None:
-    """Until the other is over or waits: on SQLite it does as soon as the first writes, on PostgreSQL one can ask."""
+    """Wait until the other call ends or waits for a lock.
+
+    On SQLite it waits as soon as the first one writes; PostgreSQL lists the locks.
+    """
     if ledger.engine.dialect.name == "sqlite":
         holds or other.result(PATIENCE)
         return
@@ -88,7 +94,7 @@ def meanwhile(ledger, other: "Future[object]", *, holds: bool) -> None:
 
 @dataclass
 class Race:
-    """One hour of a dataset that is completed by a report, and closed."""
+    """One hour of a dataset that a report completes, and that is closed."""
 
     ledger: object
     dataset: Feed
@@ -99,7 +105,7 @@ class Race:
         return WindowAddress(self.dataset, "", "hour", "2026-01-01-15:00")
 
     def know(self) -> None:
-        """Tell of another hour of it."""
+        """Report another hour of the dataset."""
         self.tell("another", HOUR + timedelta(days=1))
 
     def tell(self, part: str, *starts: datetime) -> count_reports.ReportOutcome:
@@ -114,7 +120,7 @@ class Race:
         assert closures.close(self.ledger, [self.window.partition], "2026 is final", "ada", NOW) == 1
 
     def judge(self) -> bool:
-        """Whether the report was the first; either way it is as if one had come after the other."""
+        """Return True if the report came first. Assert that the result equals one of the two orders."""
         with self.ledger.read() as connection:
             row = rows(connection, [self.window]).get(self.window)
             told = connection.execute(sa.select(change).where(change.c.feed == str(self.dataset))).all()

@@ -1,4 +1,4 @@
-"""Feeds as reporters: the newest valid update of each partition counts, and what becomes of it corrects that."""
+"""Feeds as reporters: the newest valid update of each partition counts, and its later changes correct the count."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -35,7 +35,7 @@ RUNS = (f"run-{number}" for number in numbers())
 
 
 def campaign(partition: Partition) -> str:
-    """The sub-partition of a partition by date and campaign."""
+    """Return the sub-partition of a partition by date and campaign."""
     return f"campaign={partition.key.split('/')[1]}"
 
 
@@ -44,12 +44,12 @@ THEIRS = {SHOWN.feed: CountedFeed(HOURLY, campaign, is_foreign=True)}
 
 
 def hours(*records: int, first: int = 0):
-    """Counts by hour."""
+    """Return counts by hour."""
     return tuple((DAY + (first + number) * HOUR, each) for number, each in enumerate(records))
 
 
 def build(ledger, update_id, windows, partition=EFFECT):
-    """A run of ours publishes an update."""
+    """Publish an update, as a run of ours does."""
     run = next(RUNS)
     with ledger.change() as connection:
         claims.claim(connection, run, [(partition, update_id)], (), "code", NOW)
@@ -69,7 +69,7 @@ def counted(ledger, feeds=OURS, **options):
 
 
 def parts(ledger, dataset=EFFECT.feed):
-    """The reports of what was ingested, by part: windows by hour of the day."""
+    """Return the reports of ingested records, by part, with windows by hour of the day."""
     mine = (table.c.tier == "") & (table.c.dataset == str(dataset))
     with ledger.read() as connection:
         rows = connection.execute(sa.select(table).where(mine)).all()
@@ -89,7 +89,7 @@ def position(ledger, feed=EFFECT.feed):
         return subscriptions.position(connection, COUNTER, str(feed)), log.last(connection)
 
 
-def test_what_the_newest_update_holds_is_what_the_partition_has(ledger):
+def test_partition_counts_the_records_of_its_newest_update(ledger):
     build(ledger, FIRST, hours(10, 20))
     assert counted(ledger)
     assert parts(ledger) == {EFFECT.key: {0: 10, 1: 20}}
@@ -98,7 +98,7 @@ def test_what_the_newest_update_holds_is_what_the_partition_has(ledger):
     assert parts(ledger) == {EFFECT.key: {0: 10, 1: 30}}
 
 
-def test_a_roll_back_counts_what_came_before_and_without_a_valid_update_there_is_nothing(ledger):
+def test_roll_back_counts_the_previous_update_or_none(ledger):
     window_queries.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
     source = [Report(EFFECT.feed, "campaign=men", str(start), ((start, n),), "web") for start, n in hours(10, 30)]
     report(ledger, source, NOW)
@@ -117,7 +117,7 @@ def test_a_roll_back_counts_what_came_before_and_without_a_valid_update_there_is
     assert (parts(ledger), state(ledger, 1)) == ({EFFECT.key: {0: 10, 1: 30}}, "complete")
 
 
-def test_what_is_pruned_changes_nothing(ledger):
+def test_pruned_update_does_not_change_the_count(ledger):
     build(ledger, FIRST, hours(10))
     build(ledger, SECOND, hours(11))
     counted(ledger)
@@ -126,7 +126,7 @@ def test_what_is_pruned_changes_nothing(ledger):
     assert parts(ledger) == {EFFECT.key: {0: 11}}
 
 
-def test_partitions_are_sub_partitions_and_one_that_no_asset_has_is_left_out(ledger):
+def test_partition_counts_as_its_sub_partition_and_unknown_ones_are_skipped(ledger):
     women, odd = Partition(EFFECT.feed, "2019-11-24/women"), Partition(EFFECT.feed, "2019-11-24/odd")
     for partition in (EFFECT, women, odd):
         build(ledger, FIRST, hours(10), partition)
@@ -150,7 +150,7 @@ def test_the_days_of_a_region_are_counted_by_its_own_midnight(ledger):
     assert windows_of(text) == {DAY - 5.5 * HOUR: 2, DAY + 18.5 * HOUR: 2}
 
 
-def test_each_batch_of_another_team_is_a_part_and_counts_once_a_run_has_counted_it(ledger):
+def test_batch_of_another_team_counts_once_a_run_has_counted_it(ledger):
     batches = [SHOWN.batch("a"), SHOWN.batch("b")]
     for batch in batches:
         synced(ledger, batch, seen(batch, FIRST), is_batch=True)
@@ -164,12 +164,12 @@ def test_each_batch_of_another_team_is_a_part_and_counts_once_a_run_has_counted_
 
 
 def keep(ledger: Ledger, update: Update, windows) -> None:
-    """A run has counted an update of another team."""
+    """Record that a run counted an update of another team."""
     with ledger.change() as connection:
         update_counts.keep(connection, [(update, windows)], "a run", NOW)
 
 
-def test_a_newer_update_of_another_team_that_nobody_has_counted_leaves_nothing_counted(ledger):
+def test_uncounted_newer_update_of_another_team_removes_the_count(ledger):
     synced(ledger, SHOWN, seen(SHOWN, FIRST))
     keep(ledger, seen(SHOWN, FIRST), hours(5))
     counted(ledger, THEIRS)
@@ -181,7 +181,7 @@ def test_a_newer_update_of_another_team_that_nobody_has_counted_leaves_nothing_c
     assert parts(ledger, SHOWN.feed) == {SHOWN.key: {0: 5}}
 
 
-def test_a_producer_that_reports_itself_is_not_counted_beside(ledger):
+def test_feed_whose_producer_reports_is_not_counted_again(ledger):
     window_queries.declare(ledger, {SHOWN.feed: HOURLY}, NOW)
     report(ledger, [Report(SHOWN.feed, "campaign=men", "s3://theirs", hours(5))], NOW, "producer")
     synced(ledger, SHOWN, seen(SHOWN, FIRST))
@@ -193,7 +193,7 @@ def test_a_producer_that_reports_itself_is_not_counted_beside(ledger):
     assert state(ledger, 0, SHOWN.feed) == "open"
 
 
-def test_the_feeds_of_other_code_locations_are_left_to_them(ledger):
+def test_counter_skips_feeds_of_other_code_locations(ledger):
     build(ledger, FIRST, hours(10))
     synced(ledger, SHOWN, seen(SHOWN, FIRST))
     counted(ledger, THEIRS)
@@ -202,7 +202,7 @@ def test_the_feeds_of_other_code_locations_are_left_to_them(ledger):
     assert (parts(ledger, SHOWN.feed), parts(ledger)) == ({SHOWN.key: {}}, {EFFECT.key: {0: 10}})
 
 
-def test_the_counter_has_come_to_everything_that_it_was_not_stopped_before(ledger):
+def test_stopped_counter_continues_until_everything_is_counted(ledger):
     for key in ("2019-11-24/men", "2019-11-24/women", "2019-11-25/men"):
         build(ledger, FIRST, hours(10), Partition(EFFECT.feed, key))
     assert not count(ledger, OURS, NOW, lambda: True, limit=1)
@@ -219,7 +219,7 @@ class Killed(BaseException):
 
 @dataclass
 class Dying(Ledger):
-    """A ledger whose process is killed before one of its transactions."""
+    """A ledger whose process is killed before its next transaction once its lives are used."""
 
     ledger: Ledger
     lives: int
@@ -247,7 +247,7 @@ class Dying(Ledger):
 
 
 @pytest.mark.parametrize("lives", range(7))
-def test_killed_before_any_transaction_it_counts_the_same_the_next_time(ledger, lives):
+def test_counter_killed_before_any_transaction_counts_the_same_later(ledger, lives):
     build(ledger, FIRST, hours(10))
     counted(ledger)
     build(ledger, SECOND, hours(20))
@@ -260,7 +260,7 @@ def test_killed_before_any_transaction_it_counts_the_same_the_next_time(ledger, 
         assert connection.execute(sa.select(event_reject)).all() == []
 
 
-def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_again(ledger):
+def test_counter_killed_before_saving_its_position_repeats_equal_reports(ledger):
     build(ledger, FIRST, hours(10))
     window_queries.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
     dying = Dying(ledger, 5)
@@ -274,8 +274,8 @@ def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_a
     assert parts(ledger) == {EFFECT.key: {0: 10}}
 
 
-def test_the_work_is_that_of_what_has_changed_however_long_the_history_is(ledger):
-    """As many statements for one change after 300 partitions as after one."""
+def test_cost_of_counting_does_not_grow_with_history(ledger):
+    """One change takes as many statements after 300 partitions as after one."""
     taken: list[int] = []
     for number in range(300):
         build(ledger, FIRST, hours(10), Partition(EFFECT.feed, f"{number:04d}/men"))
@@ -288,7 +288,7 @@ def test_the_work_is_that_of_what_has_changed_however_long_the_history_is(ledger
     assert taken[0] == taken[1]
 
 
-def test_what_a_foreign_producer_overwrites_is_not_counted_any_more(ledger):
+def test_overwritten_foreign_update_loses_its_count(ledger):
     synced(ledger, SHOWN, seen(SHOWN, FIRST))
     keep(ledger, seen(SHOWN, FIRST), hours(5))
     synced(ledger, SHOWN, seen(SHOWN, FIRST, size=11))

@@ -66,14 +66,14 @@ def test_texts_are_ordered_by_code_points_whatever_the_databases_language(postgr
         ("/var/ledger.db", "Could not parse SQLAlchemy URL"),
     ],
 )
-def test_a_ledger_that_cannot_be_opened_is_told_without_its_password(url, said):
+def test_error_of_an_unopenable_ledger_hides_its_password(url, said):
     with pytest.raises(LedgerUnavailable, match=said) as raised:
         open_ledger(url)
     assert "expected" in str(raised.value).lower()
     assert "secret" not in str(raised.value)
 
 
-def test_opening_a_ledger_again_keeps_what_is_in_it(url):
+def test_reopened_ledger_keeps_its_rows(url):
     first, again = open_ledger(url), open_ledger.__wrapped__(url)
     with first.write() as connection:
         put_cursors(connection, {"here": "still"})
@@ -96,7 +96,7 @@ def test_processes_that_open_a_new_ledger_at_once_all_find_it_ready(url):
     ledger.engine.dispose()
 
 
-def test_a_transaction_that_raises_leaves_nothing(ledger):
+def test_transaction_that_raises_is_rolled_back(ledger):
     def die():
         with ledger.write() as connection:
             put_cursors(connection, {"name": "value"})
@@ -108,7 +108,7 @@ def test_a_transaction_that_raises_leaves_nothing(ledger):
         assert get_cursor(connection, "name") is None
 
 
-def test_a_reader_goes_on_seeing_the_state_that_it_began_with(ledger):
+def test_reader_keeps_seeing_the_state_of_its_start(ledger):
     with ledger.read() as reader:
         before = log.last(reader)
         with ledger.change() as writer:
@@ -141,7 +141,7 @@ def test_a_time_of_any_zone_comes_back_as_the_same_moment_in_utc(ledger):
     assert found.started.tzinfo is UTC
 
 
-def test_no_time_stays_none(ledger):
+def test_missing_time_is_read_back_as_none(ledger):
     with ledger.write() as connection:
         row = {"feed": "a", "partition": "b", "changed": 1, "requested": 0, "since": NOW}
         connection.execute(sa.insert(due).values(row))
@@ -176,7 +176,7 @@ def test_a_transaction_that_does_not_queue_cannot_append_to_the_log(ledger):
         append(connection)
 
 
-def test_who_changes_nothing_does_not_wait_for_who_does(postgresql_ledger):
+def test_writer_outside_the_log_does_not_wait_for_a_change(postgresql_ledger):
     with postgresql_ledger.change() as changer:
         append(changer)
         with postgresql_ledger.write() as writer:
@@ -215,11 +215,11 @@ def pruned(ledger, before=NOW + MINUTE, *, apply=True):
     return log.prune_some(ledger, before, 0, upto, 100, apply=apply)[0]
 
 
-def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledger):
+def test_log_prunes_changes_that_all_subscribers_have_except_the_last_of_a_kind(ledger):
     with ledger.change() as connection:
         append(connection, 3)
         update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
-    assert pruned(ledger) == 0  # Nobody has anything yet.
+    assert pruned(ledger) == 0  # No subscriber has anything yet.
     with ledger.write() as connection:
         subscriptions.advance(connection, "ahead", 10)
         subscriptions.advance(connection, "behind", 1)
@@ -235,24 +235,24 @@ def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledge
         assert append(connection) == 6
 
 
-def test_a_mistake_of_ours_is_not_said_to_be_the_databases(ledger):
+def test_bad_statement_is_not_reported_as_an_unavailable_ledger(ledger):
     with pytest.raises(DBAPIError, match="nothing_such"), ledger.read() as connection:
         connection.exec_driver_sql("SELECT * FROM nothing_such")
 
 
-def test_a_query_that_is_cancelled_is_not_a_database_that_is_gone(postgresql_ledger):
+def test_cancelled_query_is_not_reported_as_an_unavailable_ledger(postgresql_ledger):
     impatient = "SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)"
     with pytest.raises(OperationalError, match="statement timeout"), postgresql_ledger.read() as connection:
         connection.exec_driver_sql(impatient)
 
 
-def test_a_connection_that_the_server_ends_is_a_ledger_that_is_gone(postgresql_ledger):
+def test_connection_ended_by_the_server_is_an_unavailable_ledger(postgresql_ledger):
     with pytest.raises(LedgerUnavailable, match="terminating connection"), postgresql_ledger.read() as connection:
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
 def test_a_ledger_that_cannot_be_written_is_unavailable(sqlite_ledger):
-    with sqlite_ledger.read() as connection:  # whose pool has this one for the next to come
+    with sqlite_ledger.read() as connection:  # The next transaction gets this connection from the pool.
         connection.exec_driver_sql("PRAGMA query_only=1")
     with pytest.raises(LedgerUnavailable, match="readonly"), sqlite_ledger.write() as connection:
         put_cursors(connection, {"name": "value"})
@@ -260,12 +260,12 @@ def test_a_ledger_that_cannot_be_written_is_unavailable(sqlite_ledger):
 
 def fill(ledger):
     with ledger.write() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count=1")  # as many as there are: SQLite's own way to be full
+        connection.exec_driver_sql("PRAGMA max_page_count=1")  # SQLite keeps the existing pages, and is then full
         for number in range(1000):
             put_cursors(connection, {f"cursor {number}": "x" * 1000})
 
 
-def test_a_full_disk_is_said_as_that_and_nothing_of_the_transaction_is_there(tmp_path):
+def test_full_disk_is_reported_and_its_transaction_rolled_back(tmp_path):
     ledger = open_ledger(f"sqlite:///{tmp_path / 'full.db'}")
     with pytest.raises(DiskFull, match="The ledger's disk is full"):
         fill(ledger)

@@ -1,4 +1,4 @@
-"""What was built from an update, to the leaves: batches, increments, slices and rejects; a statement for each level."""
+"""Outputs built from an update, to the leaves: batches, increments, slices and rejects, with one statement a level."""
 
 import pytest
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ def piece(start, end):
 
 
 def build(ledger, output, update_id, *read, rejects=None, base=None):
-    """A run that reads, writes and publishes."""
+    """Read, write and publish, as a run does."""
     run = f"{output} {update_id}"
     outputs = [(rejects, update_id)] if rejects else []
     with ledger.change() as connection:
@@ -49,7 +49,10 @@ def short(some):
 
 @pytest.fixture
 def diamond(ledger):
-    """Raw data, cleaned; a day and its year are made of them, the year of both; somebody reads the rejects."""
+    """Return a ledger with raw data that are cleaned.
+
+    A day is made of the clean data, and its year of both; one feed reads rejects.
+    """
     sync(ledger, RAW, seen(RAW, FIRST))
     build(ledger, CLEAN, FIRST, pin(RAW, FIRST), rejects=REJECTED)
     build(ledger, DAILY, SECOND, pin(CLEAN, FIRST))
@@ -58,7 +61,7 @@ def diamond(ledger):
     return ledger
 
 
-def test_it_is_followed_to_the_leaves_and_through_rejects_each_update_once(diamond):
+def test_lineage_is_followed_to_the_leaves_and_through_rejects(diamond):
     assert short(found(diamond, RAW, FIRST)) == [
         (1, "t/clean", FIRST, READ, "t/raw"),
         (1, "t/clean_rejects", FIRST, REJECTS_OF, "t/clean"),
@@ -68,7 +71,7 @@ def test_it_is_followed_to_the_leaves_and_through_rejects_each_update_once(diamo
     ]
 
 
-def test_rejects_of_what_was_asked_about_are_no_use_of_it(diamond):
+def test_rejects_of_the_named_update_are_no_use_of_it(diamond):
     assert short(found(diamond, CLEAN, FIRST)) == [
         (1, "t/daily", SECOND, READ, "t/clean"),
         (1, "t/yearly", THIRD, READ, "t/clean"),
@@ -77,14 +80,14 @@ def test_rejects_of_what_was_asked_about_are_no_use_of_it(diamond):
     assert found(diamond, YEARLY, THIRD) == []
 
 
-def test_another_update_of_the_same_partition_is_not_in_it(diamond):
+def test_lineage_excludes_other_updates_of_the_same_partition(diamond):
     sync(diamond, RAW, seen(RAW, SECOND))
     build(diamond, CLEAN, FOURTH, pin(RAW, SECOND))
     assert short(found(diamond, RAW, SECOND)) == [(1, "t/clean", FOURTH, READ, "t/raw")]
     assert {(use.id, use.is_newest) for use in found(diamond, RAW, FIRST) if use.partition == CLEAN} == {(FIRST, False)}
 
 
-def test_each_has_its_state_and_whether_readers_get_it(diamond):
+def test_lineage_shows_state_and_whether_readers_get_the_update(diamond):
     claim(diamond, "runs now", (DAILY, FOURTH), pins=(pin(CLEAN, FIRST),))
     with diamond.change() as connection:
         update_changes.change(connection, YEARLY, THIRD, updates.INVALIDATED, NOW, reason="wrong")
@@ -96,7 +99,7 @@ def test_each_has_its_state_and_whether_readers_get_it(diamond):
     assert known[WATCHED, THIRD] == (None, False)
 
 
-def test_what_is_added_to_it_holds_its_rows_and_so_on_and_what_reads_that(ledger):
+def test_lineage_includes_increments_and_their_readers(ledger):
     sync(ledger, RAW, seen(RAW, FIRST))
     build(ledger, CLEAN, FIRST, pin(RAW, FIRST))
     build(ledger, CLEAN, SECOND, piece(FIRST, SECOND), base=pin(CLEAN, FIRST), rejects=REJECTED)
@@ -113,7 +116,7 @@ def test_what_is_added_to_it_holds_its_rows_and_so_on_and_what_reads_that(ledger
 
 @pytest.fixture
 def appended(ledger):
-    """Three slices of a table, each a batch; the first two are put together, and read."""
+    """Return a ledger with three slices of a table, each a batch; the first two are compacted, and read."""
     with ledger.change() as connection:
         one = WriteEvent("shop/orders", 1, NOW, "c", Operation.INSERT)
         ours = WriteEvent(str(CLEAN.feed), 1, NOW, "c", Operation.INSERT, CLEAN.key)  # of the partition, not of a batch
@@ -138,7 +141,7 @@ def names(some):
     return [(use.depth, use.partition.name, use.how) for use in some]
 
 
-def test_batches_that_are_put_together_are_in_the_one(appended):
+def test_lineage_includes_the_compaction_of_a_batch(appended):
     assert names(found(appended, CLEAN.batch("b00000001"), FIRST)) == [
         (1, "b00000001-00000002", PUT_TOGETHER),
         (2, "2024", READ),
@@ -154,13 +157,13 @@ def test_batches_that_are_put_together_are_in_the_one(appended):
         ("00000000000000000030", ["b00000003"]),
     ],
 )
-def test_of_an_event_table_the_slices_that_a_marker_is_in_have_read_its_rows(appended, marker, batches_of_it):
+def test_lineage_of_a_marker_finds_the_slices_that_contain_it(appended, marker, batches_of_it):
     *by_batch, last = names(found(appended, TABLE, marker))
     assert by_batch == [(1, name, READ) for name in batches_of_it]
     assert last == (2, "2024", READ)
 
 
-def test_what_nobody_has_read_yet_and_what_is_no_marker(appended):
+def test_unread_marker_has_no_lineage_and_an_invalid_one_is_refused(appended):
     assert found(appended, TABLE, "31") == []
     with pytest.raises(InvalidEvent, match="'soon' is no marker"):
         found(appended, TABLE, "soon")
@@ -173,18 +176,18 @@ def test_what_nobody_has_read_yet_and_what_is_no_marker(appended):
         (DAILY.batch("x"), FIRST, r"it knows none of this partition. `feed-assets feed ls t/daily/v1.0` lists"),
     ],
 )
-def test_of_what_is_not_known_it_says_what_is(diamond, partition, update_id, said):
+def test_unknown_update_is_refused_with_the_known_ones(diamond, partition, update_id, said):
     with pytest.raises(NoValidUpdate, match=said):
         found(diamond, partition, update_id)
 
 
-def test_of_a_partition_that_holds_batches_it_names_some(appended):
+def test_partition_of_batches_is_refused_with_some_of_its_batches(appended):
     with pytest.raises(NoValidUpdate, match=r"holds batches: 2024/b00000003, 2024/b00000002, 2024/b\S+ and 1 more"):
         found(appended, CLEAN, FIRST)
 
 
 def grow(ledger, width):
-    """So many partitions read the raw data, each read by one more, and each of these added to so many times."""
+    """Add so many partitions that read the raw data, each with a reader, and extend each reader so many times."""
     for number in range(width):
         mid, leaf = Partition(CLEAN.feed, f"{number}"), Partition(DAILY.feed, f"{number}")
         build(ledger, mid, FIRST, pin(RAW, FIRST))
@@ -193,7 +196,7 @@ def grow(ledger, width):
             build(ledger, leaf, f"202401{day:02}.000000", base=pin(leaf, f"202401{day - 1:02}.000000"))
 
 
-def test_a_level_is_one_statement_however_wide_it_is_and_however_long_its_increments_go_on(ledger):
+def test_lineage_takes_one_statement_per_level(ledger):
     counts = []
     for width in (1, 6):
         sync(ledger, RAW, seen(RAW, FIRST))
@@ -205,10 +208,10 @@ def test_a_level_is_one_statement_however_wide_it_is_and_however_long_its_increm
             assert len(found(ledger, RAW, FIRST)) == width * (2 + width)
         counts.append((len(executed), sum("held" in sql for sql, _ in executed)))
     assert counts[0] == counts[1]
-    assert counts[0][1] == 3  # two levels, and the one after the leaves
+    assert counts[0][1] == 3  # two levels, and one statement after the leaves
 
 
-def test_it_costs_what_it_finds_every_step_is_a_seek(sqlite_ledger):
+def test_lineage_queries_seek_and_never_scan(sqlite_ledger):
     sync(sqlite_ledger, RAW, seen(RAW, FIRST))
     grow(sqlite_ledger, 3)
     with statements(sqlite_ledger) as executed:

@@ -1,4 +1,4 @@
-"""The list of what a change may have made buildable: nothing on it is ever lost, and nothing stays for nothing."""
+"""The list of outputs that a change may have made buildable: no entry is lost, and none stays without a reason."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -50,7 +50,7 @@ def looked(*arguments, **options):
 
 
 def keep(ledger, state, now=NOW, look_again=None):
-    """Decide about all that is on the list."""
+    """Acknowledge everything on the list with this state."""
     acknowledge(ledger, [(item, verdict(item, state, look_again)) for item in listed(ledger)], now)
 
 
@@ -60,32 +60,32 @@ def rows(ledger):
         return [(row.partition, row.changed, row.since, row.look_at, row.state, row.reason) for row in found]
 
 
-def test_what_a_change_affects_is_looked_at_at_once(ledger):
+def test_output_affected_by_a_change_is_looked_at_immediately(ledger):
     put(ledger, day(24, 1), day(25, 1))
     assert looked(ledger) == (day(24, 1), day(25, 1))
 
 
-def test_what_is_no_partition_yet_is_looked_at_when_it_is_one(ledger):
+def test_output_without_a_partition_yet_waits_until_it_exists(ledger):
     with ledger.write() as connection:
         wake(connection, [Woken(*day(24, 1), NOW + MINUTE)], NOW)
     assert looked(ledger) == ()
     assert looked(ledger, NOW + MINUTE) == (day(24, 1),)
 
 
-def test_waking_again_changes_nothing(ledger):
+def test_repeated_wake_of_an_output_changes_nothing(ledger):
     put(ledger, day(24, 1))
     before = rows(ledger)
     put(ledger, day(24, 1))
     assert rows(ledger) == before
 
 
-def test_a_process_that_is_behind_does_not_move_a_number_back(ledger):
+def test_lagging_process_does_not_lower_a_change_number(ledger):
     put(ledger, day(24, 2))
     put(ledger, day(24, 1))
     assert looked(ledger) == (day(24, 2),)
 
 
-def test_a_process_that_is_behind_does_not_have_the_newer_change_acknowledged(ledger):
+def test_lagging_process_does_not_acknowledge_a_newer_change(ledger):
     put(ledger, day(24, 1))
     (decided_before,) = listed(ledger)
     put(ledger, day(24, 2))
@@ -94,14 +94,14 @@ def test_a_process_that_is_behind_does_not_have_the_newer_change_acknowledged(le
     assert looked(ledger) == (day(24, 2),)
 
 
-def test_what_was_decided_before_a_change_is_no_verdict_after_it(ledger):
+def test_change_clears_an_earlier_verdict(ledger):
     put(ledger, day(24, 1))
     keep(ledger, State.REBUILD)
     put(ledger, day(24, 2))
     assert [(state, reason) for *_, state, reason in rows(ledger)] == [(None, None)]
 
 
-def test_what_cannot_be_decided_about_says_why_and_is_looked_at_later(ledger):
+def test_undecidable_output_keeps_its_reason_and_is_retried_later(ledger):
     put(ledger, day(24, 1))
     (item,) = listed(ledger)
     postpone(ledger, {item: "its mapping raises"}, NOW)
@@ -111,7 +111,7 @@ def test_what_cannot_be_decided_about_says_why_and_is_looked_at_later(ledger):
 
 
 @pytest.mark.parametrize("state", [State.CURRENT, State.CLOSED])
-def test_what_is_current_or_final_leaves_the_list(ledger, state):
+def test_current_or_closed_output_leaves_the_list(ledger, state):
     put(ledger, day(24, 1))
     items = listed(ledger)
     put(ledger, day(25, 1))
@@ -120,7 +120,7 @@ def test_what_is_current_or_final_leaves_the_list(ledger, state):
 
 
 @pytest.mark.parametrize("state", [State.BUILD, State.REBUILD])
-def test_what_is_to_be_built_is_looked_at_until_it_was(ledger, state):
+def test_output_to_be_built_stays_on_the_list(ledger, state):
     put(ledger, day(24, 1))
     keep(ledger, state, NOW + MINUTE)
     assert looked(ledger, NOW) == ()
@@ -128,7 +128,7 @@ def test_what_is_to_be_built_is_looked_at_until_it_was(ledger, state):
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_what_waits_is_not_looked_at_until_something_changes(ledger, state):
+def test_waiting_output_is_not_looked_at_before_a_change(ledger, state):
     put(ledger, day(24, 1))
     keep(ledger, state)
     assert looked(ledger, NOW + timedelta(days=10_000)) == ()
@@ -136,7 +136,7 @@ def test_what_waits_is_not_looked_at_until_something_changes(ledger, state):
     assert looked(ledger, NOW + MINUTE) == (day(24, 2),)
 
 
-def test_what_waits_for_its_time_is_looked_at_then(ledger):
+def test_output_that_waits_for_a_time_is_looked_at_then(ledger):
     put(ledger, day(24, 1))
     keep(ledger, State.WAITS_FOR_LATE_DATA, look_again=NOW + 2 * MINUTE)
     assert looked(ledger, NOW + 2 * MINUTE - timedelta(seconds=1)) == ()
@@ -144,7 +144,7 @@ def test_what_waits_for_its_time_is_looked_at_then(ledger):
 
 
 @pytest.mark.parametrize("state", [State.CURRENT, State.WAITS_FOR_INPUT, State.BUILD])
-def test_a_change_between_look_and_acknowledgement_survives_it(ledger, state):
+def test_change_between_look_and_acknowledgement_stays_on_the_list(ledger, state):
     put(ledger, day(24, 1))
     (item,) = listed(ledger)
     put(ledger, day(24, 2))
@@ -152,19 +152,19 @@ def test_a_change_between_look_and_acknowledgement_survives_it(ledger, state):
     assert looked(ledger, NOW) == (day(24, 2),)
 
 
-def test_the_last_verdict_is_kept_in_words_for_people(ledger):
+def test_list_keeps_the_last_verdict_and_its_reason(ledger):
     put(ledger, day(24, 1))
     keep(ledger, State.WAITS_FOR_INPUT)
     assert rows(ledger) == [("2019-11-24", 1, NOW, None, "waits for input", "because it waits for input")]
 
 
-def test_it_is_known_since_when_something_is_on_the_list(ledger):
+def test_list_keeps_the_time_of_the_first_change(ledger):
     put(ledger, day(24, 1))
     put(ledger, day(24, 2), now=NOW + MINUTE)
     assert rows(ledger) == [("2019-11-24", 2, NOW, NOW + MINUTE, None, None)]
 
 
-def test_what_has_waited_longest_comes_first_and_no_more_than_asked_for(ledger):
+def test_look_returns_the_longest_waiting_outputs_up_to_its_limit(ledger):
     put(ledger, day(25, 1), now=NOW + MINUTE)
     put(ledger, day(24, 2), now=NOW + 2 * MINUTE)
     put(ledger, day(26, 3))
@@ -172,7 +172,7 @@ def test_what_has_waited_longest_comes_first_and_no_more_than_asked_for(ledger):
     assert looked(ledger, late, limit=2) == (day(26, 3), day(25, 1))
 
 
-def test_a_list_that_is_longer_than_a_look_is_gone_through_all_the_same(ledger):
+def test_list_longer_than_one_look_is_handled_completely(ledger):
     put(ledger, *(day(number, 1) for number in range(24, 29)))
     seen = []
     for tick in range(3):
@@ -182,7 +182,7 @@ def test_a_list_that_is_longer_than_a_look_is_gone_through_all_the_same(ledger):
     assert sorted(set(seen)) == [f"2019-11-{number}" for number in range(24, 29)]
 
 
-def test_only_the_consumers_that_were_asked_about_are_looked_at(ledger):
+def test_look_returns_only_outputs_of_the_given_consumers(ledger):
     put(ledger, day(24, 1))
     put(ledger, day(24, 1, OTHER))
     assert looked(ledger, consumers=[OTHER]) == (day(24, 1, OTHER),)
@@ -207,10 +207,8 @@ def rebuilt(ledger):
         (log.RUN, None, "running", "a run", False),
     ],
 )
-def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hears(
-    ledger, kind, before, after, who, is_heard
-):
-    """What no tick hears of would keep it from being requested for ever."""
+def test_rebuild_waits_only_for_changes_that_the_next_tick_receives(ledger, kind, before, after, who, is_heard):
+    """A request may not wait for a change that no tick receives: it would wait forever."""
     output, _ = day(24, 0)
     put(ledger, (output, 0))
     keep(ledger, State.REBUILD)
@@ -224,7 +222,7 @@ def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hear
         assert len(connection.execute(sa.select(change).where(quality.heard_condition())).all()) == is_heard
 
 
-def test_of_two_who_have_read_the_same_the_first_requests_it_and_whoever_looks_when_its_wait_is_over(ledger):
+def test_output_is_claimed_once_and_again_after_its_wait(ledger):
     put(ledger, day(24, 1), day(25, 1))
     one, other = listed(ledger), listed(ledger)
     assert claim(ledger, one[:1], NOW) == [one[0]]
@@ -235,7 +233,7 @@ def test_of_two_who_have_read_the_same_the_first_requests_it_and_whoever_looks_w
     assert claim(ledger, again, NOW) == [*again], "as of a process that was killed before it could request them"
 
 
-def test_what_was_changed_since_it_was_read_is_requested_by_whoever_reads_it_then(ledger):
+def test_output_changed_since_a_look_is_claimed_only_by_a_later_look(ledger):
     put(ledger, day(24, 1))
     before = listed(ledger)
     put(ledger, day(24, 2))
@@ -244,7 +242,7 @@ def test_what_was_changed_since_it_was_read_is_requested_by_whoever_reads_it_the
 
 
 @pytest.mark.parametrize("keep_it", [State.CURRENT, State.REBUILD, None])
-def test_who_decided_before_another_one_requested_it_does_not_end_its_wait(ledger, keep_it):
+def test_verdict_from_before_a_claim_does_not_end_its_wait(ledger, keep_it):
     put(ledger, day(24, 1))
     (item,) = listed(ledger)
     claim(ledger, [item], NOW)
@@ -256,7 +254,7 @@ def test_who_decided_before_another_one_requested_it_does_not_end_its_wait(ledge
     assert looked(ledger, NOW + SHORTEST_WAIT) == (day(24, 1),)
 
 
-def test_many_who_claim_at_the_same_time_get_each_of_them_once(ledger):
+def test_concurrent_claims_get_each_output_once(ledger):
     put(ledger, *(day(number, 1) for number in range(10, 30)))
     items = listed(ledger)
     with ThreadPoolExecutor(4) as pool:

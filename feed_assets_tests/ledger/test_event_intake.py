@@ -1,4 +1,4 @@
-"""What comes as an event: it is recorded and can be read back, or it is rejected; nothing else is held up."""
+"""Incoming events: each is recorded and can be read back, or it is rejected; no other event is delayed."""
 
 import random
 import string
@@ -33,12 +33,12 @@ def record(ledger, *new, source="shop"):
 
 
 def recorded(ledger, table=None):
-    """What is there, the oldest first; none of it stops a reader."""
+    """Return the recorded events, the oldest first; none of them stops a reader."""
     with ledger.read() as connection:
         return [*reversed(event_store.newest(connection, 1000, Feed.parse(table) if table else None))]
 
 
-def test_an_event_of_the_year_1_is_recorded_and_read_and_comes_before_the_others(ledger):
+def test_event_of_the_year_1_is_recorded_and_sorts_first(ledger):
     assert record(ledger, write(ZERO, event_marker=ZERO), write(datetime(999, 1, 1, tzinfo=UTC)), write(NOW)) == ()
     found = recorded(ledger)
     assert [decode(each.marker).year for each in found] == [1, 999, 2024]
@@ -47,7 +47,7 @@ def test_an_event_of_the_year_1_is_recorded_and_read_and_comes_before_the_others
 
 
 @pytest.mark.parametrize("bad", [{"marker": BEYOND}, {"marker": NOW, "event_marker": BEYOND}, {"marker": 10**20}])
-def test_what_cannot_be_read_back_is_rejected_and_holds_up_nothing(ledger, bad):
+def test_event_with_an_unreadable_marker_is_rejected_alone(ledger, bad):
     (rejected,) = record(ledger, write(**bad), write(NOW, "Y"))
     assert "expected" in rejected.reason
     assert [each.correlation for each in recorded(ledger)] == ["Y"]
@@ -56,7 +56,7 @@ def test_what_cannot_be_read_back_is_rejected_and_holds_up_nothing(ledger, bad):
 
 
 def insert(ledger, **values):
-    """A row as it may stand in a ledger that an older version wrote, with its change in the log."""
+    """Insert a row as an older version of the ledger may have written it, with its change in the log."""
     row = {"source": "shop", "feed": "shop/orders", "partition": "", "marker": "20240101.000000", "correlation": "X"}
     row |= {"event_marker": "20240101.000000", "operation": "UPSERT", "context": "{}", "at": NOW, **values}
     at = Partition(Feed.parse("shop/orders"), row["partition"])
@@ -76,18 +76,18 @@ _RANDOM = random.Random(1)  # noqa: S311
 
 
 def noise(size):
-    """Text that no database can compress, another one each time."""
+    """Return random text that no database can compress."""
     return "".join(_RANDOM.choices(string.ascii_letters + string.digits, k=size))
 
 
 def path(size, segments=SEGMENTS):
-    """A name of so many bytes and segments."""
+    """Return a name of so many bytes and segments."""
     each, rest = divmod(size - segments + 1, segments)
     return "/".join(noise(each + (number < rest)) for number in range(segments))
 
 
 def nested(depth):
-    """A context of so many levels."""
+    """Return a context of so many levels."""
     value = {}
     for _ in range(depth - 1):
         value = {"a": value}
@@ -103,7 +103,7 @@ def test_the_largest_event_that_is_accepted_fits_into_every_index(ledger):
 
 
 def test_every_index_takes_the_longest_names(ledger):
-    """All columns of text at once: feeds, partitions, ids; whichever index they are in."""
+    """Fill all text columns at once: feeds, partitions and ids, in every index."""
     texts = {"feed": NAME_BYTES, "partition": NAME_BYTES, "key": NAME_BYTES, "correlation": NAME_BYTES}
     texts |= {"input_feed": NAME_BYTES, "input_partition": NAME_BYTES, "subscriber": NAME_BYTES, "name": 2 * NAME_BYTES}
     with ledger.write() as connection:
@@ -143,8 +143,8 @@ def test_every_index_takes_the_longest_names(ledger):
         ({"context": {"parents": [[1]]}}, "context parents: expected a list of texts"),
     ],
 )
-def test_what_is_too_long_too_deep_or_no_text_is_rejected_with_the_reason_and_holds_up_nothing(ledger, bad, reason):
-    """From a source; and by hand refused in the same words."""
+def test_oversized_or_malformed_event_is_rejected_alone_with_its_reason(ledger, bad, reason):
+    """A source's event is rejected, and a publication by hand is refused in the same words."""
     (rejected,) = record(ledger, write(NOW, **bad), write(NOW, "Y"))
     with pytest.raises((InvalidEvent, InvalidName), match=reason), ledger.change() as connection:
         event_store.publish(connection, write(NOW, **bad), NOW)
@@ -157,12 +157,12 @@ def test_what_is_too_long_too_deep_or_no_text_is_rejected_with_the_reason_and_ho
 
 
 @pytest.mark.parametrize("good", [nested(CONTEXT_DEPTH), {NO_NEW_DATA: False}, {"a": "\\u0000"}, {"a": "é\U0001f600"}])
-def test_what_is_just_within_the_limits_is_recorded_as_it_is(ledger, good):
+def test_event_just_within_the_limits_is_recorded_unchanged(ledger, good):
     assert record(ledger, write(NOW, context=good)) == ()
     assert [each.context for each in recorded(ledger)] == [good]
 
 
-def test_of_a_long_reject_its_beginning_its_length_and_its_digest_are_kept():
+def test_long_reject_keeps_its_beginning_length_and_digest():
     raw = noise(100_000)
     kept = Rejected(raw, "é" * 5000)
     assert kept.raw.startswith(raw[:3900])
@@ -171,7 +171,7 @@ def test_of_a_long_reject_its_beginning_its_length_and_its_digest_are_kept():
     assert len(kept.reason.encode()) <= REASON_BYTES
 
 
-def test_what_an_older_version_recorded_of_nan_parents_and_code_is_read_as_json(ledger):
+def test_context_of_an_older_version_with_nan_is_read_as_json(ledger):
     insert(ledger, context='{"records": NaN, "parents": 1, "code_version": [1]}')
     (found,) = recorded(ledger)
     assert found.context["records"] == "NaN"
@@ -179,7 +179,7 @@ def test_what_an_older_version_recorded_of_nan_parents_and_code_is_read_as_json(
         assert durations(connection, Feed.parse("shop/orders"), Feed.parse("shop/orders"), 10)[0].code_version == "[1]"
 
 
-def test_the_newest_rejects_of_a_source_are_kept_however_many_come(ledger):
+def test_newest_rejects_of_a_source_are_kept(ledger):
     many = [[Rejected(f"{hour} {number}", "bad") for number in range(4000)] for hour in range(4)]
     for hour, some in enumerate(many):
         with ledger.change() as connection:
@@ -193,7 +193,7 @@ def test_the_newest_rejects_of_a_source_are_kept_however_many_come(ledger):
     assert len(found) - len(kept) == 4
 
 
-def test_rejects_of_one_moment_are_all_kept_however_many_they_are(ledger):
+def test_all_rejects_of_one_tick_are_kept(ledger):
     """A tick has one moment, and reads a source as often as its time allows."""
     for batch in range(3):
         with ledger.change() as connection:
@@ -203,7 +203,7 @@ def test_rejects_of_one_moment_are_all_kept_however_many_they_are(ledger):
 
 
 def kinds(*of):
-    """Events of a table in this order, each a whole number or an hour of a day."""
+    """Return events of a table in this order, each a whole number or an hour of a day."""
     return [write(each if isinstance(each, int) else NOW + each, f"{number}") for number, each in enumerate(of)]
 
 
@@ -215,7 +215,7 @@ HOUR = timedelta(hours=1)
     [((1, HOUR, 2, 3), [1, 2, 3]), ((HOUR, 1, 2 * HOUR), [HOUR, 2 * HOUR]), ((HOUR, 2**63 - 1, 2 * HOUR), None)],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_table_has_one_kind_of_marker_the_first_and_another_moves_nothing(ledger, markers, good, at_once):
+def test_marker_of_another_kind_than_the_first_is_rejected(ledger, markers, good, at_once):
     new = kinds(*markers)
     batches = [new] if at_once else [[each] for each in new]
     rejected = [each for some in batches for each in record(ledger, *some)]
@@ -227,8 +227,8 @@ def test_a_table_has_one_kind_of_marker_the_first_and_another_moves_nothing(ledg
     assert {each.flag for each in found} == {None}
 
 
-def test_the_kind_is_the_table_s_not_the_partition_s_and_not_another_table_s(ledger):
-    """A slice is one condition on one column, whichever partition it is of."""
+def test_marker_kind_belongs_to_the_table_and_not_to_a_partition(ledger):
+    """A slice is one condition on one column, whatever its partition."""
     record(ledger, write(1, partition_key="a"))
     (rejected,) = record(ledger, write(NOW, partition_key="b"))
     assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
@@ -237,20 +237,20 @@ def test_the_kind_is_the_table_s_not_the_partition_s_and_not_another_table_s(led
         event_store.publish(connection, write(NOW, partition_key="c"), NOW)
 
 
-def test_the_event_s_own_time_may_be_of_the_other_kind(ledger):
+def test_event_marker_may_be_of_another_kind_than_the_marker(ledger):
     assert record(ledger, write(1, event_marker=NOW), write(2, event_marker=7)) == ()
     assert [each.time for each in recorded(ledger)] == [NOW, NOW]
 
 
-def test_a_marker_of_another_kind_that_was_recorded_once_is_not_the_last_one(ledger):
-    """What an older version took, after whole numbers: they go on from the last of theirs."""
+def test_old_marker_of_another_kind_is_not_the_last_marker(ledger):
+    """An older version accepted it after whole numbers, which continue from their own last one."""
     insert(ledger, marker=encode(7), correlation="X")
     insert(ledger, marker="99991231.000000", correlation="Y")
     assert record(ledger, write(8)) == ()
     assert recorded(ledger)[-1].previous == encode(7)
 
 
-def test_a_marker_that_poisoned_a_table_is_taken_out_as_the_docs_say(ledger):
+def test_documented_statements_remove_a_poisonous_marker(ledger):
     record(ledger, write(NOW, "X"))
     insert(ledger, marker="99991231.000000", correlation="poison")
     record(ledger, write(NOW + HOUR, "Y"))

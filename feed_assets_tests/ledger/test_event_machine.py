@@ -19,7 +19,7 @@ FULL = pytest.mark.soak
 
 @pytest.fixture
 def ledger(tmp_path, empty_ledger):
-    """A ledger on disk, without a sync for each of its many transactions."""
+    """Yield a ledger on disk that does not sync after each of its many transactions."""
     shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
     opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     opened.engine.dispose()
@@ -30,7 +30,7 @@ def ledger(tmp_path, empty_ledger):
 
 @pytest.fixture
 def run(ledger):
-    """The same examples each time, or those of FAULT_SEED; one that fails is printed as a list of calls."""
+    """Run the same examples each time, or those of FAULT_SEED. Hypothesis prints a failure as a list of calls."""
 
     def examples(number: int, steps: int, *, shrink: bool = True) -> None:
         machine = type("Machine", (EventMachine,), {"ledger": ledger})
@@ -51,12 +51,12 @@ def run(ledger):
 
 
 @pytest.mark.parametrize(("number", "steps"), [(20, 40), pytest.param(5_000, 100, marks=FULL)])
-def test_every_event_is_consumed_once_whatever_is_interleaved_and_whoever_dies(run, number, steps):
+def test_every_event_is_consumed_once_under_any_interleaving_and_kill(run, number, steps):
     run(number, steps)
 
 
 def by_marker_alone(monkeypatch):
-    """What is consumed is all up to the end of a slice."""
+    """Consume everything up to the end of a slice."""
 
     within = inbox._within
 
@@ -68,7 +68,7 @@ def by_marker_alone(monkeypatch):
 
 
 def consumed_when_requested(monkeypatch):
-    """What a run has claimed is taken for consumed, as with a cursor that is the only record."""
+    """Take what a run has claimed for consumed, as if a cursor were the only record."""
     claim = inbox.claim
 
     def claim_and_forget(connection, output, run, slices):
@@ -79,7 +79,7 @@ def consumed_when_requested(monkeypatch):
 
 
 def by_what_is_recorded(monkeypatch):
-    """An update is complete as soon as all of it is recorded, delivered or not."""
+    """Take an update for complete as soon as all of it is recorded, delivered or not."""
     seen = inbox._history_of
 
     def seen_already(consumer, correlations, every, _):
@@ -90,7 +90,7 @@ def by_what_is_recorded(monkeypatch):
 
 
 def whatever_was_requested(monkeypatch):
-    """A run reads its slices although some of them were consumed since it was requested."""
+    """Read the slices of a request although some of them were consumed since."""
     monkeypatch.setattr(inbox, "are_whole", lambda *_: True)
 
 
@@ -137,7 +137,7 @@ def requested(machine, correlation):
         (requested_twice_with_more, whatever_was_requested, "was read before"),
     ],
 )
-def test_a_wrong_way_is_caught_where_it_goes_wrong(ledger, monkeypatch, steps, wrong, said):
+def test_wrong_consumption_is_caught_at_its_first_wrong_step(ledger, monkeypatch, steps, wrong, said):
     monkeypatch.setattr(EventMachine, "ledger", ledger, raising=False)
     for is_wrong in (False, True):
         machine = EventMachine()
@@ -151,7 +151,7 @@ def test_a_wrong_way_is_caught_where_it_goes_wrong(ledger, monkeypatch, steps, w
             steps(machine)
 
 
-def test_a_wrong_way_is_found_by_chance(run, monkeypatch):
+def test_wrong_consumption_is_found_by_random_steps(run, monkeypatch):
     consumed_when_requested(monkeypatch)
     with pytest.raises(AssertionError, match="delivered and lost"):
         run(100, 40, shrink=False)

@@ -1,4 +1,4 @@
-"""What decisions are made from: right on any ledger, and as quick on a long history as on a short one."""
+"""Facts for decisions: right on any ledger, and as quick on a long history as on a short one."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -33,7 +33,7 @@ from feed_assets_tests.support.ledger_records import (
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One ledger for all the random ones: each replaces what is in it."""
+    """Yield one ledger for all random ones: each replaces its content."""
     ledger = open_ledger(f"sqlite:///{tmp_path_factory.mktemp('facts') / 'ledger.db'}")
     ledger.engine.dispose()
     sa.event.listen(ledger.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
@@ -41,7 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     ledger.engine.dispose()
 
 
-def test_the_facts_of_any_ledger_are_those_found_by_going_through_all_of_it(shared):
+def test_facts_of_random_ledgers_equal_those_of_a_full_search(shared):
     reached: set[str] = set()
 
     @settings(max_examples=100, derandomize=True, database=None)
@@ -56,15 +56,15 @@ def test_the_facts_of_any_ledger_are_those_found_by_going_through_all_of_it(shar
             reached.add("slices")
 
     check()
-    of_windows = {"windows", "uncounted", "reporting", "reached"}  # test_window_facts
-    of_windows |= {"counting", "counted_by_nobody"}  # test_counting
-    of_windows |= {"checks", "waived", "closed"}  # orchestration/test_gates
-    of_windows |= {"counted", "costs"}  # test_late_facts
+    of_windows = {"windows", "uncounted", "reporting", "reached"}  # in test_window_facts
+    of_windows |= {"counting", "counted_by_nobody"}  # in orchestration/test_counting
+    of_windows |= {"checks", "waived", "closed"}  # in orchestration/test_gates
+    of_windows |= {"counted", "costs"}  # in test_late_facts
     assert reached == {*(fact.name for fact in fields(Facts)), "slices"} - of_windows
 
 
 def history(length: int) -> Held:
-    """Two partitions with updates and runs of many days, each update built from the one before."""
+    """Return two partitions with updates and runs of many days, each update built from the one before."""
     names = [f"{2019 + number // 300}{1 + number // 25 % 12:02}{1 + number % 25:02}.060000" for number in range(length)]
     return Held(
         {(partition, name): (updates.PUBLISHED, name) for partition in (EFFECT, SHOWN) for name in names},
@@ -87,7 +87,7 @@ def test_a_long_history_costs_no_more_statements_than_a_short_one(ledger):
     assert counts[0] == counts[1]
 
 
-def test_many_partitions_are_asked_about_in_bulk(ledger):
+def test_facts_of_many_partitions_take_no_more_statements_than_of_one(ledger):
     needs = [
         need_of(Partition(EFFECT.feed, f"p{number}"), (Partition(SHOWN.feed, f"p{number}"),)) for number in range(900)
     ]
@@ -98,7 +98,7 @@ def test_many_partitions_are_asked_about_in_bulk(ledger):
     assert len(executed) == len(asked_alone)
 
 
-def test_no_statement_goes_through_a_whole_table(sqlite_ledger):
+def test_fact_queries_never_scan_a_whole_table(sqlite_ledger):
     stored(sqlite_ledger, history(300))
     with sqlite_ledger.read() as connection, statements(sqlite_ledger) as executed:
         facts(connection, [need_of(EFFECT, (SHOWN,)), need_of(SHOWN, (EFFECT,))], NOW, 3)
@@ -126,12 +126,12 @@ def test_the_newest_update_is_found_by_a_seek(sqlite_ledger):
 
 
 def test_every_table_with_a_history_is_covered_by_these_tests():
-    by_events = {"event", "event_reject", "inbox", "marker", "taken"}  # test_inbox looks at their statements
-    by_states = {"report", "window", "watermark", "dataset"}  # test_state_statements does
-    by_offsets = {"coverage", "window_offsets"}  # test_offsets does
+    by_events = {"event", "event_reject", "inbox", "marker", "taken"}  # test_inbox checks their statements
+    by_states = {"report", "window", "watermark", "dataset"}  # test_state_statements checks them
+    by_offsets = {"coverage", "window_offsets"}  # test_offset_checks checks them
     small = {"due", "cursor", "batch", "alert", "alert_said", "quality", "pause", "awaited", "subscription"}
     small |= {"waiver", "closure", "profile"}
-    by_key = {"api_key", "idempotency", "intake_file", "forgotten"}  # of what is sent: looked up, never gone through
+    by_key = {"api_key", "idempotency", "intake_file", "forgotten"}  # rows of requests: looked up by key, never scanned
     followed = {"change"}  # read from a number on
     followed |= {"log_lock"}  # has no rows
     assert {
@@ -143,8 +143,8 @@ def test_every_table_with_a_history_is_covered_by_these_tests():
     }
 
 
-def test_facts_are_of_one_state_of_the_ledger(ledger):
-    """A publication between two of its statements is seen by none of them."""
+def test_facts_come_from_one_state_of_the_ledger(ledger):
+    """A publication between two of its statements is visible to none of them."""
     sync(ledger, SHOWN, seen(SHOWN, IDS[0]))
     claim(ledger, "run", (EFFECT, IDS[1]), pins=(Pin(SHOWN, IDS[0], "a"),))
 
@@ -163,7 +163,7 @@ def test_facts_are_of_one_state_of_the_ledger(ledger):
     assert (waiting, found.outputs) == ([], {})
 
 
-def test_a_refused_run_holds_consumers_until_a_good_end(ledger):
+def test_refused_run_blocks_consumers_until_a_good_run(ledger):
     need = [need_of(EFFECT, (SHOWN,))]
 
     def held():

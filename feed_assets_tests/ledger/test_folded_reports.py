@@ -1,4 +1,4 @@
-"""Old reports: one row for each sub-partition and tier, with the windows as they were, which take no more."""
+"""Old reports: one row for each sub-partition and tier, with the windows unchanged, which accept no more counts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ def part(name, *counts, tier="", version=0, first=0):
 
 @pytest.fixture
 def complete(ledger):
-    """Three hours: two complete, and one of which half is there."""
+    """Return a ledger with three hours: two are complete, and one has half of its data."""
     window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
     sources = [part(str(hour), 10, tier="web", first=hour) for hour in range(3)]
     report(ledger, [*sources, part("a", 5, 10), part("b", 5), part("c", 5, first=2)], FIRST)
@@ -38,7 +38,7 @@ def complete(ledger):
 
 
 def parts(ledger):
-    """What is kept: tier, part, and the records of what stands for others."""
+    """Return the kept rows: tier, part, and the records of folded ones."""
     with ledger.read() as connection:
         rows = connection.execute(sa.select(table).order_by(table.c.tier, table.c.part)).all()
     return [(row.tier, row.part, row.records) for row in rows]
@@ -58,7 +58,7 @@ def fold_all(ledger, now=LATER, days=30, limit=500):
 FOLDED_ROWS = [("", FOLDED, 20), ("", "c", None), ("web", FOLDED, 20), ("web", "2", None)]
 
 
-def test_reports_of_what_is_complete_for_long_are_one_row_for_each_tier(complete):
+def test_reports_of_long_complete_windows_are_folded_into_one_row_a_tier(complete):
     before = states(complete)
     assert fold_all(complete) == 4
     assert parts(complete) == FOLDED_ROWS
@@ -66,14 +66,14 @@ def test_reports_of_what_is_complete_for_long_are_one_row_for_each_tier(complete
     assert [state[3] for state in states(complete)] == [True, True, False]
 
 
-def test_what_is_not_complete_for_so_long_stays(complete):
+def test_reports_of_recently_completed_windows_are_not_folded(complete):
     before = parts(complete)
     assert fold_all(complete, FIRST + 30 * DAYS - HOUR) == 0
     assert parts(complete) == before
     assert fold_all(complete, FIRST + 30 * DAYS) == 4
 
 
-def test_a_correction_begins_the_days_anew(complete):
+def test_correction_restarts_the_days_before_folding(complete):
     report(complete, [part("b", 1, version=1)], FIRST + 20 * DAYS)
     report(complete, [part("b", 5, version=2)], FIRST + 21 * DAYS)
     assert fold_all(complete) == 1
@@ -82,13 +82,13 @@ def test_a_correction_begins_the_days_anew(complete):
     assert parts(complete) == FOLDED_ROWS
 
 
-def test_what_has_to_be_checked_again_stays_until_it_was(complete):
+def test_reports_of_a_backfilled_window_are_not_folded_before_its_check(complete):
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     window_queries.report_quality(complete, at, "bots", "failed", "half are bots", "dq", FIRST)
     for move in (backfills.begin, backfills.finish):
         move(complete, at, "bots", "ada", FIRST)
     assert states(complete)[0][0] == "backfilled"
-    assert fold_all(complete) == 1  # The other hour's source.
+    assert fold_all(complete) == 1  # The source of the other hour.
     assert {("", "a", None), ("", "b", None), ("web", "0", None)} < {*parts(complete)}
     window_queries.report_quality(complete, at, "bots", "passed", None, "dq", LATER)
     assert fold_all(complete, LATER + 31 * DAYS) == 3
@@ -96,7 +96,7 @@ def test_what_has_to_be_checked_again_stays_until_it_was(complete):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_it_goes_on_where_it_stopped_and_then_from_the_beginning(complete, limit):
+def test_folding_continues_where_it_stopped_and_then_starts_again(complete, limit):
     steps = [fold(complete, LATER, 30, limit) for _ in range(12)]
     assert max(steps) <= limit
     assert parts(complete) == FOLDED_ROWS
@@ -105,7 +105,7 @@ def test_it_goes_on_where_it_stopped_and_then_from_the_beginning(complete, limit
     assert parts(complete) == [("", FOLDED, 30), ("web", FOLDED, 30)]
 
 
-def test_a_later_report_of_it_is_refused_and_kept_with_its_reason(complete):
+def test_late_report_of_a_folded_window_is_refused_and_kept(complete):
     fold_all(complete)
     before = parts(complete), states(complete)
     late = part("late", 1, 1, first=1)
@@ -122,13 +122,13 @@ def test_a_later_report_of_it_is_refused_and_kept_with_its_reason(complete):
     assert states(complete)[2][0] == "complete"
 
 
-def test_what_stands_for_others_is_replaced_by_no_report(complete):
+def test_report_cannot_replace_a_folded_row(complete):
     fold_all(complete)
     report(complete, [part(FOLDED, 1, first=2, version=7)], LATER)
     assert parts(complete) == FOLDED_ROWS
 
 
-def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
+def test_reports_of_feeds_are_not_folded_and_still_correct_counts(ledger):
     window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
     report(ledger, [part("0", 10, tier="web")], FIRST)
     report(ledger, [part("2026-01-01", 10, version=1)], FIRST, COUNTER)
@@ -143,7 +143,7 @@ def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
     assert report(ledger, [part("0", 3, tier="web", version=9)], LATER).rejected
 
 
-def test_a_dry_run_of_all_of_them_says_how_many_go_and_changes_nothing(complete):
+def test_dry_run_of_folding_counts_reports_and_changes_nothing(complete):
     before = parts(complete), states(complete)
     assert folding.fold_all(complete, LATER, 30, 2, apply=False) == 4
     assert (parts(complete), states(complete)) == before

@@ -1,4 +1,4 @@
-"""The count of a day's history: one for all who share a ledger, and never more than the limit."""
+"""The daily budget of history: one count for all who share a ledger, and never above the limit."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -35,14 +35,14 @@ def today(ledger, now=NOW):
         return spent(connection, now)
 
 
-def test_the_list_has_what_is_new_before_history_in_its_order(ledger):
+def test_list_puts_new_data_before_history(ledger):
     put(ledger, 9, 30, 2, 20, 0)
     assert keys(listed(ledger)) == [0, 2, 30, 20, 9]
     assert keys(listed(ledger, Order.NEWEST)) == [0, 2, 9, 20, 30]
     assert keys(listed(ledger, limit=3)) == [0, 2, 30]
 
 
-def test_what_is_to_be_made_again_has_the_same_order_and_the_bytes_of_its_verdict(ledger):
+def test_rebuilds_follow_the_order_of_history_and_have_verdict_bytes(ledger):
     put(ledger, 9, 30, 2)
     due.acknowledge(ledger, [(item, Verdict(item.partition, State.REBUILD, "")) for item in listed(ledger)], NOW)
     with ledger.read() as connection:
@@ -52,7 +52,7 @@ def test_what_is_to_be_made_again_has_the_same_order_and_the_bytes_of_its_verdic
     assert [item.bytes for item in found] == [0, 0]
 
 
-def test_history_that_is_ready_and_on_its_way_holds_up_nothing_behind_it(ledger):
+def test_history_in_progress_does_not_block_later_history(ledger):
     put(ledger, 30, 20, 2)
     (new, first, _) = listed(ledger)
     busy = {new.partition, first.partition}
@@ -64,7 +64,7 @@ def test_history_that_is_ready_and_on_its_way_holds_up_nothing_behind_it(ledger)
     assert keys(listed(ledger, busy=busy)) == [2, 30, 20], "something has come of it"
 
 
-def test_runs_are_claimed_and_counted_together_or_not_at_all(ledger):
+def test_claim_and_budget_change_together_or_not_at_all(ledger):
     put(ledger, 30, 20, 10)
     items, before = listed(ledger), today(ledger)
     after = before.plus(1, 10)
@@ -75,7 +75,7 @@ def test_runs_are_claimed_and_counted_together_or_not_at_all(ledger):
     assert (keys(listed(ledger)), today(ledger)) == ([20, 10], after)
 
 
-def test_of_many_who_spend_at_once_as_many_may_as_the_day_has_room_for(ledger):
+def test_concurrent_spending_never_exceeds_the_daily_budget(ledger):
     rules = History(runs=5)
     with ThreadPoolExecutor(8) as pool:
         refused = [*pool.map(lambda _: spend(ledger, rules, 10, NOW), range(12))]
@@ -84,7 +84,7 @@ def test_of_many_who_spend_at_once_as_many_may_as_the_day_has_room_for(ledger):
     assert today(ledger, NOW + DAY).runs == 1
 
 
-def test_what_is_held_waits_for_its_time_or_a_change(ledger):
+def test_held_history_waits_for_its_time_or_a_change(ledger):
     put(ledger, 30, 20)
     due.hold(ledger, dict.fromkeys(listed(ledger), "no room"), NOW + DAY)
     assert listed(ledger) == ()
@@ -93,7 +93,7 @@ def test_what_is_held_waits_for_its_time_or_a_change(ledger):
     assert (keys([woken]), woken.state) == ([20], None)
 
 
-def test_what_is_held_is_looked_at_again_when_a_process_starts_with_other_settings(ledger):
+def test_held_history_is_looked_at_again_after_new_settings(ledger):
     put(ledger, 30)
     due.hold(ledger, dict.fromkeys(listed(ledger), "no room"), NOW + DAY)
     due.look_at_stopped(ledger, {FEED}, NOW)

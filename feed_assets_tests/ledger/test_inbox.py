@@ -1,4 +1,4 @@
-"""What a consumer has not consumed: delivered once, claimed by a run, gone with its publication."""
+"""The events that a consumer has not consumed: delivered once, claimed by a run, removed with its publication."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -52,8 +52,8 @@ def take(ledger, slices, run="r"):
         inbox.consume(connection, WHOLE, run, NOW)
 
 
-def test_what_could_not_be_delivered_comes_once_however_far_the_log_is(ledger):
-    """What came since is left to the log, where it has not been yet: else it came again after it was consumed."""
+def test_undeliverable_event_is_delivered_once_later(ledger):
+    """Later events are left to the log that has not reached them; else they would arrive again after consumption."""
     edges, later = [(str(REPORT), "a")], NOW + 2 * LOOK_AGAIN
 
     def go(affected, now):
@@ -78,7 +78,7 @@ def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
     assert found[0].sequence < found[1].sequence
 
 
-def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused(ledger):
+def test_repeated_publication_is_ignored_and_a_marker_out_of_order_refused(ledger):
     with ledger.change() as connection:
         assert event_store.publish(connection, event_of("a", "X", 5), NOW)
         assert not event_store.publish(connection, event_of("a", "X", 5), NOW)
@@ -87,7 +87,7 @@ def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused
         assert event_store.publish(connection, event_of("a", "Y", 5, context={"no_new_data": True}), NOW)
 
 
-def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
+def test_event_out_of_order_is_flagged_and_starts_at_the_marker_before(ledger):
     record(ledger, event_of("a", "X", 10), event_of("a", "Y", 20), event_of("a", "late", 15), event_of("a", "first", 1))
     with ledger.read() as connection:
         found = {each.correlation: each for each in event_store.after(connection, [A], 0, 100, 100)}
@@ -96,7 +96,7 @@ def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
     assert found["Y"].flag is None
 
 
-def test_what_is_refused_is_kept_once_with_its_reason(ledger):
+def test_refused_event_is_kept_once_with_its_reason(ledger):
     for _ in range(2):
         rejected = record(ledger, event_of("a", "X", 10), event_of("a", "late", 5), event_of("", "X", 1), refuse=True)
     assert len(rejected) == 2
@@ -108,7 +108,7 @@ def test_what_is_refused_is_kept_once_with_its_reason(ledger):
     assert {each.reason for each in rejected} == {late, nameless}
 
 
-def test_a_batch_with_repeats_and_events_without_new_data(ledger):
+def test_batch_records_a_repeat_once_and_events_without_new_data(ledger):
     record(ledger, event_of("a", "X", 1), event_of("a", "X", 1), event_of("a", "Y", 1, context={"no_new_data": True}))
     with ledger.read() as connection:
         found = event_store.after(connection, [A], 0, 100, 100)
@@ -118,7 +118,7 @@ def test_a_batch_with_repeats_and_events_without_new_data(ledger):
     ]
 
 
-def test_an_event_is_delivered_once(ledger):
+def test_event_is_delivered_to_a_consumer_once(ledger):
     record(ledger, event_of("a", "X", 1))
     deliver(ledger)
     deliver(ledger)
@@ -127,7 +127,7 @@ def test_an_event_is_delivered_once(ledger):
         assert [item.partition for item in look(connection, [REPORT], NOW, 10)] == [WHOLE]
 
 
-def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
+def test_event_fanned_out_by_another_process_is_delivered_once(ledger):
     record(ledger, event_of("a", "X", 1))
 
     def overtaken(_consumer, _changed):
@@ -141,7 +141,7 @@ def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
     assert len(waiting(ledger, REPORT)[""]) == 1
 
 
-def test_what_a_publication_consumes_leaves_the_inbox_and_moves_all_markers_together(ledger):
+def test_publication_empties_the_inbox_and_moves_all_markers(ledger):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7), event_of("a", "Y", 2))
     deliver(ledger)
     take(ledger, due(ledger).slices)
@@ -180,13 +180,13 @@ UPDATE = "20240101.000000"
 
 
 def published(ledger, slices, run="r", update_id=UPDATE):
-    """A run's update, published with what it consumed."""
+    """Publish a run's update with what it consumed."""
     with ledger.change() as connection:
         claims.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
         update_changes.publish(connection, WHOLE, update_id, NOW)
 
 
-def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_again(ledger):
+def test_events_of_an_invalidated_update_are_due_until_it_is_valid_again(ledger):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     slices = due(ledger).slices
@@ -201,11 +201,11 @@ def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_agai
 
 
 class Killed(BaseException):
-    """What stands for a kill: the transaction ends with its process."""
+    """A stand-in for a kill: the transaction ends with its process."""
 
 
 def killed_at(ledger, number, step):
-    """Do a step, and be killed before its statement of that number; whether it came so far."""
+    """Do a step, and stop before its n-th statement. Return True if it came to that statement."""
     left = [number]
 
     def kill(*_):
@@ -224,9 +224,7 @@ def killed_at(ledger, number, step):
 
 
 @pytest.mark.parametrize("is_valid_again", [False, True])
-def test_a_kill_at_any_statement_of_an_invalidation_or_of_taking_it_back_leaves_it_as_it_was_or_done(
-    ledger, is_valid_again
-):
+def test_killed_invalidation_is_done_completely_or_not_at_all(ledger, is_valid_again):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     slices = due(ledger).slices
@@ -270,7 +268,7 @@ def test_only_what_the_invalidated_update_itself_consumed_comes_back(ledger):
     assert due(ledger).slices == second
 
 
-def test_what_another_update_has_consumed_since_does_not_come_back(ledger):
+def test_events_consumed_by_a_later_update_do_not_come_back(ledger):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     published(ledger, due(ledger).slices)
@@ -305,8 +303,8 @@ def test_a_slice_claims_the_events_within_it_alone(ledger):
         assert inbox.correlations(connection, "r") == {"Y"}
 
 
-def test_an_event_that_is_not_delivered_has_not_come(ledger):
-    """Else the next run would read half an update, and the one after it the other half."""
+def test_undelivered_event_does_not_complete_an_update(ledger):
+    """Otherwise the next run would read half an update, and the one after it the other half."""
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
     assert due(ledger).selected == ()
@@ -324,7 +322,7 @@ def test_a_slice_does_not_claim_an_overwrite_that_came_late_within_it(ledger):
     assert [each.correlation for each in due(ledger).incomplete] == ["X", "late"]
 
 
-def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices_reads_nothing(ledger):
+def test_stale_request_for_consumed_slices_reads_nothing(ledger):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     first = due(ledger).slices
@@ -337,7 +335,7 @@ def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices
     assert {int(each.start) for each in due(ledger).slices} == {1, 7}
 
 
-def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
+def test_new_consumer_receives_earlier_events(ledger):
     record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
     take(ledger, ())
@@ -345,7 +343,7 @@ def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
     assert [each.correlation for each in due(ledger).selected] == ["X"]
 
 
-def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
+def test_due_events_are_found_by_seeks_in_a_long_history(sqlite_ledger):
     record(
         sqlite_ledger,
         *(event_of("a", f"h{n}", n) for n in range(300)),
@@ -370,7 +368,7 @@ def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
 
 
 def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
-    """Writers queue: while one is in its transaction no other has a higher number."""
+    """Writers queue: while one is in its transaction, no other has a higher number."""
     import threading
 
     started, go_on = threading.Event(), threading.Event()
@@ -397,7 +395,7 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
         assert [each.correlation for each in event_store.after(connection, [A, B], 0, 100, 100)] == ["slow", "fast"]
 
 
-def test_moments_and_versions_order_alike(ledger):
+def test_markers_of_moments_sort_by_time(ledger):
     moments = [NOW + timedelta(microseconds=n) for n in (1, 2, 10, 1_000_000)]
     record(ledger, *(event_of("a", str(n), moment) for n, moment in enumerate(moments)))
     with ledger.read() as connection:

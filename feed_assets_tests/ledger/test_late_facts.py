@@ -1,4 +1,4 @@
-"""What late data are weighed by: what had come by a moment, what a run costs, and when what was read was written."""
+"""Facts for the decision on late data: sizes at a moment, the cost of a run, and dates of the files that were read."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -49,7 +49,7 @@ MIDNIGHT = NOW.replace(hour=0)
 MOMENTS = [MIDNIGHT - 2 * HOUR, MIDNIGHT, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR]
 
 
-def test_what_had_come_by_the_last_check_is_found_beside_the_newest(ledger):
+def test_facts_include_the_newest_update_of_the_last_check(ledger):
     for number, moment in enumerate(MOMENTS):
         sync(ledger, SHOWN, wrote(SHOWN, moment, 100 + number))
     found = of(ledger, weighed(DAILY))
@@ -57,7 +57,7 @@ def test_what_had_come_by_the_last_check_is_found_beside_the_newest(ledger):
     assert {key: pin.size for key, pin in found.counted.items()} == {(SHOWN, update_id(MIDNIGHT)): 101}
 
 
-def test_nothing_is_asked_where_all_that_came_counts(ledger):
+def test_no_extra_statement_is_needed_when_the_newest_update_counts(ledger):
     sync(ledger, SHOWN, wrote(SHOWN, MIDNIGHT, 100))
     with statements(ledger) as asked:
         of(ledger, weighed(Late("5%")))
@@ -66,7 +66,7 @@ def test_nothing_is_asked_where_all_that_came_counts(ledger):
     assert (found.counted, len(asked)) == ({}, len(asked_daily))
 
 
-def test_an_update_that_is_no_longer_valid_does_not_count(ledger):
+def test_invalidated_update_does_not_count_for_the_last_check(ledger):
     for number, moment in enumerate(MOMENTS):
         sync(ledger, SHOWN, wrote(SHOWN, moment, 100 + number))
     with ledger.change() as connection:
@@ -74,7 +74,7 @@ def test_an_update_that_is_no_longer_valid_does_not_count(ledger):
     assert [pin.size for pin in of(ledger, weighed(DAILY)).counted.values()] == [100]
 
 
-def test_the_snapshot_of_a_run_has_bytes_files_digest_and_the_date_of_its_newest_file(ledger):
+def test_snapshot_has_bytes_files_digest_and_the_date_of_the_newest_file(ledger):
     name = update_id(MIDNIGHT)
     files = [File(f"{SHOWN.path}/{name}/{number}", 7, "x", MIDNIGHT - number * HOUR) for number in range(3)]
     sync(ledger, SHOWN, Update(SHOWN, name, tuple(files)))
@@ -85,13 +85,13 @@ def test_the_snapshot_of_a_run_has_bytes_files_digest_and_the_date_of_its_newest
     assert (read.size, read.files, read.version, read.modified) == (21, 3, pin.version, MIDNIGHT)
 
 
-def test_what_no_store_has_dated_is_read_as_well(ledger):
+def test_update_without_file_dates_has_no_modified_time(ledger):
     sync(ledger, SHOWN, Update(SHOWN, update_id(NOW), (File("x", 1, "x"),)))
     assert of(ledger, weighed(DAILY)).newest[SHOWN].modified is None
 
 
 def built(ledger, number: int, seconds: float, size: int, state: str = updates.PUBLISHED) -> None:
-    """A build of the dataset that took so long and read so much."""
+    """Record a build of the dataset that took so long and read so much."""
     output, name = Partition(EFFECT.feed, f"p{number}"), update_id(NOW + number * MINUTE)
     with ledger.change() as connection:
         update_changes.insert(connection, output, name, updates.RUN, updates.PUBLISHED, NOW, run=f"r{number}")
@@ -108,11 +108,11 @@ WORTH = weighed(Late("5%", value_per_gb=1))
 
 
 def test_a_byte_costs_the_median_of_the_last_20_published_builds(ledger):
-    built(ledger, -20_000, 10**6, 1)  # The 21st back.
+    built(ledger, -20_000, 10**6, 1)  # The 21st last build.
     for number in range(1, 20):
         built(ledger, number, seconds=number, size=10)
     built(ledger, 30, 10**6, 1, runs.FAILED)
-    built(ledger, 40, 10**6, 1)  # One that stands out.
+    built(ledger, 40, 10**6, 1)  # An outlier.
     assert of(ledger, WORTH, run_cost=2).costs == {EFFECT.feed: pytest.approx(2 * 10.5 / 10)}
 
 
@@ -125,12 +125,12 @@ def test_without_a_build_or_a_price_there_is_no_cost(ledger, need):
     assert of(ledger, need, run_cost=2).costs == {}
 
 
-def test_builds_that_read_nothing_say_nothing_of_a_byte(ledger):
+def test_builds_that_read_no_bytes_give_no_cost(ledger):
     built(ledger, 1, 5, 0)
     assert of(ledger, WORTH, run_cost=2).costs == {}
 
 
-def test_the_cost_takes_one_statement_and_seeks(sqlite_ledger):
+def test_cost_of_a_run_takes_one_statement_and_seeks(sqlite_ledger):
     for number in range(60):
         built(sqlite_ledger, number, 5, 10)
     with statements(sqlite_ledger) as plain:

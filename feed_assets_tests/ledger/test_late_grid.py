@@ -20,7 +20,7 @@ from feed_assets_tests.support.build_needs import need_of
 RAW, MADE = Feed.parse("ias/raw/v1.0"), Feed.parse("ias/made/v1.0")
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 NOW = datetime(2024, 3, 1, 6, tzinfo=UTC)
-"""The daily check; the first of March runs."""
+"""Time of the daily check; the partition of the first of March is still running."""
 POLICY = Late("5%", check="0 6 * * *", lookback=7)
 READ, BUILT, CAME = (update_id(NOW - hours * HOUR) for hours in (20, 19, 1))
 GB = 10**9
@@ -39,7 +39,7 @@ GRID = """
     same count, 6 % more     w R R s
     file overwritten         w R R s
 """
-"""Of a partition of today (which runs), of 1, 7 and 8 days ago: waits until it is over, re-run, skip, current."""
+"""Verdicts on partitions of today, and of 1, 7 and 8 days ago: wait until the day is over, Re-run, skip, current."""
 
 SIZES = {
     "-50 %": (100_000, 50_000, 10),
@@ -55,7 +55,7 @@ SIZES = {
     "same count, 6 % more": (100_000, 106_000, 10),
     "file overwritten": (100_000, 100_000, 10),
 }
-"""Bytes as they were read and as they are now, and how many files these are; 10 were read."""
+"""Bytes as read and as they are now, and the number of files now; 10 files were read."""
 
 STATES = {"w": State.WAITS_FOR_LATE_DATA, "R": State.REBUILD, "s": State.SKIPS_LATE_DATA, "c": State.CURRENT}
 DAYS_AGO = (0, 1, 7, 8)
@@ -63,7 +63,7 @@ RUNS = ("running", "failed", "none")
 
 
 def by_hand():
-    """The grid by growth and days ago."""
+    """Return the grid by growth and days ago."""
     lines = [line.rsplit(maxsplit=4) for line in GRID.strip().splitlines()]
     return {
         (name.strip(), days): letter for name, *letters in lines for days, letter in zip(DAYS_AGO, letters, strict=True)
@@ -93,7 +93,7 @@ def need(made: Partition, policy: Late):
 
 
 def built(connection: sa.Connection, made: Partition, size: int, files: int = 10, name: str = BUILT) -> None:
-    """An output that was made of an update of so many bytes."""
+    """Record an output that was made of an update of so many bytes."""
     read = READ if name == BUILT else CAME
     pin = Pin(raw_of(made), read, "v1" if name == BUILT else "v2", size, files)
     update_changes.insert(connection, made, name, updates.RUN, updates.PUBLISHED, NOW - HOUR, run=f"run {made} {name}")
@@ -106,7 +106,7 @@ def came(connection: sa.Connection, made: Partition, name: str, version: str, si
 
 
 def ran(made: Partition, state: str) -> dict:
-    """A run that goes on, or one that failed long ago."""
+    """Return the row of a run that goes on, or of one that failed an hour ago."""
     ended = None if state == "running" else NOW - HOUR
     numbers = {"began": 10**6, "finished": None if ended is None else 10**6 + 1}
     key = {"id": str(made), "feed": str(made.feed), "partition": made.key, "state": state, "reason": "OutOfMemory"}
@@ -115,7 +115,7 @@ def ran(made: Partition, state: str) -> dict:
 
 @pytest.fixture
 def filled(ledger):
-    """All cells, each an output of its own."""
+    """Return a ledger with all cells, each as its own output."""
     with ledger.change() as connection:
         for cell in CELLS:
             growth, _, state = cell
@@ -133,7 +133,7 @@ def filled(ledger):
 
 
 def decided(ledger, policy: Late, cells=CELLS, now=NOW):
-    """The verdicts on all cells, kept as a tick keeps them, and what the condition would then request."""
+    """Return the verdicts on all cells, recorded as a tick does, and the partitions that would then be requested."""
     needs = [need(output(cell), policy) for cell in cells]
     with ledger.read() as connection:
         found = decide(needs, facts(connection, needs, now, 3))
@@ -160,7 +160,7 @@ def test_144_cases_are_decided_as_the_table_says(filled):
     assert len(again) == 40
 
 
-def test_each_decision_is_told_once_with_the_sizes(filled):
+def test_each_late_decision_is_logged_once_with_its_sizes(filled):
     verdicts, _ = decided(filled, POLICY)
     for _ in range(3):
         late_decisions.record(filled, verdicts.values(), NOW)
@@ -174,7 +174,7 @@ def test_each_decision_is_told_once_with_the_sizes(filled):
     assert (waits.outcome, waits.until) == ("wait", NOW.replace(hour=6) + DAY)
 
 
-def test_what_still_waits_after_a_check_is_told_with_its_new_end_and_then_no_more(ledger):
+def test_extended_wait_is_logged_once_with_its_new_end(ledger):
     made, policy = Partition(MADE, "2024-02-29"), Late("5%", max_age=3 * DAY, check="daily")
     with ledger.change() as connection:
         came(connection, made, READ, "v1", 100_000, 10)
@@ -191,7 +191,7 @@ def test_what_still_waits_after_a_check_is_told_with_its_new_end_and_then_no_mor
 
 
 def articles_operator(growth: str, days: int) -> str:
-    """What the article's operator decides: by sizes alone."""
+    """Return the decision of the article's operator, by sizes alone."""
     before, now, _ = SIZES[growth]
     if days not in range(1, 8):
         return "s"
@@ -215,7 +215,7 @@ def test_the_table_catches_a_policy_that_is_off_by_one(filled, policy):
 
 
 ARTICLE = {"2024-02-27": 110 * GB, "2024-02-28": 104 * GB, "2024-02-29": 103 * GB}
-"""What lies there at the check, of days of which 100 GB were processed."""
+"""Bytes present at the check, of days of which 100 GB were processed."""
 
 
 def days(ledger) -> list[Partition]:
@@ -234,7 +234,7 @@ def article(ledger, found, policy: Late | None = None):
         return {each.output.key: each for each in decide(needs, facts(connection, needs, NOW + DAY, 3))}
 
 
-def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(ledger):
+def test_of_the_articles_three_days_only_the_one_that_grew_by_a_tenth_reruns(ledger):
     found = days(ledger)
     verdicts = article(ledger, found)
     assert {day: each.state for day, each in verdicts.items()} == {
@@ -252,7 +252,7 @@ def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(le
     assert sorted(said) == [("2024-02-27", "re-run", 110), ("2024-02-28", "skip", 104), ("2024-02-29", "skip", 103)]
 
 
-def test_after_the_re_run_its_snapshot_is_what_it_has_read(ledger):
+def test_rerun_makes_a_late_partition_current(ledger):
     found = days(ledger)
     with ledger.change() as connection:
         built(connection, found[0], 110 * GB, 11, update_id(NOW))
@@ -260,7 +260,7 @@ def test_after_the_re_run_its_snapshot_is_what_it_has_read(ledger):
 
 
 class Overtaken:
-    """A ledger on which another tick records the same before this one may write."""
+    """A ledger on which another tick records the same just before this one writes."""
 
     def __init__(self, ledger, before):
         self.read, self._ledger, self._before = ledger.read, ledger, before
@@ -270,14 +270,14 @@ class Overtaken:
         return self._ledger.change()
 
 
-def test_of_two_ticks_that_decide_the_same_one_tells_it(ledger):
+def test_two_ticks_with_the_same_decision_log_it_once(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
     late_decisions.record(Overtaken(ledger, lambda: late_decisions.record(ledger, verdicts, NOW)), verdicts, NOW)
     with ledger.read() as connection:
         assert len(late_decisions.decisions(connection, 100)) == 3
 
 
-def test_decisions_wake_nobody_who_reads_the_log_for_data(ledger):
+def test_late_decisions_wake_no_reader_of_the_log(ledger):
     verdicts = [*article(ledger, days(ledger)).values()]
     with ledger.read() as connection:
         before = log.last(connection)

@@ -1,4 +1,4 @@
-"""A ledger on PostgreSQL with an owner, who upgrades it, and a role that uses it: as docs/security.md says."""
+"""A ledger on PostgreSQL with an owner that upgrades it and a role that uses it, as docs/security.md describes."""
 
 import re
 import shutil
@@ -33,14 +33,14 @@ def upgrade():
 
 
 def statements(title: str) -> list[str]:
-    """The SQL of a block of the page, its password filled in."""
+    """Return the SQL statements of a block of the page, with the password filled in."""
     (block,) = re.findall(rf"```sql title={title}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [each for each in block.replace("'…'", "'x'").split(";") if each.strip()]
 
 
 @pytest.fixture
 def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
-    """A database as the page makes it, opened by its owner."""
+    """Yield a database as the page creates it, opened by its owner."""
     made = sa.make_url(postgresql.database())
     server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), made.database
     with server.connect() as connection:
@@ -64,7 +64,7 @@ def url_of(engine: sa.Engine, user: str) -> str:
 
 @pytest.fixture
 def app(owners: sa.Engine) -> Iterator[Ledger]:
-    """The ledger as who uses it has opened it."""
+    """Yield the ledger as opened by the role that uses it."""
     open_ledger(url_of(owners, "feed_assets_owner")).engine.dispose()
     with owners.begin() as connection:
         for statement in statements("app.sql"):
@@ -74,7 +74,7 @@ def app(owners: sa.Engine) -> Iterator[Ledger]:
     opened.engine.dispose()
 
 
-def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
+def test_app_role_reads_writes_and_appends(app, owners):
     with app.change() as connection:
         update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     with app.write() as connection:
@@ -85,7 +85,7 @@ def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
     assert found == newest
 
 
-def test_who_uses_it_cannot_change_what_it_is(app):
+def test_app_role_cannot_change_the_schema(app):
     for statement in ("DROP TABLE event", "CREATE TABLE more (n INTEGER)", "TRUNCATE change"):
         with pytest.raises(LedgerUnavailable, match=r"must be owner|permission denied"), app.write() as connection:
             connection.exec_driver_sql(statement)
@@ -93,7 +93,7 @@ def test_who_uses_it_cannot_change_what_it_is(app):
 
 @pytest.fixture
 def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
-    """Who may read the view, and nothing else."""
+    """Yield a connection of the role that may only read the view."""
     with owners.begin() as connection:
         for statement in statements("view.sql"):
             connection.exec_driver_sql(statement)
@@ -103,7 +103,7 @@ def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
     engine.dispose()
 
 
-def test_a_catalog_reads_the_view_and_no_table(app, catalog):
+def test_catalog_role_reads_the_view_and_no_table(app, catalog):
     with app.change() as connection:
         update_changes.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     found = catalog.exec_driver_sql("SELECT dataset, complete, good FROM partition_state").all()
@@ -116,7 +116,7 @@ def test_a_catalog_reads_the_view_and_no_table(app, catalog):
 
 
 def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `feed-assets ledger upgrade` says."""
+    """Run `feed-assets ledger upgrade`, and return its output."""
     monkeypatch.setenv("FEED_ASSETS_LEDGER", url)
     settings.cache_clear()
     open_ledger.cache_clear()
@@ -150,7 +150,7 @@ def test_an_upgrade_needs_the_owner_and_keeps_the_log(app, owners, home, next_ve
     upgraded.engine.dispose()
 
 
-def test_nobody_else_may_connect(app, owners):
+def test_role_without_grants_cannot_connect(app, owners):
     somebody = sa.create_engine(url_of(owners, "somebody"))
     with pytest.raises(sa.exc.OperationalError, match="permission denied for database"):
         somebody.connect()

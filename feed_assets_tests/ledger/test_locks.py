@@ -1,4 +1,4 @@
-"""No wait for a lock is for ever, and nobody without rights on the ledger's tables has a lock that its writers need."""
+"""Every wait for a lock ends, and a role without rights on the ledger's tables cannot take a lock that writers need."""
 
 from socket import create_server
 
@@ -15,12 +15,12 @@ from feed_assets.ledger.tables import log_lock, metadata
 
 LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"
 ADVISORY = "SELECT pg_advisory_lock(6370417200958541395)"
-"""What writers once queued for."""
+"""The lock that writers queued for in an older version."""
 
 
 @pytest.fixture
 def stranger(postgresql_ledger):
-    """A connection of a role that may connect, and no more."""
+    """Yield a connection of a role that may only connect."""
     url = postgresql_ledger.engine.url
     with postgresql_ledger.engine.connect() as connection, connection.begin():
         connection.exec_driver_sql("CREATE ROLE stranger LOGIN PASSWORD 'x'")
@@ -31,7 +31,7 @@ def stranger(postgresql_ledger):
         connection.exec_driver_sql("DROP ROLE stranger")
 
 
-def test_who_may_only_connect_cannot_hold_up_a_writer(postgresql_ledger, stranger):
+def test_role_without_table_rights_cannot_block_a_writer(postgresql_ledger, stranger):
     stranger.execute(ADVISORY)
     for table in metadata.tables:
         with pytest.raises(InsufficientPrivilege), stranger.transaction():
@@ -41,15 +41,15 @@ def test_who_may_only_connect_cannot_hold_up_a_writer(postgresql_ledger, strange
         assert log.last(connection) == 0
 
 
-def test_writers_queue_for_a_table(postgresql_ledger):
-    """What waits there is told after a while, with what to look at."""
+def test_writers_queue_for_the_log_lock_table(postgresql_ledger):
+    """A writer that waits there gets an error after a while, with a hint."""
     with postgresql_ledger.change(), postgresql_ledger.engine.connect() as second, second.begin():
         second.exec_driver_sql("SET LOCAL lock_timeout = '10ms'")
         with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
             second.exec_driver_sql(LOCK)
 
 
-def test_a_wait_for_a_lock_ends_in_words(postgresql_ledger):
+def test_lock_timeout_is_reported_with_advice(postgresql_ledger):
     def wait():
         with postgresql_ledger.write() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '10ms'")
@@ -63,14 +63,14 @@ def test_a_wait_for_a_lock_ends_in_words(postgresql_ledger):
 
 
 @pytest.mark.parametrize("kind", ["read", "write", "change"])
-def test_every_transaction_waits_for_a_lock_only_so_long(postgresql_ledger, kind):
+def test_every_transaction_has_a_lock_timeout(postgresql_ledger, kind):
     with getattr(postgresql_ledger, kind)() as connection:
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == f"{LOCK_SECONDS}s"
         idle = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
     assert idle == ("0" if kind == "read" else f"{LOCK_SECONDS * 2 // 60}min")
 
 
-def test_a_role_without_rights_on_the_tables_is_told_in_words(postgresql_ledger):
+def test_role_without_table_rights_gets_a_clear_error(postgresql_ledger):
     def ask():
         with postgresql_ledger.read() as connection:
             connection.exec_driver_sql("SET LOCAL ROLE pg_monitor")
@@ -89,6 +89,6 @@ def test_silent_ledger_server_is_unavailable(monkeypatch):
     assert "secret" not in str(raised.value)
 
 
-def test_what_a_url_says_of_waiting_stays():
+def test_timeout_in_the_ledger_url_is_kept():
     assert connect_args("postgresql+psycopg://h/d?connect_timeout=60") == {"tcp_user_timeout": 30_000}
     assert connect_args("sqlite:///x.db") == connect_args("postgresql+asyncpg://h/d") == {}

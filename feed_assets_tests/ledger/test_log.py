@@ -10,7 +10,7 @@ FEEDS = [SHOWN.feed, CLICKED.feed]
 
 @pytest.fixture
 def logged(ledger):
-    """Numbers 1 to 6: two updates and two events of one partition, and an update of two others."""
+    """Record changes 1 to 6: two updates and two events of one partition, and one update of each of two others."""
     elsewhere = Partition(Feed.parse("else/where/v1.0"), "")
     kinds = [log.UPDATE, log.EVENT, log.UPDATE, log.EVENT]
     new = [Change(SHOWN, kind, str(at), NOW) for at, kind in enumerate(kinds)]
@@ -24,12 +24,12 @@ def newest(ledger, kind=log.UPDATE, after=0, upto=6, limit=9, feeds=FEEDS):
         return [each.sequence for each in log.newest(connection, kind, after, upto, limit, feeds)]
 
 
-def test_what_was_overtaken_is_left_out_but_recent_events(logged):
+def test_newest_changes_skip_overtaken_updates_and_keep_events(logged):
     assert newest(logged) == [3, 5]
     assert newest(logged, log.EVENT) == [2, 4]
 
 
-def test_the_newest_changes_come_in_order_of_some_feeds_and_within_bounds(logged):
+def test_newest_changes_are_filtered_by_feed_and_bounds_in_order(logged):
     assert newest(logged, after=3) == [5]
     assert newest(logged, upto=4) == [3]
     assert newest(logged, feeds=[CLICKED.feed]) == [5]

@@ -1,4 +1,4 @@
-"""Offsets that parts and sources report: what no part holds keeps a window open, and what several hold is an issue."""
+"""Offsets that parts and sources report: missing ones keep a window open, and repeated ones are an issue."""
 
 import random
 from collections import Counter
@@ -36,7 +36,7 @@ def test_offsets_that_several_of_its_parts_hold_are_an_issue(ledger):
     assert state(ledger) == ("complete", "")
 
 
-def test_the_broker_has_offsets_that_were_not_ingested(ledger):
+def test_offsets_at_the_broker_that_no_part_holds_keep_a_window_open(ledger):
     said(ledger, source(W[:1], {"0": [0, 199], "1": [7, 7]}))
     said(ledger, part("a", W[:1], {"0": [10, 149]}))
     wrong = ("offsets 0-9 of partition 0 are in no part", "offsets 150-199 of partition 0 are in no part")
@@ -53,24 +53,24 @@ def test_records_that_a_transaction_or_compaction_leaves_out_are_no_gap(ledger):
 
 
 def test_parts_of_other_windows_may_hold_the_same_offsets(ledger):
-    """Who writes a file for each hour of event time has two of one stretch of offsets."""
+    """A writer with one file for each hour of event time has two files of one range of offsets."""
     said(ledger, source(W[:2]))
     said(ledger, part("a", W[:1], {"0": [0, 999]}), part("b", W[1:2], {"0": [3, 1003]}))
     assert state(ledger, W[0]) == state(ledger, W[1]) == ("complete", "")
 
 
-def test_who_reports_no_offsets_is_compared_by_counts_alone(ledger):
+def test_parts_without_offsets_are_compared_by_counts_alone(ledger):
     said(ledger, source(W[:1], {"0": [0, 99]}))
     said(ledger, part("a", W[:1]))
     assert state(ledger) == ("complete", "")
 
 
-def test_a_partition_that_nobody_has_read_is_missing(ledger):
+def test_unread_topic_partition_keeps_a_window_open(ledger):
     said(ledger, source(W[:1], {"0": [0, 99], "1": [0, 0]}), part("a", W[:1], {"0": [0, 99]}))
     assert state(ledger) == ("open", "offset 0 of partition 1 is in no part")
 
 
-def test_a_part_that_is_taken_back_uncovers_what_others_lie_around(ledger):
+def test_withdrawn_part_uncovers_its_offsets(ledger):
     said(ledger, source(W[:3]))
     said(ledger, *(part(f"{n}", W[n : n + 1], {"0": [n * 100, n * 100 + 99]}) for n in range(3)))
     late = part("late", {W[0]: 1}, {"0": [300, 309]})
@@ -82,8 +82,8 @@ def test_a_part_that_is_taken_back_uncovers_what_others_lie_around(ledger):
     assert state(ledger) == ("complete", "")
 
 
-def test_a_connector_that_skipped_offsets_at_a_rebalance(ledger):
-    """Files as kafka-connect-hdfs named them in its issue 118; its next file began 15,748 offsets too late."""
+def test_offsets_skipped_at_a_rebalance_are_found(ledger):
+    """The files are named as in issue 118 of kafka-connect-hdfs; its next file began 15,748 offsets too late."""
     ranges = [(0, 0), (1, 100_000), (100_001, 200_000), (215_749, 215_749), (215_750, 315_749)]
     names = [f"topic1+0+{first:010d}+{last:010d}.avro" for first, last in ranges]
     said(ledger, source(W[:1], records=500))
@@ -91,8 +91,8 @@ def test_a_connector_that_skipped_offsets_at_a_rebalance(ledger):
     assert state(ledger) == ("open", "offsets 200001-215748 of partition 0 are in no part")
 
 
-def test_a_file_that_a_task_which_came_late_has_written_over(ledger):
-    """Two tasks wrote one object, as in kafka-connect-storage-cloud's issue 253, and the next began after the first."""
+def test_offsets_lost_by_an_overwritten_file_are_found(ledger):
+    """Two tasks wrote one object, as in issue 253 of kafka-connect-storage-cloud; the next object began after it."""
     said(ledger, source(W[:1], records=62))
     said(ledger, part("foo+0", {W[0]: 31}, {"0": [0, 30]}), part("foo+31", {W[0]: 31}, {"0": [31, 61]}))
     assert state(ledger) == ("complete", "")
@@ -100,13 +100,13 @@ def test_a_file_that_a_task_which_came_late_has_written_over(ledger):
     assert state(ledger) == ("open", "offsets 21-30 of partition 0 are in no part")
 
 
-def test_who_reports_the_offset_after_the_last_is_told_of_it(ledger):
-    """Spark's `endOffset` is such a one: each part then seems to hold the first offset of the next."""
+def test_exclusive_end_offsets_are_reported_as_overlaps(ledger):
+    """Spark's `endOffset` is such an offset: each part then seems to hold the first offset of the next."""
     said(ledger, source(W[:1], records=200), *(part(f"{n}", W[:1], {"0": [n * 100, n * 100 + 100]}) for n in range(2)))
     assert state(ledger) == ("complete_with_issue", "over-counted: offset 100 of partition 0 is in several parts")
 
 
-def test_it_holds_the_larger_windows(ledger):
+def test_missing_offsets_keep_larger_windows_open(ledger):
     said(ledger, source(HOUR_15, records=100))
     said(ledger, *(part(f"{n}", [at], {"0": [n * 100, n * 100 + 98]}) for n, at in enumerate(HOUR_15)))
     assert state(ledger, W[0], "hour")[0] == "complete"
@@ -115,13 +115,13 @@ def test_it_holds_the_larger_windows(ledger):
     assert state(ledger, W[0], "hour")[0] == "open"
 
 
-def test_of_many_ranges_a_sentence_names_some(ledger):
+def test_explanation_names_three_of_many_offset_ranges(ledger):
     said(ledger, source(W[:1]), *(part(f"{n}", {W[0]: 10}, {"0": [n * 10, n * 10 + 8]}) for n in range(10)))
     ranges = [f"offset {n}9 of partition 0 is in no part" for n in ("", "1", "2")]
     assert state(ledger) == ("open", "; ".join((*ranges, "and 6 more ranges")))
 
 
-def test_another_declaration_compares_again(ledger):
+def test_changed_declaration_compares_offsets_again(ledger):
     said(ledger, source(W[:1], records=200), source(W[:1], {"0": [0, 500]}, tier="audit", records=200))
     said(ledger, part("a", W[:1], {"0": [0, 99]}), part("b", W[:1], {"0": [50, 149]}))
     assert state(ledger)[0] == "open"
@@ -143,13 +143,13 @@ def test_another_declaration_compares_again(ledger):
         (part("a", W[:1], {"0": [0, 2**63 - 1]}), "offsets.0"),
     ],
 )
-def test_offsets_that_tell_nothing_are_refused(line, why):
+def test_unusable_offsets_are_refused(line, why):
     with pytest.raises(InvalidReport, match=why):
         parsed(line)
 
 
 class World:
-    """Parts and sources as sets of single offsets: what is wrong with a window, by counting them."""
+    """Parts and sources as sets of single offsets: an oracle that counts them to find what is wrong with a window."""
 
     def __init__(self):
         self.reports = {}
@@ -160,7 +160,7 @@ class World:
             self.reports[key] = line
 
     def wrong(self, at):
-        """The offsets of a window, by partition, that are in no part, and in several."""
+        """Return the offsets of a window, by partition, that no part holds, and those that several parts hold."""
         parts = [line for line in self.reports.values() if line["kind"] == "part"]
         mine = [line for line in self.reports.values() if line["at"].get(at)]
         if not any(line["kind"] == "part" and line.get("offsets") for line in mine):
@@ -180,7 +180,7 @@ class World:
 
 
 def lines_at_random(rng):
-    """Parts that mostly follow each other, corrections of them, parts that are taken back, and what the broker has."""
+    """Return parts that mostly follow each other, corrections, withdrawn parts, and the broker's offsets."""
     lines = []
     for name in ("0", "1"):
         at = 0
@@ -216,14 +216,14 @@ def check_against(world, ledger, dataset):
 
 
 def kept(ledger, dataset):
-    """All that the ledger keeps of the offsets of a dataset."""
+    """Return everything that the ledger keeps of a dataset's offsets."""
     with ledger.read() as connection:
         queries = [sa.select(table).where(table.c.dataset == str(dataset)) for table in (coverage, window_offsets)]
         return [sorted(tuple(map(str, row))[1:] for row in connection.execute(query)) for query in queries]
 
 
 def in_an_order(ledger, lines, rng, dataset):
-    """Report lines in an order of its own, cut into calls at random, some of them twice."""
+    """Report the lines in random order, cut into calls at random, some of them twice."""
     world, order = World(), [*lines, *rng.sample(lines, 3)]
     rng.shuffle(order)
     while order:
@@ -238,7 +238,7 @@ def in_an_order(ledger, lines, rng, dataset):
 
 
 def check_orders(ledger, seed, orders=3):
-    """After each call each window is as an oracle counts it; whatever the order is, the same is kept in the end."""
+    """Assert that every window always is as the oracle counts it, and that every order ends in the same state."""
     lines = lines_at_random(random.Random(seed))  # noqa: S311
     found = [
         in_an_order(ledger, lines, random.Random(seed * 1000 + number), Feed.parse(f"web/{seed}_{number}"))  # noqa: S311
@@ -248,23 +248,23 @@ def check_orders(ledger, seed, orders=3):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_order_of_reports_is_of_no_matter(sqlite_ledger, seed):
+def test_offsets_do_not_depend_on_the_order_of_reports(sqlite_ledger, seed):
     check_orders(sqlite_ledger, seed)
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_nor_is_it_on_postgresql(postgresql_ledger, seed):
+def test_offsets_do_not_depend_on_the_order_of_reports_on_postgresql(postgresql_ledger, seed):
     check_orders(postgresql_ledger, seed)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1000, 1300))
-def test_three_hundred_topics_in_three_orders_each(sqlite_ledger, seed):
+def test_offsets_of_300_topics_do_not_depend_on_the_order_of_reports(sqlite_ledger, seed):
     check_orders(sqlite_ledger, seed)
 
 
-def test_statements_do_not_grow_with_what_was_reported_before(ledger):
-    """Neither where history is loaded from the newest part to the oldest, nor with the gaps that are left."""
+def test_offset_statements_do_not_grow_with_earlier_reports(ledger):
+    """The number depends neither on a load from the newest part to the oldest, nor on the gaps that are left."""
 
     def report_one(number):
         at, first = W[0] - timedelta(minutes=5 * number), 10**9 - number * 100

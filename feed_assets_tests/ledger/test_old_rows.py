@@ -1,4 +1,4 @@
-"""What is old goes, and nobody sees a difference: a world that is pruned beside one that is not."""
+"""Old rows are removed without a visible difference: a world that is pruned, beside one that is not."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ from feed_assets_tests.support.ledger_records import deliver, scanned, statement
 
 @pytest.fixture
 def worlds(tmp_path, empty_ledger, monkeypatch):
-    """Two ledgers on disk, without a sync for each of their many transactions."""
+    """Yield two worlds on disk that do not sync after each of their many transactions."""
     monkeypatch.setattr(update_durations, "SHOWN", 2)
     opened = []
     for name in ("pruned", "whole"):
@@ -50,7 +50,10 @@ def worlds(tmp_path, empty_ledger, monkeypatch):
 
 
 SAID_EVERY = 10
-"""Acts after which all that a ledger says is compared, besides after each prune; what an act says always is."""
+"""Number of acts after which everything visible is compared.
+
+It is also compared after each prune; results of acts always.
+"""
 
 
 def live(pruned, whole, seed, number):
@@ -75,7 +78,7 @@ SEEDS = [int(os.environ["FAULT_SEED"])] if "FAULT_SEED" in os.environ else [0, 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nobody_sees_that_old_rows_are_gone(worlds, seed):
+def test_pruned_ledger_gives_the_same_answers_as_a_whole_one(worlds, seed):
     assert live(*worlds, seed, 70) > 15
 
 
@@ -103,11 +106,11 @@ def numbers(ledger, table=event):
 
 @pytest.fixture
 def few(monkeypatch):
-    """`events stats` looks at the newest event of each table."""
+    """Make `events stats` read only the newest event of each table."""
     monkeypatch.setattr(update_durations, "SHOWN", 1)
 
 
-def test_what_is_old_goes_and_the_dry_run_says_so_before(ledger, few):
+def test_prune_removes_old_rows_as_its_dry_run_counted(ledger, few):
     for marker in range(1, 5):
         tell(ledger, marker, day=marker)
     tell(ledger, 5, day=99)
@@ -119,8 +122,8 @@ def test_what_is_old_goes_and_the_dry_run_says_so_before(ledger, few):
     assert prune(ledger).total == 0
 
 
-def test_nothing_goes_while_nobody_has_subscribed_to_the_log(ledger, few):
-    """Who begins later is told of the changes that are kept, and looks for their events."""
+def test_no_row_is_pruned_without_a_subscriber_of_the_log(ledger, few):
+    """A subscriber that begins later receives the changes that are kept, and looks for their events."""
     for marker in range(1, 5):
         tell(ledger, marker, day=marker)
     tell(ledger, 5, day=99)
@@ -136,7 +139,7 @@ def test_an_event_stays_as_long_as_its_change_does(ledger, few):
     assert pruned.held_by == "somebody has it up to number 2 alone"
 
 
-def test_the_last_marker_stays_though_others_came_after_it(ledger, few):
+def test_event_with_the_last_marker_is_not_pruned(ledger, few):
     tell(ledger, 10)
     tell(ledger, 5)
     tell(ledger, 7)
@@ -147,7 +150,7 @@ def test_the_last_marker_stays_though_others_came_after_it(ledger, few):
         assert event_store.last_marker(connection, Partition(Feed.parse("team/a"))) == f"{10:020d}"
 
 
-def test_the_newest_that_stats_look_at_stay_with_what_went_into_them(ledger, monkeypatch):
+def test_events_that_stats_read_are_not_pruned(ledger, monkeypatch):
     monkeypatch.setattr(update_durations, "SHOWN", 2)
     for marker, correlation in enumerate("wxyz", 1):
         tell(ledger, marker, correlation=correlation)
@@ -159,7 +162,7 @@ def test_the_newest_that_stats_look_at_stay_with_what_went_into_them(ledger, mon
         assert (marks(connection, "team/a"), marks(connection, "team/b")) == ([2, 3, 4], [1, 2])
 
 
-def test_what_waits_for_a_partition_that_does_not_exist_stays(ledger, few):
+def test_events_that_await_a_missing_partition_are_not_pruned(ledger, few):
     for marker in range(1, 5):
         tell(ledger, marker)
     heard(ledger)
@@ -170,7 +173,7 @@ def test_what_waits_for_a_partition_that_does_not_exist_stays(ledger, few):
     assert numbers(ledger) == [2, 3, 4]
 
 
-def test_what_is_told_again_after_it_went_is_known_and_what_is_new_from_then_is_refused(ledger, few):
+def test_repeat_of_a_pruned_event_is_ignored_and_a_new_old_event_refused(ledger, few):
     for marker in (10, 20, 30):
         tell(ledger, marker, day=1)
     heard(ledger)
@@ -189,7 +192,7 @@ def test_what_is_told_again_after_it_went_is_known_and_what_is_new_from_then_is_
     assert (late.previous, late.flag) == (f"{20:020d}", event_store.OUT_OF_ORDER), "it covers what is after what went"
 
 
-def test_what_was_rejected_long_ago_goes(ledger):
+def test_old_rejects_are_pruned(ledger):
     with ledger.write() as connection:
         for day in (1, 2, 99):
             event_rejects.reject(connection, "team", [Rejected(f"raw {day}", "why")], START + timedelta(days=day))
@@ -199,7 +202,7 @@ def test_what_was_rejected_long_ago_goes(ledger):
         assert [one.raw for _, one, _ in event_rejects.rejects(connection, 10)] == ["raw 99"]
 
 
-def test_whoever_is_out_of_time_or_killed_goes_on_and_all_goes_in_the_end(ledger, few, monkeypatch):
+def test_interrupted_prune_continues_until_all_old_rows_are_gone(ledger, few, monkeypatch):
     monkeypatch.setattr(old_rows, "ROWS_PER_STEP", 2)
     for marker in range(1, 8):
         tell(ledger, marker)
@@ -210,7 +213,7 @@ def test_whoever_is_out_of_time_or_killed_goes_on_and_all_goes_in_the_end(ledger
     assert (total + pruned.total, numbers(ledger), numbers(ledger, change)) == (12, [7], [7])
 
 
-def test_taken_rows_go_with_their_events_and_those_of_a_current_update_stay(ledger, few):
+def test_rows_of_taken_events_are_pruned_except_those_of_current_updates(ledger, few):
     output = Partition(Feed.parse("gamma/x/v1"))
     for number in range(1, 5):
         tell(ledger, number, day=number)
@@ -228,7 +231,7 @@ def test_taken_rows_go_with_their_events_and_those_of_a_current_update_stay(ledg
     assert left == ["run 3", "run 4"], "the newest valid update, and the one before it"
 
 
-def test_no_step_goes_through_a_whole_table(sqlite_ledger, few):
+def test_prune_never_scans_a_whole_table(sqlite_ledger, few):
     for marker in range(1, 5):
         tell(sqlite_ledger, marker)
     heard(sqlite_ledger)
@@ -248,7 +251,7 @@ def test_no_step_goes_through_a_whole_table(sqlite_ledger, few):
 
 
 def build(ledger, number, *slices, pins=()):
-    """A published update of a dataset, a day after the one before, that consumes slices of tables."""
+    """Publish an update of a dataset, a day after the one before, that consumes slices of tables."""
     new, now = f"202401{number:02d}.000000", START + timedelta(days=number)
     pieces = [Slice(Partition(Feed.parse(table)), None, f"{end:020d}", frozenset()) for table, end in slices]
     with ledger.change() as connection:
@@ -259,7 +262,7 @@ def build(ledger, number, *slices, pins=()):
 OUTPUT = Partition(Feed.parse("gamma/x/v1"))
 
 
-def test_what_would_be_due_again_stays_whatever_id_the_update_carries_on(ledger, few):
+def test_events_that_could_be_due_again_are_not_pruned(ledger, few):
     for number in range(1, 5):
         tell(ledger, 1, correlation=f"a{number}", table=f"team/a{number}")
         tell(ledger, 2, correlation=f"later a{number}", table=f"team/a{number}")
@@ -284,7 +287,7 @@ def marks(connection, table):
     return sorted(int(each.marker) for each in event_store.newest(connection, 100, Feed.parse(table)))
 
 
-def test_the_events_of_the_newest_update_and_the_one_before_stay(ledger, few):
+def test_events_of_the_two_newest_updates_are_not_pruned(ledger, few):
     for number in range(1, 5):
         with ledger.change() as connection:
             new, at = f"202401{number:02d}.000000", START + timedelta(days=number)
@@ -301,7 +304,7 @@ def test_the_events_of_the_newest_update_and_the_one_before_stay(ledger, few):
     assert found == ["20240103.000000", "20240104.000000"]
 
 
-def test_what_the_newest_update_was_built_up_to_stays(ledger, few):
+def test_events_that_the_newest_update_was_built_up_to_are_not_pruned(ledger, few):
     for marker in (1, 2, 3):
         tell(ledger, marker)
     tell(ledger, 1, correlation="b", table="team/b")
@@ -313,7 +316,7 @@ def test_what_the_newest_update_was_built_up_to_stays(ledger, few):
         assert marks(connection, "team/a") == [1, 3]
 
 
-def test_what_was_joined_of_something_that_stays_stays(ledger, few):
+def test_event_joined_from_a_kept_event_is_not_pruned(ledger, few):
     tell(ledger, 1, correlation="x")
     tell(ledger, 1, correlation="j", table="team/b", context={PARENTS: ["w", "x"]})
     tell(ledger, 2, correlation="k", table="team/b", context={PARENTS: ["w", "y"]})
@@ -324,7 +327,7 @@ def test_what_was_joined_of_something_that_stays_stays(ledger, few):
         assert marks(connection, "team/b") == [1, 3]
 
 
-def test_what_was_announced_and_went_is_not_announced_again(ledger, few):
+def test_pruned_announcement_is_not_announced_again(ledger, few):
     for number in range(1, 5):
         with ledger.change() as connection:
             at = START + timedelta(days=number)
@@ -340,8 +343,8 @@ def test_what_was_announced_and_went_is_not_announced_again(ledger, few):
         assert len(event_store.newest(connection, 100)) == 2
 
 
-def test_an_update_of_which_something_waits_stays_as_a_whole(ledger, few):
-    """Else it would look incomplete: what was consumed of it counts, too."""
+def test_events_of_a_partly_waiting_update_are_not_pruned(ledger, few):
+    """Otherwise it would look incomplete: consumed events of it count, too."""
     for table in ("team/a", "team/b"):
         tell(ledger, 1, correlation="x", table=table)
         tell(ledger, 2, table=table)
@@ -355,7 +358,7 @@ def test_an_update_of_which_something_waits_stays_as_a_whole(ledger, few):
     assert prune(ledger).events == 2
 
 
-def test_a_repeat_is_known_though_another_event_with_its_marker_is_still_there(ledger, few):
+def test_repeat_of_a_pruned_event_is_known_beside_a_kept_one_of_its_marker(ledger, few):
     for marker, correlation in ((10, "x"), (20, "y"), (10, "stays"), (30, "z")):
         tell(ledger, marker, correlation=correlation)
     with ledger.write() as connection:

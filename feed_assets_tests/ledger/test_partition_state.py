@@ -1,4 +1,4 @@
-"""The view `partition_state`, as any SQL client reads it that knows nothing of us."""
+"""The view `partition_state`, as an SQL client without knowledge of feed_assets reads it."""
 
 import sqlite3
 from contextlib import closing
@@ -32,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 
 def asked(ledger):
-    """What a plain client sees; moments are UTC without a zone, which SQLite has as text."""
+    """Return the rows that a plain client sees. Moments are UTC without a zone; SQLite returns them as text."""
     url = ledger.engine.url
     if url.get_backend_name() == "sqlite":
         opened = sqlite3.connect(f"file:{url.database}?mode=ro", uri=True)
@@ -86,13 +86,13 @@ def test_an_open_window_is_not_good_once_a_check_has_failed(ledger):
     assert [(row["complete"], row["good"]) for row in asked(ledger)] == [(False, False)]
 
 
-def test_what_was_always_open_has_no_version(ledger):
+def test_always_open_window_has_no_version(ledger):
     with ledger.write() as connection:
         put(connection, "open", changed=None)
     assert [row["version"] for row in asked(ledger)] == [None]
 
 
-def test_the_watermarks_are_ends_of_windows(ledger):
+def test_view_shows_watermarks_as_ends_of_windows(ledger):
     with ledger.write() as connection:
         for hours, state in enumerate(["complete", "open", "complete"]):
             put(connection, state, hours)
@@ -102,7 +102,7 @@ def test_the_watermarks_are_ends_of_windows(ledger):
     assert [(row["contiguous"], row["latest"]) for row in asked(ledger)] == [(FIRST + HOUR, FIRST + 3 * HOUR)] * 3
 
 
-def test_a_feeds_partition_is_complete_by_its_newest_valid_update_and_good_by_its_checks(ledger):
+def test_partition_of_a_feed_is_complete_by_its_update_and_good_by_its_checks(ledger):
     other = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-25/men")
     with ledger.change() as connection:
         for update_id in ("20191125.060000", "20191125.070000"):
@@ -116,6 +116,6 @@ def test_a_feeds_partition_is_complete_by_its_newest_valid_update_and_good_by_it
     assert {(row["start"], row["end"], row["contiguous"], row["latest"]) for row in found.values()} == {(None,) * 4}
 
 
-def test_nobody_writes_through_it(ledger):
+def test_view_partition_state_is_read_only(ledger):
     with pytest.raises(sa.exc.DBAPIError, match=r"cannot (modify|delete from)"), ledger.write() as connection:
         connection.exec_driver_sql("DELETE FROM partition_state")

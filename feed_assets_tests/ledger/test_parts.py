@@ -14,7 +14,7 @@ def shown(ledger, key: str, limit: int = 100):
     return found
 
 
-def test_a_window_of_a_larger_grain_shows_the_parts_that_were_reported_by_the_smaller_one(sqlite_ledger):
+def test_larger_window_shows_parts_reported_by_the_smaller_grain(sqlite_ledger):
     said(
         sqlite_ledger,
         source(W[:2], records=100),
@@ -28,8 +28,8 @@ def test_a_window_of_a_larger_grain_shows_the_parts_that_were_reported_by_the_sm
     assert found.twice == [Twice("", "0", 190, 200, ("b", "c"))]
 
 
-def test_each_gap_has_the_parts_beside_it_and_each_overlap_both_of_its_parts(sqlite_ledger):
-    """2,000 of each: what is compared with what is as much as there is to show."""
+def test_gap_shows_its_neighbours_and_overlap_shows_both_parts(sqlite_ledger):
+    """With 2,000 of each, the work grows with the number of gaps and overlaps alone."""
     count = 2000
     gaps = [part(f"g{n:04d}", W[:1], {"0": [2 * n, 2 * n]}) for n in range(count)]
     twice = [part(f"t{n:04d}", W[:1], {"1": [10 * n, 10 * n + 10]}) for n in range(count)]

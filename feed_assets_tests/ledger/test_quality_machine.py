@@ -1,4 +1,4 @@
-"""Test 15 of the promises: checks and backfills at random against an oracle, and writers that compare and set.
+"""Test 15 of the promises: random checks and backfills against an oracle, and writers that compare and set.
 
 Source: the second story of "Data Dependency Driven Orchestration".
 """
@@ -31,7 +31,7 @@ from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW, part, sour
 WRITERS = 8
 STARTS = [DAY + timedelta(minutes=20 * n) for n in range(72)]
 CHANGING = STARTS[45:51]
-"""Hours 15 and 16: of the others all is there."""
+"""Starts in hours 15 and 16, whose counts change: the other hours are complete."""
 ZONES = {"east": "UTC", "west": "UTC"}
 
 
@@ -63,7 +63,7 @@ class Machine:
         return self.oracle.regions or ("",)
 
     def report(self, region, tier, counts, part="part-1"):
-        """The parts of a source are its windows."""
+        """Report counts; each window of a source is a part of its own."""
         place, known = f"region={region}" if region else "", self.oracle.parts.get((region, part), (-1, {}))
         version = known[0] + 1 if not tier else self.random.randrange(10**9, 10**12)
         said = [Report(FOO, place, part, tuple(counts.items()), tier, f"{version:020d}")]
@@ -98,7 +98,7 @@ class Machine:
         self.oracle.checks[at, name] = state
 
     def passes(self):
-        """All that has been said against somewhere."""
+        """Report a pass of every check that has failed or is stale."""
         for at, name in [key for key, state in self.oracle.checks.items() if state in ("failed", "stale")]:
             window_queries.report_quality(self.ledger, address(at), name, "passed", None, "dq", NOW)
             self.oracle.checks[at, name] = "passed"
@@ -124,7 +124,7 @@ class Machine:
             del self.oracle.made_again[at]
 
     def moved(self, move: Callable, at, before, after):
-        """Whether it changed; what the rules refuse is refused."""
+        """Return True if the window changed. Assert that the ledger refuses what the rules refuse."""
         if before == after:
             assert move(self.ledger, address(at), "why", "ada", NOW).known == 1
             return False
@@ -160,7 +160,7 @@ def log_of(ledger, partition=None):
 
 
 def check_log(ledger):
-    """Each transition is a legal one, and begins where the one before it ended: none was lost."""
+    """Assert that each transition is legal and begins where the one before it ended, so that none was lost."""
     by_window = {}
     for row in log_of(ledger):
         assert row.after in LEGAL[row.before], row
@@ -170,11 +170,11 @@ def check_log(ledger):
         assert all(first.after == second.before for first, second in pairwise(rows))
 
 
-def test_the_table_says_what_the_issue_says():
+def test_transition_table_equals_the_one_of_the_issue():
     assert {before.value: {after.value for after in some} for before, some in TRANSITIONS.items()} == LEGAL
 
 
-def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
+def test_illegal_transition_is_refused_and_not_logged(sqlite_ledger):
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     pairs = [(before, after) for before in WindowState for after in WindowState if after.value not in LEGAL[before]]
     assert len(pairs) == 36 - sum(map(len, LEGAL.values()))
@@ -186,28 +186,28 @@ def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
 
 
 @pytest.mark.parametrize("seed", range(46))
-def test_checks_and_backfills_at_random(sqlite_ledger, seed):
+def test_random_checks_and_backfills_agree_with_the_oracle(sqlite_ledger, seed):
     machine = Machine(sqlite_ledger, seed)
     machine.run(50)
     check_log(sqlite_ledger)
 
 
 @pytest.mark.parametrize("seed", range(100, 102))
-def test_the_same_on_postgresql(postgresql_ledger, seed):
+def test_random_checks_and_backfills_agree_with_the_oracle_on_postgresql(postgresql_ledger, seed):
     Machine(postgresql_ledger, seed).run(50)
     check_log(postgresql_ledger)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1000, 1500))
-def test_five_hundred_sequences(sqlite_ledger, seed):
+def test_500_random_sequences_of_checks_agree_with_the_oracle(sqlite_ledger, seed):
     machine = Machine(sqlite_ledger, seed)
     machine.run(50)
     check_log(sqlite_ledger)
 
 
 class Flagless(Oracle):
-    """The wrong control: what lies in a bad window is not flagged."""
+    """A wrong control: windows inside a bad window are not flagged."""
 
     def holding(self, at):
         return []
@@ -219,24 +219,24 @@ def test_an_oracle_without_flags_is_caught(sqlite_ledger):
 
 
 def compare_and_set(move, ledger, at, who, seen):
-    """Move a window on, if it still is what was seen of it."""
+    """Move a window on if its state is still the one that was seen."""
     move(ledger, at, "again", who, NOW, seen)
 
 
 def move_anyhow(move, ledger, at, who, _seen):
-    """The wrong control: whatever somebody has made of it since."""
+    """Move wrongly: whatever others have done to the window since."""
     move(ledger, at, "again", who, NOW)
 
 
 def write(ledger, at, count, writer, who, barrier):
-    """What a writer saw each time that it was told of no other: at each turn all have looked before any moves."""
+    """Return the states from which a writer won. In each round all writers read before any of them moves."""
     won = []
     for _ in range(count):
         with ledger.read() as connection:
             seen = window_queries.stored_windows(connection, [at])[at].state
         barrier.wait()
         move = backfills.finish if seen is WindowState.BACKFILLING else backfills.begin
-        with suppress(IllegalTransition):  # Somebody was faster.
+        with suppress(IllegalTransition):  # Another writer was faster.
             writer(move, ledger, at, who, seen)
             won.append(seen.value)
         barrier.wait()
@@ -244,7 +244,7 @@ def write(ledger, at, count, writer, who, barrier):
 
 
 def check_writers(ledger, count, writer=compare_and_set):
-    """At each turn one writer wins, and the log has its transition, from what it saw: none is lost and none double."""
+    """Assert that one writer wins each round, and that the log has its transition: none is lost or doubled."""
     count_reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
@@ -257,21 +257,21 @@ def check_writers(ledger, count, writer=compare_and_set):
     check_log(ledger)
 
 
-def test_eight_writers_compare_and_set(sqlite_ledger):
+def test_eight_writers_lose_and_double_no_transition(sqlite_ledger):
     check_writers(sqlite_ledger, 100)
 
 
-def test_the_writers_on_postgresql(postgresql_ledger):
+def test_eight_writers_lose_and_double_no_transition_on_postgresql(postgresql_ledger):
     check_writers(postgresql_ledger, 50)
 
 
-def test_writers_who_do_not_compare_are_caught(ledger):
+def test_writers_that_do_not_compare_states_are_caught(ledger):
     with pytest.raises(AssertionError):
         check_writers(ledger, 2, move_anyhow)
 
 
-def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(ledger):
-    check_writers(ledger, 2)  # It was complete, and is backfilled: from both it may be made again.
+def test_transition_from_an_outdated_state_is_refused(ledger):
+    check_writers(ledger, 2)  # It was complete, and is backfilled: both states may be backfilled again.
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with pytest.raises(IllegalTransition, match="is backfilled, expected complete: somebody was faster"):
         backfills.begin(ledger, at, "again", "ada", NOW, WindowState.COMPLETE)
@@ -279,5 +279,5 @@ def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(
 
 
 @pytest.mark.soak
-def test_eight_writers_of_five_thousand_each(ledger):
+def test_eight_writers_with_5000_rounds_lose_and_double_no_transition(ledger):
     check_writers(ledger, 5_000)

@@ -1,4 +1,4 @@
-"""What checks find of a window: the greatest version counts, whatever the order in which reports come."""
+"""Findings of checks on a window: the greatest version counts, in whatever order the reports arrive."""
 
 import json
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def found(state, reason=None, **version):
 
 
 def record_all(ledger, *lines):
-    """What became of each line, reported on its own."""
+    """Report each line on its own. Return the outcome of each."""
     return [
         (each.accepted, each.known, len(each.rejected)) for line in lines for each in record(ledger, [line], by="dq")
     ]
@@ -52,7 +52,7 @@ MOMENTS = tuple(
 
 
 @pytest.mark.parametrize("lines", [THREE, MOMENTS], ids=["numbers", "moments"])
-def test_any_order_of_versions_gives_one_state(ledger, lines):
+def test_any_order_of_quality_versions_gives_one_state(ledger, lines):
     record_all(ledger, lines[0])
     expected = state(ledger)
     for order in permutations(lines):
@@ -61,7 +61,7 @@ def test_any_order_of_versions_gives_one_state(ledger, lines):
         assert state(ledger) == expected
 
 
-def test_a_lower_version_and_the_same_again_are_known(ledger):
+def test_lower_or_repeated_quality_version_is_already_known(ledger):
     lines = found("failed", "bots", version=2), found("passed", version=1), found("failed", "bots", version=2)
     assert record_all(ledger, *lines) == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
 
@@ -76,7 +76,7 @@ def test_quality_report_of_an_equal_version_with_other_content_is_refused(ledger
         assert "no_bots was reported with the same version 2 and other content: expected a greater" in kept[other]
 
 
-def test_a_report_without_a_version_is_taken_as_it_comes_and_leaves_the_version(ledger):
+def test_quality_report_without_a_version_applies_and_keeps_the_version(ledger):
     lines = found("failed", version=5), found("passed"), found("warned", "few"), found("passed")
     assert record_all(ledger, *lines) == [(1, 0, 0)] * 4
     assert state(ledger)[2] == "passed"
@@ -86,7 +86,7 @@ def test_a_report_without_a_version_is_taken_as_it_comes_and_leaves_the_version(
     assert state(ledger)[2] == "failed"
 
 
-def test_a_waiver_ends_when_a_check_fails_anew_and_not_when_its_producer_repeats_itself(ledger):
+def test_waiver_ends_with_a_new_failure_and_not_with_a_repeated_one(ledger):
     def is_waived(*lines):
         record_all(ledger, *lines)
         with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""Runs of one output: one at a time, and what an end settles."""
+"""Runs of one output: one at a time, and the attempts that the end of a run settles."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def open_attempts(ledger, output=EFFECT):
         return [(run.id, run.state) for run in runs.open_attempts(connection, [output])]
 
 
-def test_a_second_run_of_an_output_is_told_which_one_builds_it(ledger):
+def test_second_run_of_an_output_is_refused_and_names_the_first(ledger):
     runs.start(ledger, new_run("first"))
     with pytest.raises(AlreadyRunning, match=r"built by run first in process host:1:0.00 since 2019-11-25 06:00:00"):
         runs.start(ledger, new_run("second"))
@@ -49,19 +49,19 @@ def test_an_output_whose_run_has_ended_can_be_built_again(ledger, state):
         assert [run.id for run in runs.running(connection, EFFECT)] == ["second"]
 
 
-def test_who_builds_it_is_named_as_the_ui_calls_it(ledger):
+def test_refusal_names_the_running_run_by_its_dagster_id(ledger):
     runs.start(ledger, replace(new_run("ours"), dagster_run="of-dagster"))
     with pytest.raises(AlreadyRunning, match="is being built by run of-dagster in process"):
         runs.start(ledger, new_run("second"))
 
 
-def test_a_run_id_that_is_used_twice_is_no_run_that_goes_on(ledger):
+def test_reused_run_id_is_refused(ledger):
     runs.start(ledger, new_run("same"))
     with pytest.raises(IntegrityError):
         runs.start(ledger, new_run("same", CLICKED))
 
 
-def test_attempts_are_the_runs_that_ended_badly_since_the_last_that_ended_well_in_order(ledger):
+def test_attempts_are_failed_runs_since_the_last_good_one_in_order(ledger):
     attempt(ledger, "a", runs.FAILED, started=NOW)
     attempt(ledger, "b", updates.PUBLISHED, started=NOW + MINUTE)
     attempt(ledger, "d", updates.REFUSED, started=NOW + 3 * MINUTE)
@@ -71,28 +71,28 @@ def test_attempts_are_the_runs_that_ended_badly_since_the_last_that_ended_well_i
 
 
 @pytest.mark.parametrize("good", [updates.PUBLISHED, runs.UNCHANGED])
-def test_after_a_good_end_no_run_before_it_is_an_attempt(ledger, good):
+def test_good_run_clears_earlier_attempts(ledger, good):
     attempt(ledger, "refused", updates.REFUSED)
     attempt(ledger, "failed", runs.FAILED)
     attempt(ledger, "good", good)
     assert open_attempts(ledger) == []
 
 
-def test_a_good_end_of_one_output_is_none_of_another(ledger):
+def test_good_run_keeps_attempts_of_other_outputs(ledger):
     attempt(ledger, "refused", updates.REFUSED, CLICKED)
     attempt(ledger, "good", updates.PUBLISHED)
     assert open_attempts(ledger, CLICKED) == [("refused", updates.REFUSED)]
 
 
 @pytest.mark.parametrize(("bad", "counts"), [(runs.FAILED, True), (updates.REFUSED, True), (updates.ABANDONED, False)])
-def test_what_ended_for_a_reason_that_is_not_its_own_is_no_attempt(ledger, bad, counts):
+def test_failed_and_refused_runs_are_attempts_and_abandoned_ones_are_not(ledger, bad, counts):
     attempt(ledger, "refused", updates.REFUSED)
     attempt(ledger, "bad", bad, started=NOW + MINUTE)
     assert open_attempts(ledger) == [("refused", updates.REFUSED)] + [("bad", bad)] * counts
 
 
-def test_a_run_that_is_found_published_after_its_end_does_not_undo_the_one_that_runs_now(ledger):
-    """Its manifest was put and the answer lost; the next run started before anybody looked again, and is refused."""
+def test_late_success_of_an_old_run_keeps_a_newer_refusal(ledger):
+    """Its manifest was put and the answer lost. The next run started before the next check, and is refused."""
     attempt(ledger, "lost", runs.FAILED)
     runs.start(ledger, new_run("now"))
     with ledger.change() as connection:
@@ -101,7 +101,7 @@ def test_a_run_that_is_found_published_after_its_end_does_not_undo_the_one_that_
     assert open_attempts(ledger) == [("now", updates.REFUSED)]
 
 
-def test_a_run_is_as_it_was_read_until_it_ends(ledger):
+def test_run_row_is_unchanged_until_the_run_ends(ledger):
     runs.start(ledger, new_run("one"))
     with ledger.change() as connection:
         (read,) = runs.running(connection)
@@ -120,7 +120,7 @@ def test_only_ended_runs_with_claimed_updates_have_something_left_to_settle(ledg
         assert [run.id for run in runs.with_claims(connection)] == ["open"]
 
 
-def test_what_a_run_reads_is_known_from_when_it_pinned(ledger):
+def test_run_has_its_pins_from_the_pinning_on(ledger):
     runs.start(ledger, new_run("one"))
     with ledger.change() as connection:
         before = runs.running(connection)[0].pins
@@ -128,7 +128,7 @@ def test_what_a_run_reads_is_known_from_when_it_pinned(ledger):
         assert (before, runs.running(connection)[0].pins) == (None, "digest")
 
 
-def test_the_log_tells_when_a_run_begins_and_how_it_ends_to_who_asks_for_runs_alone(ledger):
+def test_log_has_beginnings_and_ends_of_runs_for_readers_of_runs_alone(ledger):
     attempt(ledger, "one", runs.FAILED)
     runs.start(ledger, new_run("two"))
     with pytest.raises(AlreadyRunning):
@@ -145,7 +145,7 @@ def test_the_log_tells_when_a_run_begins_and_how_it_ends_to_who_asks_for_runs_al
         assert log.last_of(connection, [EFFECT]) == {EFFECT: 0}
 
 
-def test_what_is_said_of_an_input_after_a_run_has_ended_is_not_told_with_it(ledger):
+def test_run_report_excludes_findings_after_its_end(ledger):
     runs.start(ledger, new_run("one"))
     claim(ledger, "one", (EFFECT, "20191125.060000"), pins=(Pin(SHOWN, "20191125.050000", "a"),))
     publish(ledger, "one", EFFECT, "20191125.060000")
@@ -161,7 +161,7 @@ def test_what_is_said_of_an_input_after_a_run_has_ended_is_not_told_with_it(ledg
     assert (found, known) == (["its own"], ["before", "until then"])
 
 
-def test_a_closed_partition_is_built_by_nobody_and_who_closed_it_is_told(ledger):
+def test_run_of_a_closed_partition_is_refused_and_names_who_closed_it(ledger):
     closures.close(ledger, [EFFECT], "2019 is final", "alice", NOW)
     with pytest.raises(PartitionClosed, match="is closed by alice at 2019-11-25 06:00 UTC: 2019 is final"):
         runs.start(ledger, new_run("one"))

@@ -1,4 +1,4 @@
-"""A declaration that changes: where members do, the past stays as it is; where rules do, it is judged again."""
+"""A changed declaration: new members leave the past unchanged, and new rules judge it again."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -57,7 +57,7 @@ def test_a_batch_date_is_complete_when_it_is_in_every_region(ledger):
     assert found == Watermarks(*[datetime(2026, 1, 2, tzinfo=UTC)] * 2)
 
 
-def test_who_joins_does_not_reopen_the_past(ledger):
+def test_new_region_does_not_reopen_the_past(ledger):
     declare(ledger, TWO, FIRST)
     for region in ("apac", "emea"):
         fill(ledger, region, FIRST)
@@ -71,7 +71,7 @@ def test_who_joins_does_not_reopen_the_past(ledger):
     assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
 
 
-def test_who_leaves_is_missed_on_the_days_before_and_not_after(ledger):
+def test_removed_region_is_required_only_on_earlier_days(ledger):
     declare(ledger, THREE, FIRST)
     declare(ledger, TWO, SECOND)
     for region, day in [("apac", FIRST), ("emea", FIRST), ("apac", SECOND), ("emea", SECOND)]:
@@ -81,7 +81,7 @@ def test_who_leaves_is_missed_on_the_days_before_and_not_after(ledger):
     assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
 
 
-def test_a_report_of_who_had_left_is_refused_and_kept(ledger):
+def test_report_of_a_removed_region_is_refused(ledger):
     declare(ledger, THREE, FIRST)
     declare(ledger, TWO, SECOND)
     at = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -89,7 +89,7 @@ def test_a_report_of_who_had_left_is_refused_and_kept(ledger):
     assert "region=latam is not expected in 2026-01-02-12:00" in found.rejected[0].reason
 
 
-def test_the_ledger_keeps_dates_of_its_own(ledger):
+def test_ledger_keeps_the_date_on_which_a_region_joined(ledger):
     declare(ledger, TWO, FIRST)
     declare(ledger, THREE, SECOND)
     declare(ledger, THREE, date(2026, 5, 1))
@@ -98,7 +98,7 @@ def test_the_ledger_keeps_dates_of_its_own(ledger):
     assert found == Life("Etc/GMT+3", SECOND)
 
 
-def test_another_ratio_judges_what_was_counted_again(ledger):
+def test_changed_ratio_judges_existing_counts_again(ledger):
     strict, mild = (Tracked.of(Completeness(ratio=ratio)) for ratio in ("100%", "90%"))
     window_queries.declare(ledger, {FOO: strict}, NOW)
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
@@ -113,7 +113,7 @@ def test_another_ratio_judges_what_was_counted_again(ledger):
     assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
 
 
-def test_another_grain_is_summed_up_from_what_was_counted(ledger):
+def test_new_grain_is_summed_from_existing_counts(ledger):
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
     count_reports.report(ledger, [*source(counts), part("part", counts)], NOW)
     window_queries.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "30min")))}, NOW)
@@ -124,8 +124,8 @@ def test_another_grain_is_summed_up_from_what_was_counted(ledger):
         assert window_queries.stored_windows(connection, [address])[address].records == 600
 
 
-def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
-    """Who reports before anybody has declared the dataset does so by 5 minutes."""
+def test_larger_base_grain_is_counted_from_existing_reports(ledger):
+    """A producer that reports before the dataset is declared does so by 5 minutes."""
     counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
     count_reports.report(ledger, [*source(counts), part("part", {**counts, NOW: 7})], NOW)
     declare(ledger, None, FIRST)
@@ -147,7 +147,7 @@ def test_a_smaller_base_grain_is_refused_once_there_are_counts(ledger):
         assert window_policies.tracked(connection, [FOO])[FOO].base == "hour"
 
 
-def test_a_region_is_accepted_for_a_day(ledger):
+def test_accepted_region_completes_its_batch_date(ledger):
     declare(ledger, TWO, FIRST)
     fill(ledger, "emea", FIRST)
     address = WindowAddress(FOO, "region=apac", "day", "2026-01-01")
@@ -155,7 +155,7 @@ def test_a_region_is_accepted_for_a_day(ledger):
     assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
 
 
-def test_a_region_that_is_none_is_refused(ledger):
+def test_report_of_an_undeclared_region_is_refused(ledger):
     declare(ledger, TWO, FIRST)
     found = count_reports.report(
         ledger, [part("part", {NOW: 1}), replace(part("b", {NOW: 1}), sub_partition="x=y")], NOW
@@ -167,7 +167,7 @@ def test_a_region_that_is_none_is_refused(ledger):
 
 
 def filled(day):
-    """The hours of a UTC day, complete."""
+    """Return reports of the hours of a UTC day, complete."""
     counts = {datetime(day.year, day.month, day.day, hour, tzinfo=UTC): 10 for hour in range(24)}
     return [*source(counts), part(f"{day}", counts)]
 
@@ -179,8 +179,8 @@ def bounds(ledger, key, sub_partition=""):
     return row.start, row.end, row.state.value
 
 
-def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledger):
-    """As where a dataset is reported before anybody has declared its regions, or a zone was mistaken."""
+def test_days_follow_the_currently_declared_zone(ledger):
+    """This happens if a dataset is reported before its regions are declared, or if a zone was wrong."""
     given = {datetime(2025, 12, 31, 16, tzinfo=UTC) + timedelta(hours=hour): 10 for hour in range(24)}
     sub = {"sub_partition": "region=apac"}
     five = {at + timedelta(minutes=minute): 1 for at in given for minute in range(0, 60, 5)}
@@ -191,7 +191,7 @@ def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledg
         assert bounds(ledger, "2026-01-01", "region=apac") == (begins, begins + timedelta(days=1), state)
 
 
-def test_regions_of_a_dataset_that_was_counted_as_a_whole_begin_today(ledger):
+def test_regions_of_a_dataset_counted_as_a_whole_start_today(ledger):
     declare(ledger, None, FIRST)
     count_reports.report(ledger, filled(FIRST), NOW)
     seen = last_sequence(ledger)
@@ -218,7 +218,7 @@ def test_a_region_that_gets_countries_keeps_its_past(ledger):
     assert "expected one of region=apac/country=sg" in refused[0].reason
 
 
-def test_who_comes_back_is_missed_on_the_days_of_before(ledger):
+def test_returning_region_is_required_on_its_earlier_days(ledger):
     declare(ledger, TWO, FIRST)
     declare(ledger, Regions({"emea": "UTC"}), SECOND)
     declare(ledger, TWO, date(2026, 3, 1))
@@ -229,7 +229,7 @@ def test_who_comes_back_is_missed_on_the_days_of_before(ledger):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_who_leaves_may_do_so_before_or_after_the_reports(ledger, is_first):
+def test_region_may_leave_before_or_after_the_reports_of_the_day(ledger, is_first):
     declare(ledger, TWO, FIRST)
     if not is_first:
         fill(ledger, "emea", SECOND)
@@ -239,7 +239,7 @@ def test_who_leaves_may_do_so_before_or_after_the_reports(ledger, is_first):
     assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
 
 
-def test_who_joins_on_a_day_that_is_complete_does_so_on_the_next(ledger):
+def test_region_added_on_a_complete_day_joins_on_the_next(ledger):
     declare(ledger, TWO, FIRST)
     for region in ("apac", "emea"):
         fill(ledger, region, SECOND)
@@ -249,7 +249,7 @@ def test_who_joins_on_a_day_that_is_complete_does_so_on_the_next(ledger):
     assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
 
 
-def test_a_grain_that_goes_and_comes_back_is_told_both_times(ledger):
+def test_removed_grain_logs_its_windows_as_open(ledger):
     count_reports.report(ledger, [*source({HOUR: 1}), part("part", {HOUR: 1})], NOW)
     window_queries.accept(ledger, WindowAddress(FOO, "", "hour", "2026-01-01-15:00"), "why", "ada", NOW)
     seen = last_sequence(ledger)
@@ -269,7 +269,7 @@ def test_a_batch_date_ends_with_its_last_region(ledger):
 
 
 @pytest.mark.parametrize("parts", [["region=apac", "region=emea"], [""]], ids=["of its regions", "of smaller windows"])
-def test_what_is_complete_by_accepted_parts_alone_stays_so_and_is_told_once(ledger, parts):
+def test_window_complete_by_accepted_parts_is_logged_once(ledger, parts):
     declare(ledger, TWO if parts[0] else None, FIRST, Completeness(grains=("30min", "hour", "day")))
     hour = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     for at in ("00", "30"):

@@ -1,6 +1,6 @@
-"""The states of windows follow from the reports alone: not from their order, repetition, or how calls cut them.
+"""The states of windows follow from the reports alone: not from their order, repetition, or division into calls.
 
-Measured against an oracle that works them out anew. The control lets the order of arrival decide, and is caught.
+An oracle computes them anew. A wrong control lets the order of arrival decide, and is caught.
 """
 
 from datetime import UTC, date, datetime
@@ -27,7 +27,7 @@ from feed_assets_tests.ledger.state_oracle import (
 
 NOW = datetime(2026, 4, 5, tzinfo=UTC)
 SPRING = World((date(2026, 3, 28), date(2026, 3, 29)))
-"""48 hours of four regions: 2,304 windows of 5 minutes, and a clock that goes forward in one of them."""
+"""48 hours of four regions: 2,304 windows of 5 minutes, with one change to summer time."""
 
 
 def fresh(ledger):
@@ -45,7 +45,7 @@ def states(ledger):
 
 
 def everything(ledger):
-    """The state of the store, but for when and in which order it came about."""
+    """Return the state of the store, without times and order of its changes."""
     kept = [column for column in window.c if column.name not in ("changed", "since", "told")]
     with ledger.read() as connection:
         rows = connection.execute(sa.select(*kept)).all()
@@ -53,7 +53,7 @@ def everything(ledger):
 
 
 def check_transitions(ledger):
-    """Every window goes from state to state without a jump, and ends where it is."""
+    """Assert that every window moves from state to state without a jump, and ends in its present state."""
     at = {}
     with ledger.read() as connection:
         for row in connection.execute(sa.select(change).where(change.c.kind == log.WINDOW).order_by(change.c.sequence)):
@@ -64,7 +64,7 @@ def check_transitions(ledger):
 
 
 def check_watermarks(ledger, expected):
-    """Of each region, by a walk over its windows of 5 minutes from the first one on."""
+    """Check each region's watermark by a walk over its windows of 5 minutes from the first one on."""
     for region in ZONES:
         line = (FOO, f"region={region}", "5min")
         done = {key for sub, grain, key in expected if (sub, grain) == line[1:]}
@@ -85,7 +85,7 @@ def run(ledger, given, seed):
         count_reports.report(ledger, call, NOW)
 
 
-def test_the_states_are_those_of_the_oracle_in_any_order(ledger):
+def test_window_states_equal_the_oracle_in_any_order_of_reports(ledger):
     given = make_reports(SPRING, 400, rng_of(1))
     expected = expected_states(given)
     assert {grain for _, grain, _ in expected} == {"5min", "10min", "hour", "day"}
@@ -101,8 +101,8 @@ def test_the_states_are_those_of_the_oracle_in_any_order(ledger):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(50))
-def test_twenty_thousand_parts_in_any_order(sqlite_ledger, seed):
-    """Of 1,000 permutations of 20,000 parts each of 50 cases makes 20."""
+def test_states_of_20000_parts_equal_the_oracle_in_any_order(sqlite_ledger, seed):
+    """Each of the 50 cases tries 20 permutations: 1,000 in all."""
     given = make_reports(SPRING, 20_000, rng_of(seed))
     expected = expected_states(given)
     for permutation in range(20):
@@ -112,8 +112,8 @@ def test_twenty_thousand_parts_in_any_order(sqlite_ledger, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_some_parts_in_any_order(sqlite_ledger, seed):
-    """The same, a tenth of the parts."""
+def test_states_of_2000_parts_equal_the_oracle_in_any_order(sqlite_ledger, seed):
+    """The soak's check with a tenth of the parts."""
     given = make_reports(SPRING, 2000, rng_of(seed))
     run(sqlite_ledger, given, seed)
     expected = expected_states(given)
@@ -122,8 +122,8 @@ def test_some_parts_in_any_order(sqlite_ledger, seed):
     check_watermarks(sqlite_ledger, expected)
 
 
-def test_the_control_that_goes_by_arrival_is_caught(sqlite_ledger):
-    """Each report gets the number of its arrival for a version: an old one that comes late then wins."""
+def test_control_that_versions_reports_by_arrival_is_caught(sqlite_ledger):
+    """Each report's version is the number of its arrival: an old report that arrives late then wins."""
     given = make_reports(SPRING, 2000, rng_of(3))
     fresh(sqlite_ledger)
     number = 0

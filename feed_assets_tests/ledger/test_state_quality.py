@@ -1,4 +1,4 @@
-"""Quality that spreads: down into what lies in a bad window, up to what nothing else keeps open, and backfills."""
+"""Quality that spreads: into the windows inside a bad one, to the larger window that it keeps open, and backfills."""
 
 import pytest
 import sqlalchemy as sa
@@ -19,8 +19,8 @@ def passed(ledger, address=HOUR, check="no_bots"):
     return window_queries.report_quality(ledger, address, check, "passed", None, "dq", NOW)
 
 
-def test_the_second_story_nineteen_windows_change_at_once(complete_hour):
-    """The hour, its six windows of 10 minutes and twelve of 5; the twentieth is the result that was made of it."""
+def test_failed_check_of_an_hour_changes_nineteen_windows_at_once(complete_hour):
+    """These are the hour, its six windows of 10 minutes and twelve of 5; the twentieth is the result made of it."""
     seen = last_sequence(complete_hour)
     assert report_failed(complete_hour).transitions == 19
     found = transitions(complete_hour, seen)
@@ -38,7 +38,7 @@ def test_the_second_story_nineteen_windows_change_at_once(complete_hour):
     assert not window_fact(complete_hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55")).is_bad
 
 
-def test_a_day_is_held_by_its_invalid_hour_and_the_log_tells_who_waits_for_it(complete_day):
+def test_invalid_hour_reopens_its_day_and_is_named_as_the_reason(complete_day):
     seen = last_sequence(complete_day)
     report_failed(complete_day)
     assert ("day@2026-01-01", "complete", "open") in transitions(complete_day, seen)
@@ -50,8 +50,8 @@ def test_a_day_is_held_by_its_invalid_hour_and_the_log_tells_who_waits_for_it(co
     assert window_row(complete_day, DAY).held is None
 
 
-def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
-    """Its state stays open: who ignores quality hears of it by the change of its quality."""
+def test_day_kept_open_only_by_an_invalid_hour_is_logged(ledger):
+    """Its state stays open: a consumer that ignores quality learns of it by the change of its quality."""
     count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-1], 10))], NOW)
     report_failed(ledger)
@@ -69,7 +69,7 @@ def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
     assert window_row(ledger, DAY).state is WindowState.OPEN
 
 
-def test_a_window_that_comes_later_in_a_bad_one_has_its_issue(complete_hour):
+def test_window_completed_inside_a_bad_one_has_its_issue(complete_hour):
     report_failed(complete_hour)
     count_reports.report(complete_hour, [part("part-1", {HOUR_15[0]: 1}, version=1)], NOW)
     assert window_row(complete_hour, HOUR).state is WindowState.OPEN
@@ -81,7 +81,7 @@ def test_a_window_that_comes_later_in_a_bad_one_has_its_issue(complete_hour):
     )
 
 
-def test_a_region_that_is_bad_flags_itself_alone_and_holds_the_whole(ledger):
+def test_bad_region_flags_its_own_windows_and_holds_the_whole(ledger):
     declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
     window_queries.declare(ledger, {FOO: declared}, NOW)
     for region in ("apac", "emea"):
@@ -137,7 +137,7 @@ def test_a_check_that_fails_again_after_a_backfill_makes_it_invalid(complete_day
     assert window_row(complete_day, HOUR).state is WindowState.INVALID
 
 
-def test_a_backfill_that_is_given_up_leaves_what_was(complete_day):
+def test_abandoned_backfill_restores_the_state_before(complete_day):
     report_failed(complete_day)
     backfills.begin(complete_day, HOUR, "again", "ada", NOW)
     backfills.give_up(complete_day, HOUR, "no space", "ada", NOW)
@@ -153,14 +153,14 @@ def test_a_backfill_that_is_given_up_leaves_what_was(complete_day):
     )
 
 
-def test_what_was_not_begun_is_not_finished_and_an_open_window_is_not_made_again(complete_hour):
+def test_unbegun_backfill_cannot_finish_and_an_open_window_cannot_begin_one(complete_hour):
     with pytest.raises(IllegalTransition, match="is complete and cannot become backfilled: after complete come open"):
         backfills.finish(complete_hour, HOUR, "again", "ada", NOW)
     with pytest.raises(IllegalTransition, match="is open and cannot become backfilling"):
         backfills.begin(complete_hour, DAY, "again", "ada", NOW)
 
 
-def test_who_was_slower_is_told_so(complete_day):
+def test_slower_writer_of_a_transition_is_refused(complete_day):
     report_failed(complete_day)
     backfills.begin(complete_day, HOUR, "again", "ada", NOW, WindowState.INVALID)
     with pytest.raises(IllegalTransition, match="is backfilling, expected invalid"):
@@ -177,7 +177,7 @@ def test_a_mark_by_lineage_is_an_issue_and_no_failure(complete_hour):
     assert window_row(complete_hour, HOUR).state is WindowState.COMPLETE
 
 
-def test_the_data_version_of_a_window_is_of_its_reports_alone(complete_hour):
+def test_data_version_of_a_window_depends_on_its_reports_alone(complete_hour):
     before = window_fact(complete_hour, HOUR).pin(HOUR.partition).version
     report_failed(complete_hour)
     passed(complete_hour)
@@ -215,7 +215,7 @@ def test_an_hour_and_a_window_in_it_that_both_failed_are_both_invalid(complete_h
     )
 
 
-def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
+def test_accepted_day_reopens_when_a_check_inside_it_fails(ledger):
     count_reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-12], 10))], NOW)
     window_queries.accept(ledger, DAY, "hour 23 was lost", "ada", NOW)
@@ -231,7 +231,7 @@ FIVE = WindowAddress(FOO, "", "5min", "2026-01-01-15:00")
 
 
 @pytest.mark.parametrize("accepted_first", [True, False])
-def test_a_day_that_is_accepted_is_held_by_what_is_bad_in_an_hour_that_lacks_something(ledger, accepted_first):
+def test_accepted_day_is_held_by_a_bad_window_in_an_incomplete_hour(ledger, accepted_first):
     steps = [
         lambda: window_queries.accept(ledger, DAY, "the rest was lost", "ada", NOW),
         lambda: report_failed(ledger, FIVE),
@@ -250,7 +250,7 @@ def test_a_day_that_is_accepted_is_held_by_what_is_bad_in_an_hour_that_lacks_som
     assert (window_row(ledger, DAY).state, window_fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)
 
 
-def test_what_holds_a_day_names_every_bad_hour(complete_day):
+def test_reason_of_a_held_day_names_every_bad_hour(complete_day):
     report_failed(complete_day)
     report_failed(complete_day, WindowAddress(FOO, "", "hour", "2026-01-01-16:00"), reason="all wrong")
     assert (
@@ -259,7 +259,7 @@ def test_what_holds_a_day_names_every_bad_hour(complete_day):
     )
 
 
-def test_a_window_that_is_made_again_is_said_to_be(complete_day):
+def test_window_in_backfill_is_explained_as_such(complete_day):
     backfills.begin(complete_day, HOUR, "again", "ada", NOW)
     said = "somebody makes it again since 2026-01-01 17:00 UTC; `feed-assets state transitions` says who"
     assert window_fact(complete_day, HOUR).phrase == f"is backfilling: {said}"

@@ -1,4 +1,4 @@
-"""What is reported or said of windows and cannot be taken: refused, kept with its reason, and nobody else's concern."""
+"""Reports about windows that cannot be accepted: each is refused and kept with its reason, and harms no other one."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def row(ledger, address=FIVE):
         return window_queries.stored_windows(connection, [address])[address]
 
 
-def test_a_report_with_which_sums_are_too_large_is_found_among_the_others(ledger):
+def test_report_that_overflows_a_sum_is_refused_alone(ledger):
     huge = part("huge", {AT: LAST_VERSION})
     given = [part("first", {AT: 5}), *(part(f"part-{number}", {AT: 1}, dataset=OTHER) for number in range(5)), huge]
     found = count_reports.report(ledger, given, NOW)
@@ -43,7 +43,7 @@ def test_a_report_with_which_sums_are_too_large_is_found_among_the_others(ledger
         assert len(event_rejects.rejects(connection, 10)) == 1
 
 
-def test_a_declaration_with_which_sums_are_too_large_concerns_its_dataset_alone(ledger):
+def test_declaration_that_overflows_a_sum_is_refused_for_its_dataset_alone(ledger):
     given = [part("a", {AT: LAST_VERSION}, sub_partition="region=a"), part("b", {AT: 1}, sub_partition="region=b")]
     assert count_reports.report(ledger, given, NOW).accepted == 2
     both = Tracked.of(Completeness(), Regions({"a": "UTC", "b": "UTC"}))
@@ -54,7 +54,7 @@ def test_a_declaration_with_which_sums_are_too_large_concerns_its_dataset_alone(
     assert (known[FOO].members, known[OTHER]) == ({}, both)
 
 
-def test_the_settings_of_the_first_report_stay(ledger, monkeypatch):
+def test_dataset_keeps_the_settings_of_its_first_report(ledger, monkeypatch):
     count_reports.report(ledger, [part("part", {AT: 5})], NOW)
     monkeypatch.setenv("FEED_ASSETS_STATE_GRAINS", "hour,day")
     window_policies.settings.cache_clear()
@@ -67,7 +67,7 @@ def test_the_settings_of_the_first_report_stay(ledger, monkeypatch):
     assert row(ledger, FIVE._replace(key="2026-01-01-15:05")).records == 5
 
 
-def test_moments_and_numbers_are_not_both_versions_of_one_part(ledger):
+def test_part_versions_are_moments_or_numbers_and_not_both(ledger):
     moment = replace(part("part", {AT: 1}), version=encode(datetime(2026, 1, 1, tzinfo=UTC)))
     count_reports.report(ledger, [part("part", {AT: 2}), moment], NOW)
     found = count_reports.report(ledger, [part("part", {AT: 3}, version=2**62)], NOW)
@@ -75,7 +75,7 @@ def test_moments_and_numbers_are_not_both_versions_of_one_part(ledger):
     assert row(ledger).records == 1
 
 
-def test_what_is_made_here_is_counted_by_its_runs_alone(ledger):
+def test_dataset_made_here_is_counted_by_its_runs_alone(ledger):
     window_queries.declare(ledger, {FOO: replace(Tracked.of(Completeness()), is_ours=True)}, NOW)
     found = count_reports.report(ledger, [part("oops", {AT: 5}), *source({AT: 5})], NOW, "ada")
     assert (found.accepted, reasons(found)) == (
@@ -92,7 +92,7 @@ def test_a_tier_that_is_not_declared_is_refused(ledger):
     assert reasons(found) == ["tier 'kafak': expected one of kafka, as declared."]
 
 
-def test_nobody_accepts_what_is_not_there(ledger):
+def test_acceptance_of_an_unknown_window_is_refused(ledger):
     with pytest.raises(InvalidName, match="nothing is known of foo"):
         window_queries.accept(ledger, FIVE, "why", "ada", NOW)
     window_queries.declare(ledger, {FOO: Tracked.of(Completeness(), Regions({"a": "UTC"}))}, NOW)
@@ -126,7 +126,7 @@ def test_duplicates_are_seen_in_a_window_that_was_accepted(ledger):
     assert row(ledger).state is WindowState.COMPLETE_WITH_ISSUE
 
 
-def test_the_newest_schema_is_that_of_the_dataset(ledger):
+def test_dataset_has_the_schema_of_its_newest_report(ledger):
     schemas = {1: "a int", 3: "a int, b int", 2: "a bigint"}
     for version, schema in schemas.items():
         count_reports.report(ledger, [replace(part(f"part-{version}", {AT: 1}, version), schema=schema)], NOW)
@@ -138,7 +138,7 @@ def test_the_newest_schema_is_that_of_the_dataset(ledger):
         assert connection.execute(sa.select(dataset.c.schema)).scalar_one() == "v5"
 
 
-def test_what_a_producer_reports_takes_the_place_of_what_our_runs_have_counted(ledger):
+def test_producer_reports_replace_counts_of_our_runs(ledger):
     counted = [part(key, {AT: 5}, version=7) for key in ("2026-01-01/men", "2026-01-01/women")]
     count_reports.report(ledger, counted, NOW, COUNTER)
     count_reports.report(ledger, source({AT: 10}), NOW, "producer")

@@ -1,4 +1,4 @@
-"""A report costs what its windows cost: index seeks and a fixed number of statements, whatever was reported before."""
+"""Cost of a report: index seeks and a fixed number of statements for its windows, whatever was reported before."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -47,7 +47,7 @@ def asked(ledger):
         watermarks(connection, [(FOO, "", grain) for grain in ("5min", "hour")])
 
 
-def test_statements_do_not_grow_with_history_or_with_windows(ledger):
+def test_statements_of_a_report_do_not_grow_with_history_or_windows(ledger):
     found = []
     for day in range(3):
         new = hours(24, FIRST + timedelta(days=day))
@@ -57,7 +57,7 @@ def test_statements_do_not_grow_with_history_or_with_windows(ledger):
     assert len(few) <= found[2]
 
 
-def test_a_watermark_moves_on_without_going_through_what_was_before(ledger):
+def test_watermark_moves_without_a_walk_over_earlier_windows(ledger):
     complete(ledger, hours(24), "day")
     one = {FIRST + timedelta(days=1): 10}
     executed = executed_by(ledger, lambda: complete(ledger, one, "one"))
@@ -76,7 +76,7 @@ def test_a_backfill_from_the_newest_window_to_the_oldest_costs_the_same_each_tim
     assert marks(ledger).contiguous == FIRST + timedelta(hours=24, minutes=5)
 
 
-def test_a_window_that_is_open_again_is_the_hole_and_its_completion_walks_nothing(ledger):
+def test_reopened_window_stops_the_watermark_until_it_is_complete(ledger):
     complete(ledger, hours(24), "history")
     end = FIRST + timedelta(hours=24)
     count_reports.report(ledger, [part("twice", {FIRST + timedelta(hours=1): -9})], NOW)
@@ -88,7 +88,7 @@ def test_a_window_that_is_open_again_is_the_hole_and_its_completion_walks_nothin
     assert (marks(ledger).contiguous, marks(ledger).latest) == (end, end)
 
 
-def test_the_latest_window_that_is_open_again_gives_way_to_the_one_before(ledger):
+def test_reopened_latest_window_moves_the_watermark_back(ledger):
     complete(ledger, hours(24), "history")
     late = FIRST + timedelta(hours=24) - timedelta(minutes=5)
     count_reports.report(ledger, [part("twice", {late: -9})], NOW)

@@ -1,4 +1,7 @@
-"""What is said of windows that others make bad: which is, and why, however many lie between. And what is not closed."""
+"""Explanations of windows that other windows make bad: they name the cause at any distance.
+
+Also windows that stay unclosed.
+"""
 
 from datetime import UTC, datetime
 
@@ -31,7 +34,7 @@ def fill(ledger, region, starts):
 
 @pytest.fixture
 def regions(ledger):
-    """Hour 15 complete in two regions."""
+    """Return a ledger with hour 15 complete in two regions."""
     declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
     window_queries.declare(ledger, {FOO: declared}, NOW)
     fill(ledger, "apac", HOUR_15)
@@ -40,13 +43,13 @@ def regions(ledger):
 
 
 def why(ledger, address):
-    """What `state show` says."""
+    """Return the explanation that `state show` prints."""
     with ledger.read() as connection:
         (found,) = state_views.explained(connection, FOO, address.partition.key, 1)
     return found.why
 
 
-def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole(regions):
+def test_flag_from_a_larger_regional_window_names_it_up_to_the_whole(regions):
     fill(regions, "emea", REST)
     report_failed(regions, WindowAddress(FOO, "region=emea", "day", "2026-01-01"), "nulls", "half of them")
     said = "day 2026-01-01 in region=emea is invalid: nulls: half of them"
@@ -54,8 +57,8 @@ def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole
     assert [why(regions, at) for at in (HOUR, FIVE, FIVE_OF_EMEA)] == [said] * 3
 
 
-def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_does(regions):
-    """The day of the whole is made of the days of its regions, and not of its own hours: it is not open."""
+def test_windows_inside_and_day_around_a_bad_hour_name_it(regions):
+    """The day of the whole is made of its regions' days, not of its own hours: it is not open."""
     fill(regions, "emea", REST)
     fill(regions, "apac", EVE + REST)
     assert window_row(regions, DAY).state is WindowState.COMPLETE
@@ -65,14 +68,14 @@ def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_doe
     assert (window_row(regions, DAY).state, window_fact(regions, DAY).why) == (WindowState.COMPLETE_WITH_ISSUE, said)
 
 
-def test_what_a_region_is_marked_for_is_said_of_the_whole(regions):
+def test_mark_of_a_region_is_explained_for_the_whole(regions):
     apac = WindowAddress(FOO, "region=apac", "hour", "2026-01-01-15:00")
     window_queries.report_quality(regions, apac, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
     said = "hour 2026-01-01-15:00 in region=apac is complete with issue: made of a bad one"
     assert (window_fact(regions, HOUR).why, why(regions, HOUR)) == (said, said)
 
 
-def test_the_log_says_what_an_hour_that_was_made_again_has_become(complete_hour):
+def test_log_names_a_backfilled_hour_that_becomes_invalid(complete_hour):
     backfills.begin(complete_hour, HOUR, "again", "ada", NOW)
     backfills.finish(complete_hour, HOUR, "again", "ada", NOW)
     seen = last_sequence(complete_hour)
@@ -84,7 +87,7 @@ def test_the_log_says_what_an_hour_that_was_made_again_has_become(complete_hour)
 
 
 @pytest.mark.parametrize("closed", [HOUR, DAY])
-def test_what_is_being_made_again_is_not_closed(complete_day, closed):
+def test_window_in_backfill_cannot_be_closed(complete_day, closed):
     backfills.begin(complete_day, HOUR, "again", "ada", NOW)
     with pytest.raises(IllegalTransition, match=r"foo hour@2026-01-01-15:00 is being made again, .*End it first"):
         closures.close(complete_day, [closed.partition], "it is final", "ada", NOW)

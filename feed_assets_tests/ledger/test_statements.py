@@ -1,4 +1,4 @@
-"""What many partitions cost at once: as many statements as a few, and the same answers."""
+"""Cost of many partitions at once: as many statements as for a few, and the same answers."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -39,7 +39,7 @@ def statements(ledger: Ledger, act: Callable[[sa.Connection], object]) -> list[s
 
 
 def assert_as_many(ledger: Ledger, act: Callable[[sa.Connection, list[str]], object]) -> None:
-    """The first three, and the 50 after them."""
+    """Assert that the first three keys take as many statements as 50 others."""
     few, many = (
         statements(ledger, lambda connection, keys=keys: act(connection, keys)) for keys in (KEYS[:3], KEYS[5:55])
     )
@@ -52,7 +52,7 @@ def at(feed: Feed, key: str) -> Partition:
 
 @pytest.fixture
 def carried_on(ledger):
-    """Outputs that were built from inputs which carry another correlation id since; a few of them said so."""
+    """Return a ledger with outputs whose inputs have had another correlation id since."""
     with ledger.change() as connection:
         for key in KEYS:
             update_changes.insert(
@@ -85,11 +85,11 @@ def pass_on(connection: sa.Connection, keys: list[str]) -> list[str]:
     return sorted(each.correlation_id for each in found)
 
 
-def test_what_went_through_many_outputs_is_said_in_as_many_statements_as_of_a_few(carried_on):
+def test_forwarding_through_many_outputs_takes_as_many_statements_as_through_few(carried_on):
     assert_as_many(carried_on, pass_on)
 
 
-def test_what_went_through_an_output_is_said_once(carried_on):
+def test_event_forwarded_through_an_output_is_recorded_once(carried_on):
     with carried_on.change() as connection:
         assert pass_on(connection, KEYS[:2]) == ["new 000", "new 001"]
         assert pass_on(connection, KEYS[:3]) == ["new 002"]
@@ -99,13 +99,13 @@ def test_what_went_through_an_output_is_said_once(carried_on):
     assert {*reported} == {*KEYS[:3]}
 
 
-def test_nothing_is_said_of_what_was_built_from_it_or_from_nothing(carried_on):
+def test_no_event_is_forwarded_by_outputs_built_from_it_or_from_no_input(carried_on):
     with carried_on.change() as connection:
         assert announce.to_pass_on(connection, inputs(connection, KEYS[:2], FIRST), NOW) == []
         assert announce.to_pass_on(connection, dict.fromkeys(inputs(connection, KEYS), ()), NOW) == []
 
 
-def test_what_reads_a_dataset_that_passes_something_on_waits_for_its_event(carried_on):
+def test_reader_of_a_forwarding_dataset_waits_for_its_event(carried_on):
     below = Partition(Feed.parse("t/below/v1.0"), "000")
     with carried_on.change() as connection:
         update_changes.insert(
@@ -121,7 +121,7 @@ def test_what_reads_a_dataset_that_passes_something_on_waits_for_its_event(carri
         assert (then.partition, then.correlation_id) == (below, "new 000")
 
 
-def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(ledger):
+def test_event_table_carries_the_id_of_its_last_event_with_the_marker(ledger):
     marker = WriteEvent("team/a", NOW, NOW, "one", Operation.UPSERT)
     again = WriteEvent("team/a", NOW, NOW, "two", Operation.UPSERT, context={NO_NEW_DATA: True})
     with ledger.change() as connection:
@@ -130,7 +130,7 @@ def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(l
         assert reached_tables.carried(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
 
 
-def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(ledger):
+def test_repeated_markers_are_recorded_once_in_as_many_statements(ledger):
     def repeat(connection: sa.Connection, keys: list[str]) -> None:
         new = [WriteEvent("team/a", NOW, NOW, "one", Operation.UPSERT, key) for key in keys]
         same = [WriteEvent("team/a", NOW, NOW, "two", Operation.UPSERT, key, {NO_NEW_DATA: True}) for key in 2 * keys]
@@ -142,7 +142,7 @@ def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(led
     assert sorted(reported) == sorted((key, name) for key in KEYS[:3] + KEYS[5:55] for name in ("one", "two"))
 
 
-def test_of_events_out_of_order_each_begins_where_the_one_before_it_ends(ledger):
+def test_event_out_of_order_begins_where_the_one_before_it_ends(ledger):
     def reported(minute: int) -> WriteEvent:
         return WriteEvent("team/a", NOW + minute * MINUTE, NOW, f"at {minute}", Operation.UPSERT)
 
@@ -169,7 +169,7 @@ def test_the_newest_event_of_each_table_is_one_query(ledger):
     assert len([each for each in found if "SELECT" in each and "event" in each]) == 1
 
 
-def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
+def test_quality_of_many_outputs_is_released_in_as_many_statements_as_of_few(ledger):
     for key in KEYS:
         runs.start(ledger, new_run(f"run of {key}", at(OUTPUT, key)))
     with ledger.change() as connection:
@@ -184,7 +184,7 @@ def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
     assert {each.key for each in failed} == {*KEYS} - {*KEYS[:3], *KEYS[5:55]}
 
 
-def test_many_alerts_are_kept_in_as_many_statements(ledger):
+def test_many_alerts_take_as_many_statements_as_one(ledger):
     with counted_statements(ledger.engine) as few:
         alerts.keep(ledger, "few", {"a": "late"}, NOW)
         alerts.keep(ledger, "few", {"b": "late"}, NOW)
@@ -194,7 +194,7 @@ def test_many_alerts_are_kept_in_as_many_statements(ledger):
     assert len(few) == len(many)
 
 
-def test_what_cannot_be_fanned_out_yet_is_kept_with_its_first_change_in_as_many_statements(ledger):
+def test_awaited_changes_are_kept_in_as_many_statements_as_few(ledger):
     def put(connection: sa.Connection, keys: list[str]) -> None:
         awaited.put(connection, [Awaited("", at(INPUT, key), 7) for key in keys], NOW - 9 * MINUTE)
         awaited.put(connection, [Awaited("", at(INPUT, key), 8, "why") for key in keys], NOW - 9 * MINUTE)
@@ -204,7 +204,7 @@ def test_what_cannot_be_fanned_out_yet_is_kept_with_its_first_change_in_as_many_
         assert {(each.sequence, each.reason) for each in awaited.look(connection, NOW)} == {(7, "why")}
 
 
-def test_what_many_outputs_consume_without_a_run_leaves_in_as_many_statements(ledger):
+def test_consumption_without_a_run_takes_as_many_statements_for_many_outputs(ledger):
     table = Feed.parse("team/a")
     new = [WriteEvent(str(table), NOW + n * MINUTE, NOW, f"{n}", Operation.UPSERT, k) for k in KEYS for n in (1, 2, 3)]
     with ledger.change() as connection:

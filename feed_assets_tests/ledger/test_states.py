@@ -1,4 +1,4 @@
-"""Reports become windows, windows become larger ones: exactly the transitions that the article tells, in one log."""
+"""Reports become windows, and windows become larger ones: exactly the article's transitions, in one log."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,13 +22,13 @@ def marks(ledger, grain, sub_partition=""):
 
 @pytest.fixture
 def almost(ledger):
-    """All of hour 15 and the start of hour 16 but for the article's slot, 15:58 to 16:08."""
+    """Return a ledger with hour 15 and the start of hour 16, except the article's slot from 15:58 to 16:08."""
     count_reports.report(ledger, source(dict.fromkeys([*HOUR_15, FOUR], 1234)), NOW)
     count_reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 1234))], NOW)
     return ledger
 
 
-def test_the_story_of_the_article(almost):
+def test_slot_of_the_article_causes_its_four_transitions(almost):
     seen = last_sequence(almost)
     found = count_reports.report(
         almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion"
@@ -44,7 +44,7 @@ def test_the_story_of_the_article(almost):
     assert marks(almost, "5min") == Watermarks(FOUR + 5 * MINUTE, FOUR + 5 * MINUTE)
 
 
-def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
+def test_correction_below_the_threshold_reopens_its_windows(almost):
     count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     seen = last_sequence(almost)
     count_reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
@@ -56,7 +56,7 @@ def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
     assert marks(almost, "5min") == Watermarks(HOUR_15[-1], FOUR + 5 * MINUTE)
 
 
-def test_a_repeat_and_an_older_version_change_nothing(almost):
+def test_repeated_and_older_reports_change_nothing(almost):
     new = part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234}, version=2)
     count_reports.report(almost, [new], NOW)
     seen = last_sequence(almost)
@@ -65,7 +65,7 @@ def test_a_repeat_and_an_older_version_change_nothing(almost):
     assert last_sequence(almost) == seen
 
 
-def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
+def test_count_report_of_an_equal_version_with_other_content_is_refused(almost):
     found = count_reports.report(almost, [part("part-1", {FOUR: 1})], NOW)
     assert [each.reason for each in found.rejected] == [
         "part 'part-1' was reported with the same version 0 and other content: "
@@ -73,7 +73,7 @@ def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
     ]
 
 
-def test_what_no_report_names_any_more_leaves_nothing(ledger):
+def test_window_that_no_report_names_is_removed(ledger):
     count_reports.report(ledger, [part("part-1", {FOUR: 5})], NOW)
     count_reports.report(ledger, [part("part-1", {}, version=1)], NOW)
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
@@ -81,7 +81,7 @@ def test_what_no_report_names_any_more_leaves_nothing(ledger):
         assert window_queries.stored_windows(connection, [address]) == {}
 
 
-def test_an_operator_accepts_a_window(almost):
+def test_window_accepted_by_an_operator_becomes_complete(almost):
     address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     seen = last_sequence(almost)
     assert window_queries.accept(almost, address, "the broker lost them", "ada", NOW)
@@ -112,8 +112,8 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     ]
 
 
-def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almost):
-    """Whoever ignores quality reads what is invalid: it is all there."""
+def test_failed_check_of_an_incomplete_window_waits_for_its_data(almost):
+    """A consumer that ignores quality reads what is invalid, because all of its data are there."""
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     count_reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
     seen = last_sequence(almost)
@@ -125,6 +125,6 @@ def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almo
     assert transitions(almost, seen)[-1] == ("5min@2026-01-01-16:00", "invalid", "open")
 
 
-def test_a_window_in_the_log_is_read_back():
+def test_window_address_is_read_back_from_its_log_key():
     address = WindowAddress(FOO, "region=apac/country=sg", "hour", "2026-01-01-15:00")
     assert address_of(address.partition) == address

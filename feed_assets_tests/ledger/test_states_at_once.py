@@ -1,4 +1,4 @@
-"""Reports from many processes at once lose no count, miss no larger window, and hold up nobody who publishes."""
+"""Reports from many processes at once lose no count, miss no larger window, and delay no publisher."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def report_at_once(ledger, count, batch):
 
 
 def check_totals(ledger, count):
-    """Every window of every grain has exactly the records that were reported of it."""
+    """Assert that every window of every grain has exactly the records that were reported."""
     with ledger.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(report)).scalar_one() == count
         mine = window.c.dataset == str(FEED)
@@ -41,19 +41,19 @@ def check_totals(ledger, count):
     assert (len(each), min(each), max(each)) == (48, 2 * count // 48, 2 * count // 48)
 
 
-def test_eight_processes_lose_no_count(ledger):
+def test_reports_of_eight_processes_lose_no_count(ledger):
     report_at_once(ledger, 8 * 960, batch=96)
     check_totals(ledger, 8 * 960)
 
 
 @pytest.mark.soak
-def test_eight_processes_and_a_hundred_thousand_reports(ledger):
+def test_a_hundred_thousand_reports_of_eight_processes_lose_no_count(ledger):
     report_at_once(ledger, 8 * 12_480, batch=480)
     check_totals(ledger, 8 * 12_480)
 
 
 def waiting(ledger, count):
-    """Look until so many transactions wait for a lock, of whatever kind."""
+    """Poll until so many transactions wait for a lock of any kind."""
     with ledger.engine.connect() as connection:
         blocked = 0
         while blocked < count:
@@ -69,7 +69,7 @@ def sources_told(postgresql_ledger):
 
 
 def test_two_siblings_at_once_complete_their_parent(sources_told):
-    """Both have begun before either ends, as the log is locked meanwhile."""
+    """Both begin before either ends, because the log is locked meanwhile."""
     with ThreadPoolExecutor(2) as pool:
         with sources_told.change():
             both = [
@@ -83,7 +83,7 @@ def test_two_siblings_at_once_complete_their_parent(sources_told):
 
 
 def test_the_control_without_the_lock_of_the_dataset_is_caught(sources_told):
-    """Who does not take it reads the parent before the other has written it, and one count is lost."""
+    """A report without this lock reads the parent before the other report has written it, so one count is lost."""
     with ThreadPoolExecutor(2) as pool:
         with sources_told.change():
             both = [pool.submit(count_unlocked, sources_told, at) for at in (LEFT, RIGHT)]
@@ -118,7 +118,7 @@ def test_a_publisher_does_not_wait_for_a_report(sources_told):
             assert log.last(publisher) == 0
 
 
-def test_datasets_do_not_wait_for_each_other(sources_told):
+def test_reports_of_different_datasets_do_not_wait_for_each_other(sources_told):
     with sources_told.write() as reporter:
         window_policies.lock(reporter, [FOO], NOW)
         found = count_reports.report(sources_told, [Report(FEED, "", "part", ((LEFT, 1),))], NOW)
@@ -126,7 +126,7 @@ def test_datasets_do_not_wait_for_each_other(sources_told):
 
 
 def test_a_call_for_many_datasets_is_one_transaction(ledger):
-    """They are locked in order of names, whatever the order of the reports."""
+    """The call locks datasets in order of names, whatever the order of the reports."""
     given = [Report(dataset, "", "part", ((LEFT, 1),)) for dataset in (FOO, FEED)]
     assert count_reports.report(ledger, given, NOW).accepted == 2
     with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""What the ledger says of shown partitions: a fixed number of statements, and what people and checks have said."""
+"""The ledger's facts about shown partitions: a fixed number of statements, and the statements of people and checks."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -40,7 +40,7 @@ def published(ledger, partition, day=20):
         update_changes.insert(connection, partition, f"202601{day}.000000", updates.FOREIGN, updates.PUBLISHED, NOW)
 
 
-def test_what_people_have_said_of_a_partition_or_of_the_window_that_it_is(ledger):
+def test_status_shows_closures_and_waivers_of_partitions_and_windows(ledger):
     closures.close(ledger, [at(0), window(1).partition], "it is final", "ann", NOW)
     waivers.waive(ledger, window(2).partition, "bots", "known", "bob", NOW)
     with ledger.read() as connection:
@@ -50,7 +50,7 @@ def test_what_people_have_said_of_a_partition_or_of_the_window_that_it_is(ledger
     assert [found[at(number)].waiver for number in range(4)] == [None, None, ("bots", "bob", "known"), None]
 
 
-def test_what_lies_in_a_closed_window_is_closed(ledger):
+def test_partition_inside_a_closed_window_is_closed(ledger):
     window_queries.declare(ledger, {FEED: Tracked.of(Completeness())}, NOW)
     day = WindowAddress(FEED, "", "day", f"{NOW:%Y-%m-%d}").partition
     closures.close(ledger, [day], "it is final", "ann", NOW)
@@ -60,7 +60,7 @@ def test_what_lies_in_a_closed_window_is_closed(ledger):
     assert [found[at(number)].closed for number in (0, 23, 24)] == [told, told, None]
 
 
-def test_what_failed_and_what_is_marked_are_told_apart(ledger):
+def test_status_separates_failed_from_marked_partitions(ledger):
     states = [quality.FAILED, quality.STALE, quality.MARKED, quality.WARNED, quality.PASSED]
     with ledger.change() as connection:
         for number, state in enumerate(states):
@@ -71,7 +71,7 @@ def test_what_failed_and_what_is_marked_are_told_apart(ledger):
     assert [found[at(number)].marked for number in range(5)] == [None, None, "marked", None, None]
 
 
-def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
+def test_published_partition_without_counts_is_open(ledger):
     published(ledger, at(0))
     with ledger.read() as connection:
         found = grid_facts(connection, [ShownPartition(at(0), (window(0),)), ShownPartition(at(1), (window(1),))])
@@ -79,7 +79,7 @@ def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
     assert found[at(1)].window is None
 
 
-def test_statements_are_as_many_for_many_datasets_and_partitions_as_for_one(ledger):
+def test_status_takes_as_many_statements_for_many_partitions_as_for_one(ledger):
     def statements(shown):
         with counted_statements(ledger.engine) as found, ledger.read() as connection:
             grid_facts(connection, shown)
@@ -88,7 +88,7 @@ def test_statements_are_as_many_for_many_datasets_and_partitions_as_for_one(ledg
     assert statements(asked(48, feeds=50)) == statements(asked(1)) < 12
 
 
-def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger):
+def test_feed_shows_its_latest_key_and_foreign_updates_are_not_stale(ledger):
     for number in range(3):
         published(ledger, at(number))
     published(ledger, at(0), 21)
@@ -98,7 +98,7 @@ def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger)
 
 
 def put(ledger, *states):
-    """The first hours, in these states; None is one that nothing is known of."""
+    """Put the first hours into these states; None leaves an hour unknown."""
     window_queries.declare(ledger, {FEED: Tracked.of(Completeness())}, NOW)
     told = [(window(number), state) for number, state in enumerate(states) if state]
     with ledger.write() as connection:
@@ -127,9 +127,7 @@ COMPLETE, ISSUE, OPEN = WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE, W
         ([None, None], None, ""),
     ],
 )
-def test_of_several_windows_a_partition_is_the_one_that_is_not_done_else_the_one_that_is_not_good(
-    ledger, states, found, said
-):
+def test_partition_has_the_worst_state_of_its_windows(ledger, states, found, said):
     put(ledger, *states)
     day = Partition(FEED, "2026-01-20")
     with ledger.read() as connection:
@@ -138,7 +136,7 @@ def test_of_several_windows_a_partition_is_the_one_that_is_not_done_else_the_one
     assert its.window_why.startswith(said)
 
 
-def test_what_a_run_has_published_since_it_was_decided_about_is_out_of_date_no_more(ledger):
+def test_partition_published_after_its_verdict_is_no_longer_stale(ledger):
     def found():
         with ledger.read() as connection:
             return [each.partition for each in stale(connection, [FEED])[0]]
@@ -157,7 +155,7 @@ def test_what_a_run_has_published_since_it_was_decided_about_is_out_of_date_no_m
     assert found() == [at(1)]
 
 
-def test_a_warning_that_comes_and_goes_wakes_nobody(ledger):
+def test_warning_that_comes_and_goes_wakes_no_consumer(ledger):
     woken = []
 
     def affected(consumer, changed):

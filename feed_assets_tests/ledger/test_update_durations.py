@@ -1,4 +1,4 @@
-"""How long updates took from one table to another, from their events."""
+"""Durations of updates from one table to another, from their events."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,7 @@ def write(ledger, table, marker, correlation, minute):
 
 
 def report(ledger, number, minute, *slices):
-    """A run that reads these slices: each a table, and the markers after which and up to which."""
+    """Publish an update by a run that reads these slices: each is a table, a start and an end marker."""
     pieces = [Slice(Partition(Feed.parse(table)), start, end, UPSERT) for table, start, end in slices]
     pins = [Pin(each.partition, each.end, each.version, start=each.start) for each in pieces]
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")
@@ -39,7 +39,7 @@ def took(ledger, table):
         return [each.seconds / 60 for each in durations(connection, table, REPORT, 100)]
 
 
-def test_a_run_that_another_pipelines_event_started_counts_for_that_one_alone(ledger):
+def test_run_started_by_another_pipeline_counts_for_that_pipeline_alone(ledger):
     one, two = f"{1:020d}", f"{2:020d}"
     write(ledger, "orders", 1, "X", 0)
     write(ledger, "rates", 1, "R", 1)

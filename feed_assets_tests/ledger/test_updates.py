@@ -1,4 +1,4 @@
-"""What the ledger learns of updates: as often as one looks, and only once."""
+"""Updates that the ledger learns by observation: as often as one observes, and each only once."""
 
 import pytest
 
@@ -41,14 +41,14 @@ def test_an_update_that_is_seen_for_the_first_time_is_published(ledger):
     assert found.pin == Pin(SHOWN, FIRST, seen(SHOWN, FIRST).files_digest, 10, 1)
 
 
-def test_seeing_it_again_changes_nothing(ledger):
+def test_repeated_observation_of_an_update_changes_nothing(ledger):
     first = sync(ledger, SHOWN, seen(SHOWN, FIRST))
     before = last(ledger)
     assert sync(ledger, SHOWN, seen(SHOWN, FIRST)) == first
     assert last(ledger) == before
 
 
-def test_a_partition_without_a_valid_update_is_no_news(ledger):
+def test_partition_without_a_valid_update_causes_no_change(ledger):
     assert sync(ledger, SHOWN, None) is None
     assert last(ledger) == 0
 
@@ -60,7 +60,7 @@ def test_a_newer_update_is_the_newest_and_leaves_the_older_one_published(ledger)
     assert row(ledger, SHOWN, FIRST).state == updates.PUBLISHED
 
 
-def test_an_older_update_that_is_the_newest_valid_one_invalidates_the_newer_ones_with_their_reasons(ledger):
+def test_older_valid_update_invalidates_newer_ones_with_their_reasons(ledger):
     for update_id in (FIRST, SECOND, THIRD):
         sync(ledger, SHOWN, seen(SHOWN, update_id))
     reasons = {SECOND: "its manifest says 2 files and there are 1"}
@@ -80,14 +80,14 @@ def test_the_last_valid_update_can_become_invalid(ledger):
     assert (newest(ledger, SHOWN), row(ledger, SHOWN, FIRST).reason) == (None, "it has no manifest")
 
 
-def test_an_invalidation_is_a_change_of_its_own(ledger):
+def test_invalidation_is_logged_once(ledger):
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     sync(ledger, SHOWN, None)
     sync(ledger, SHOWN, None)
     assert changes(ledger, SHOWN) == [(SHOWN, updates.PUBLISHED), (SHOWN, updates.INVALIDATED)]
 
 
-def test_an_update_that_is_valid_again_is_published_again_and_is_the_newest_change(ledger):
+def test_revalidated_update_is_published_again_as_the_newest_change(ledger):
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     sync(ledger, SHOWN, None, {FIRST: "it has no manifest"})
     found = sync(ledger, SHOWN, seen(SHOWN, FIRST))
@@ -128,7 +128,7 @@ def test_a_claimed_update_that_is_valid_already_is_left_to_its_run(ledger):
 
 
 @pytest.mark.parametrize("state", [updates.REFUSED, updates.ABANDONED, updates.INVALIDATED])
-def test_a_person_who_makes_an_update_of_ours_valid_has_it_published_with_the_digest_of_its_rows(ledger, state):
+def test_update_that_a_person_validates_is_published_with_its_row_digest(ledger, state):
     claim(ledger, "run", (EFFECT, FIRST))
     publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
     with ledger.change() as connection:
@@ -144,8 +144,8 @@ def test_an_update_given_up_before_its_rows_were_known_has_the_digest_of_its_fil
     assert sync(ledger, EFFECT, seen(EFFECT, FIRST)).version == seen(EFFECT, FIRST).files_digest
 
 
-def test_an_old_reading_does_not_invalidate_what_was_published_since(ledger):
-    """A consumer listed its input before the input's own run published, and comes to the ledger after it."""
+def test_old_reading_does_not_invalidate_a_newer_update(ledger):
+    """A consumer listed its input before the input's own run published, and reaches the ledger after it."""
     sync(ledger, EFFECT, seen(EFFECT, FIRST))
     as_of = last(ledger)
     claim(ledger, "run", (EFFECT, SECOND))
@@ -154,7 +154,7 @@ def test_an_old_reading_does_not_invalidate_what_was_published_since(ledger):
     assert newest(ledger, EFFECT) == SECOND
 
 
-def test_an_old_reading_does_not_publish_again_what_was_invalidated_since(ledger):
+def test_old_reading_does_not_revalidate_an_invalidated_update(ledger):
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     as_of = last(ledger)
     sync(ledger, SHOWN, None, {FIRST: "it has no manifest"})
@@ -162,7 +162,7 @@ def test_an_old_reading_does_not_publish_again_what_was_invalidated_since(ledger
     assert newest(ledger, SHOWN) is None
 
 
-def test_a_claim_records_what_is_read_and_names_the_rejects_for_lineage_only(ledger):
+def test_claim_records_its_inputs_and_its_rejects_for_lineage_only(ledger):
     pins = (Pin(CLICKED, FIRST, "c", 5, 1), Pin(SHOWN, SECOND, "s", 7, 2))
     claim(ledger, "run", (REJECTS, THIRD), (EFFECT, THIRD), pins=pins[::-1])
     with ledger.read() as connection:
@@ -181,7 +181,7 @@ def test_the_claims_of_a_run_come_rejects_first_until_they_are_settled(ledger):
         assert [each.partition for each in claims.claimed_by(connection, "run")] == [EFFECT, CLICKED]
 
 
-def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):
+def test_published_keys_list_each_partition_once(ledger):
     other = Partition(SHOWN.feed, "2019-11-25")
     gone = Partition(SHOWN.feed, "2019-11-23/men")
     for partition, update_id in [(other, FIRST), (SHOWN, FIRST), (SHOWN, SECOND), (gone, FIRST), (CLICKED, FIRST)]:
@@ -192,7 +192,7 @@ def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):
         assert [*updates.published_keys(connection, EFFECT.feed)] == []
 
 
-def test_feeds_that_are_known_are_those_of_which_there_is_an_update_valid_or_not(ledger):
+def test_known_feeds_are_those_with_any_update_valid_or_not(ledger):
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     sync(ledger, SHOWN, None, {FIRST: "it is no longer there"})
     with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""A waiver holds for the problem that was there: what the log tells since ends it, or does not."""
+"""A waiver holds for the problem that it was given for: later changes in the log end it, or leave it."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_waiver_ends_with_the_problem_that_it_was_given_for(ledger, earlier, s
     assert is_waived(ledger) is not is_over
 
 
-def test_who_waives_what_has_come_since_waives_it_again(ledger):
+def test_new_waiver_holds_for_a_new_problem(ledger):
     waivers.waive(ledger, AT, "check it failed", "known", "ada", NOW)
     tell(ledger, log.WINDOW, "invalid", "complete")
     tell(ledger, log.QUALITY, quality.PASSED, quality.FAILED)

@@ -1,4 +1,4 @@
-"""What is asked of windows costs a few statements, however many are asked about, and no history is gone through."""
+"""Queries about windows take a few statements, however many windows there are, and scan no history."""
 
 import re
 from dataclasses import replace
@@ -28,14 +28,14 @@ BASE = timedelta(minutes=5)
 
 
 def need(start: datetime) -> Need:
-    """An hour of foo."""
+    """Return the need of an hour of foo."""
     hour = window_of(HOUR, start)
     return Need(Partition(OUT, hour.key), (WindowInput(Span(FOO, "", hour.start, hour.end, (hour,))),))
 
 
 @pytest.fixture
 def hours(ledger) -> list[datetime]:
-    """40 hours, of which every other one is complete."""
+    """Report 40 hours, of which every other one is complete. Return their starts."""
     first = NOW.replace(minute=0, second=0, microsecond=0)
     starts = [first + timedelta(hours=number) for number in range(40)]
     bases = [start + number * BASE for start in starts for number in range(12)]
@@ -51,7 +51,7 @@ def asked(ledger, needs: list[Need]) -> tuple[int, dict[Partition, tuple[WindowS
     return len(executed), {at: (known.state, known.why) for at, known in found.windows.items()}
 
 
-def test_many_windows_are_asked_about_in_as_many_statements_as_a_few(ledger, hours):
+def test_many_windows_take_as_many_statements_as_few(ledger, hours):
     few, _ = asked(ledger, [need(each) for each in hours[:2]])
     many, known = asked(ledger, [need(each) for each in hours])
     assert (few, len(known)) == (many, 40)
@@ -62,7 +62,7 @@ def test_many_windows_are_asked_about_in_as_many_statements_as_a_few(ledger, hou
     assert known[need(hours[1]).windows[0].windows[0]][0] is WindowState.COMPLETE
 
 
-def test_whether_a_producer_reports_is_asked_of_no_reports(ledger, hours):
+def test_check_for_a_reporting_producer_reads_no_reports(ledger, hours):
     counted = replace(need(hours[0]).windows[0], counts_itself=True)
     with ledger.read() as connection, statements(ledger) as executed:
         assert reporting(connection, [counted]) == {FOO}
@@ -73,14 +73,14 @@ def test_whether_a_producer_reports_is_asked_of_no_reports(ledger, hours):
 @pytest.mark.parametrize(
     ("tier", "by", "is_producer"), [("", "ann", True), ("", COUNTER, False), ("kafka", "ann", False)]
 )
-def test_who_reports_what_was_ingested_is_the_producer_unless_it_is_our_own_count(ledger, tier, by, is_producer):
+def test_reporter_of_ingested_records_is_the_producer_unless_it_is_our_counter(ledger, tier, by, is_producer):
     start = NOW.replace(minute=0, second=0, microsecond=0)
     report(ledger, [Report(FOO, "", "part", ((start, 10),), tier)], NOW, by)
     with ledger.read() as connection:
         assert (FOO in reported_by_others(connection, {FOO})) is is_producer
 
 
-def test_no_history_is_gone_through(sqlite_ledger):
+def test_window_queries_never_scan_the_history(sqlite_ledger):
     with sqlite_ledger.read() as connection, statements(sqlite_ledger) as executed:
         facts(connection, [need(NOW)], NOW, 3)
     with sqlite_ledger.read() as connection:
@@ -94,7 +94,7 @@ EMEA = "region=emea"
 
 
 def told(first: datetime, last: datetime, **counts: dict[str, int]) -> list[Report]:
-    """Reports of foo from one moment to another: by region how many records of each base window at which tier."""
+    """Return reports of foo from one moment to another, by region and tier, with the records of each base window."""
     starts = [first + number * BASE for number in range((last - first) // BASE)]
     return [
         Report(FOO, f"region={region}", f"{tier}{first}", tuple((at, count) for at in starts), tier)
@@ -104,14 +104,14 @@ def told(first: datetime, last: datetime, **counts: dict[str, int]) -> list[Repo
 
 
 def of_hour(ledger, start: datetime) -> str | None:
-    """What an output is told of an hour of all regions."""
+    """Return what an output is told about an hour of all regions."""
     hour = need(start)
     with ledger.read() as connection:
         found = facts(connection, [hour], NOW, 3)
     return hour.windows[0].behind(found, Choice())
 
 
-def test_a_larger_window_says_which_base_window_of_which_region_it_waits_for(ledger):
+def test_larger_window_names_the_base_window_that_it_waits_for(ledger):
     start = NOW.replace(minute=0, second=0, microsecond=0)
     declare(ledger, {FOO: REGIONS}, NOW)
     report(ledger, told(start, start + 12 * BASE, apac={}), NOW)
@@ -129,7 +129,7 @@ def test_a_larger_window_says_which_base_window_of_which_region_it_waits_for(led
     assert of_hour(ledger, start) == f"{said}{base}is invalid: n: dup"
 
 
-def test_a_larger_window_with_duplicates_says_where_they_are(ledger):
+def test_larger_window_with_duplicates_names_their_base_window(ledger):
     start = NOW.replace(minute=0, second=0, microsecond=0)
     report(ledger, [replace(each, sub_partition="") for each in told(start, start + 11 * BASE, all={})], NOW)
     last = start + 11 * BASE

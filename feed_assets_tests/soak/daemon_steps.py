@@ -17,7 +17,7 @@ from feed_assets_tests.support.progress import print_progress
 PROJECT = "feed_assets_tests.soak.project"
 VICTIMS = ("worker", "worker", "parent", "code server", "daemon", "all")
 QUIET = 60
-"""Seconds without a run after which nothing more is asked for: six ticks of either sensor, and a restart."""
+"""Seconds without a run after which the judge stops waiting: six ticks of either sensor, and a restart."""
 
 
 def drop(key: str, number: int) -> int:

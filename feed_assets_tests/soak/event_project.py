@@ -1,4 +1,4 @@
-"""A dataset by the events of another team, in four partitions: it says which slices it was given."""
+"""A dataset that is built by the events of another team, in four partitions: its rows name the slices that it read."""
 
 import dagster as dg
 from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ a, b = (event_table(name, source=team, partitions_def=keys) for name in (A, B))
 
 @feed_asset(REPORT, partitions_def=keys, inputs={"a": a, "b": b}, by_events=ByEvents(pipelines={"nightly": [A, B]}))
 def report(a, b):
-    """What it was to read of either table."""
+    """Return the slice of either table that it was to read."""
     rows = [(str(piece.partition.feed), piece.version) for piece in (a, b)]
     return SparkSession.active().createDataFrame(rows, "name string, slice string")
 

@@ -16,27 +16,27 @@ from feed_assets.cli.processes import free_port, is_free
 from feed_assets_tests.support.servers import stop, wait_until
 
 SECONDS = 180
-"""For a server to start, on a machine that others use too."""
+"""Limit for the start of a server on a shared machine."""
 
 PARENT = "feed_assets.orchestration.launcher.parent"
-"""In the command line of what forks warm runs, and of its forks."""
+"""Text in the command line of the process that forks warm runs, and of its forks."""
 
 Process = subprocess.Popen[bytes]
 
 
 @dataclass
 class Operations:
-    """What runs a project. Each process leads a group of its own; all of them end with `running`."""
+    """The processes that run a project. Each leads its own process group; all of them end with `running`."""
 
     folder: Path
     module: str
     port: int = field(default_factory=free_port)
     servers: dict[str, Process] = field(default_factory=dict[str, Process])
     seen: set[psutil.Process] = field(default_factory=set[psutil.Process])
-    """Workers that may have outlived their code server."""
+    """Workers that may outlive their code server."""
 
     def start(self) -> None:
-        """Start what does not run."""
+        """Start every server that does not run."""
         here = ["--host", "127.0.0.1", "--port", str(self.port)]
         self._start("code server", [sys.executable, "-m", "dagster", "api", "grpc", *here, "-m", self.module])
         there = ["--grpc-host", "127.0.0.1", "--grpc-port", str(self.port)]
@@ -68,21 +68,21 @@ class Operations:
             _kill(worker)
 
     def workers(self) -> list[psutil.Process]:
-        """The processes of runs that live: warm ones, and those that the code server has started."""
+        """Return the live processes of runs: warm ones, and those that the code server started."""
         found = [child for parent in self.parents() for child in _children(parent.pid, PARENT)]
         found += self._children("code server", "spawn_main")
         self.seen |= {*found}
         return found
 
     def parents(self) -> list[psutil.Process]:
-        """The processes that fork warm runs."""
+        """Return the processes that fork warm runs."""
         return self._children("daemon", PARENT)
 
     def _children(self, server: str, words: str) -> list[psutil.Process]:
         return _children(self.servers[server].pid, words) if server in self.servers else []
 
     def stop(self) -> None:
-        """End all of it."""
+        """End all processes."""
         self.workers()
         for process in self.servers.values():
             stop(process)
@@ -92,7 +92,7 @@ class Operations:
 
 @contextmanager
 def running(home: Path, module: str) -> Iterator[Operations]:
-    """Daemon and code server on a home with our own `dagster.yaml`."""
+    """Run daemon and code server on a home with our own `dagster.yaml`."""
     operations = Operations(prepare(home), module)
     try:
         operations.start()
@@ -117,7 +117,7 @@ def _reported(question: Callable[[], list[str]]) -> list[str] | None:
 
 
 def _kill(process: psutil.Process | None) -> None:
-    """Only who still is who was meant: psutil compares the start, too."""
+    """Kill the process if it is still the same one: psutil compares its start time, too."""
     if process is None or process.pid == os.getpid():
         return
     try:

@@ -1,4 +1,4 @@
-"""What must be so in the end, told from blackboard and ledger without any of the rules that are on trial."""
+"""Conditions of the final state, judged from blackboard and ledger without any of the rules under test."""
 
 from collections import Counter
 
@@ -20,12 +20,12 @@ from feed_assets_tests.soak.project import BOTH, KEYS, READS
 
 
 def judge(expected: dict[str, int]) -> list[str]:
-    """Everything that is lost, stale or doubled, in words; `expected` is the number dropped last by partition key."""
+    """Describe everything lost, stale or doubled; `expected` is the last number dropped, by partition key."""
     return [*lost(expected), *stale(), *doubled(), *left()]
 
 
 def left() -> list[str]:
-    """Partitions that wait for a person, of which no kill is a reason, and runs that Dagster takes for unfinished."""
+    """Return partitions that wait for a person, which no kill can cause, and unfinished runs of Dagster."""
     with open_ledger(settings().ledger).read() as connection:
         waiting = [str(each.partition) for each in due.in_state(connection, State.WAITS_FOR_A_PERSON.value)]
     with dg.DagsterInstance.get() as instance:
@@ -34,7 +34,7 @@ def left() -> list[str]:
 
 
 def lost(expected: dict[str, int]) -> list[str]:
-    """Partitions of the last dataset whose rows are not those of the update that was dropped last."""
+    """Return partitions of the last dataset whose rows differ from the update that was dropped last."""
     found = {key: _numbers(BOTH, key) for key in expected}
     return [
         f"lost: {BOTH}/{key} has {found[key]}, not {number}"
@@ -44,7 +44,7 @@ def lost(expected: dict[str, int]) -> list[str]:
 
 
 def stale() -> list[str]:
-    """Outputs that were built from other updates than their inputs' newest."""
+    """Return outputs that were built from other updates than the newest ones of their inputs."""
     found: list[str] = []
     for consumer, inputs in READS.items():
         for key in KEYS:
@@ -56,7 +56,7 @@ def stale() -> list[str]:
 
 
 def doubled() -> list[str]:
-    """Pins from which one output was published more than once."""
+    """Return pins from which one output was published more than once."""
     with open_ledger(settings().ledger).read() as connection:
         rows = connection.execute(
             sa.select(consumed.c.feed, consumed.c.partition, consumed.c.id, consumed.c.input_feed, consumed.c.position)

@@ -1,4 +1,4 @@
-"""Four partitions and three consumers in two levels; and two deliberately wrong variants of what launches them."""
+"""Four partitions and three consumers in two levels, with two deliberately wrong variants of their automation."""
 
 import os
 
@@ -17,11 +17,11 @@ from feed_assets.settings import settings
 KEYS = ("p1", "p2", "p3", "p4")
 RAW, LEFT, RIGHT, BOTH = (f"soak/{name}/v1.0" for name in ("raw", "left", "right", "both"))
 READS = {LEFT: [RAW], RIGHT: [RAW], BOTH: [LEFT, RIGHT]}
-"""Who reads whom."""
+"""Inputs of each dataset."""
 
 RIGHT_ONE, EDGE, KEY = "right", "edge", "key"
 VARIANT = "SOAK_VARIANT"
-"""The environment variable that chooses one of these."""
+"""Environment variable that chooses one of these variants."""
 
 _AC = dg.AutomationCondition
 EDGE_TRIGGERED = (
@@ -29,27 +29,27 @@ EDGE_TRIGGERED = (
     & ~_AC.in_progress()
     & ~_AC.missing()
 )
-"""Wrong: what is reported in the tick that sees the end of the run before is taken for consumed."""
+"""A wrong condition: it takes an update for consumed that is reported in the tick that sees the previous run's end."""
 
 
 def definitions(variant: str) -> dg.Definitions:
-    """The project as a user would write it, or one of its wrong variants."""
+    """Return the project as a user would write it, or one of its wrong variants."""
     keys = dg.StaticPartitionsDefinition([*KEYS])
     raw = foreign_feed(RAW, partitions_def=keys, schema="k string, n int")
 
     @feed_asset(LEFT, partitions_def=keys, inputs={"raw": raw})
     def left(raw):
-        """The rows as they are."""
+        """Return the rows unchanged."""
         return raw
 
     @feed_asset(RIGHT, partitions_def=keys, inputs={"raw": raw})
     def right(raw):
-        """The rows as they are."""
+        """Return the rows unchanged."""
         return raw
 
     @feed_asset(BOTH, partitions_def=keys, inputs={"left": left, "right": right})
     def both(left, right):
-        """The rows of either side."""
+        """Return the rows of both sides."""
         return left.unionByName(right)
 
     assets = [raw, left, right, both]
@@ -64,7 +64,7 @@ def _edge_triggered(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
 
 
 def _without_attempts(automated: dg.Definitions) -> dg.Definitions:
-    """Wrong: a request whose run failed has the key of the next one, and Dagster drops that for ever."""
+    """Request wrongly: the request after a failed run has the same key, and Dagster drops it forever."""
     sensor = dg.SensorDefinition(
         "feeds",
         evaluation_fn=_ask_without_attempts,
@@ -84,7 +84,7 @@ def _ask_without_attempts(context: dg.SensorEvaluationContext) -> dg.SensorResul
 
 def _key_of(context: dg.SensorEvaluationContext, request: dg.RunRequest) -> str:
     path = request.tags.get("feed_assets/output")
-    if path is None:  # It is of many partitions.
+    if path is None:  # It covers many partitions.
         return str(request.partition_key_range)
     with Services.of(settings()).ledger.read() as connection:
         graph = Graph(context.repository_def.asset_graph)

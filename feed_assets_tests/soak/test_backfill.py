@@ -20,7 +20,7 @@ from feed_assets_tests.support.ui_backfills import launch
 MONTH = [f"2020-01-{day:02}" for day in range(1, 29)]
 TODAY = "2020-01-30"
 PATIENCE = 600
-"""Seconds: the month is 28 processes, and not what is measured."""
+"""Limit in seconds: the month is 28 processes, whose duration is not under test."""
 PROJECT = dedent(
     '''
     import dagster as dg
@@ -33,7 +33,7 @@ PROJECT = dedent(
 
     @feed_asset("t/copy/v1.0", partitions_def=days, inputs={"raw": raw})
     def copy(raw):
-        """The rows as they are."""
+        """Return the rows unchanged."""
         return raw
 
 
@@ -43,17 +43,17 @@ PROJECT = dedent(
 
 
 @pytest.mark.soak
-def test_what_is_new_begins_while_most_of_a_backfill_still_waits(home: Path, tmp_path: Path, monkeypatch):
-    """The month has no input, so that no sensor asks for it, and each run of it ends as soon as it has looked."""
+def test_new_data_are_built_while_most_of_a_backfill_still_waits(home: Path, tmp_path: Path, monkeypatch):
+    """Backfill a month without input: no sensor requests it, and each run ends as soon as it has looked."""
     (tmp_path / "beside.py").write_text(PROJECT)
     prepare(home)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-    monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "1")  # A month of runs is what new data are to overtake.
+    monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "1")  # New data must overtake a month of runs.
     monkeypatch.chdir(tmp_path)
     port, board = free_port(), open_board(settings())
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), "-m", "beside"]
-    # The instance first: two that make Dagster's tables at once disturb each other.
+    # Open the instance first: two processes that create Dagster's tables at once disturb each other.
     with dg.DagsterInstance.get() as instance, group("dagster dev", command, tmp_path / "dev.log") as server:
         wait_for_port(server, port)
         backfill = launch(port, ["t/copy", "t/copy_rejects"], MONTH)

@@ -1,4 +1,4 @@
-"""Somebody launches a backfill in the UI of what has just come, beside the sensors that are on from the start."""
+"""A backfill of data that have just arrived, launched in the UI while the sensors are on."""
 
 import sys
 from datetime import UTC, datetime
@@ -24,9 +24,9 @@ from feed_assets_tests.support.ui_backfills import launch
 DAYS = ["2020-01-01", "2020-01-02", "2020-01-03"]
 ASSETS = ["t/copy", "t/copy_rejects", "t/sums"]
 PATIENCE = 300
-"""Seconds: runs start Spark, on a machine that others use too."""
+"""Limit in seconds: runs start Spark on a shared machine."""
 WAITS = ("comes last:", "this run waits for it")
-"""What the log of a run says that meets another one."""
+"""Words in the log of a run that meets another run."""
 PROJECT = dedent(
     '''
     import time
@@ -43,7 +43,7 @@ PROJECT = dedent(
 
     @feed_asset("t/copy/v1.0", partitions_def=days, inputs={"raw": raw})
     def copy(raw):
-        """The rows as they are, once the test has seen two runs meet."""
+        """Return the rows unchanged, once the test has seen two runs meet."""
         while not GOES_ON.exists():
             time.sleep(0.1)
         return raw
@@ -51,7 +51,7 @@ PROJECT = dedent(
 
     @feed_asset("t/sums/v1.0", partitions_def=days, inputs={"copy": copy})
     def sums(copy):
-        """Numbers summed, in the same run of a backfill as what they are of."""
+        """Return sums of the numbers, in the same run of a backfill as their input."""
         return copy.groupBy("k").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")
 
 
@@ -63,7 +63,7 @@ PROJECT = dedent(
 @pytest.mark.parametrize(
     "days", [pytest.param(DAYS, id="joint"), pytest.param(DAYS[:1], id="single", marks=pytest.mark.soak)]
 )
-def test_a_backfill_beside_the_sensors_runs_succeeds_and_so_do_these(home: Path, tmp_path: Path, monkeypatch, days):
+def test_backfill_and_sensor_runs_of_the_same_data_both_succeed(home: Path, tmp_path: Path, monkeypatch, days):
     (tmp_path / "met.py").write_text(PROJECT)
     prepare(home)
     for name, value in {"PYTHONPATH": tmp_path, "PYTHONWARNINGS": "ignore"}.items():
@@ -99,7 +99,7 @@ def at(name: str, day: str) -> Partition:
 
 
 def valid(name: str, day: str) -> list[Update]:
-    """The valid updates of a partition: how often it was built."""
+    """Return the valid updates of a partition, one for each build."""
     return [each for each in read.history(open_board(settings()), at(name, day)) if isinstance(each, Update)]
 
 
@@ -110,7 +110,7 @@ def state_of(instance: dg.DagsterInstance, backfill: str) -> PartitionBackfill:
 
 
 def met(instance: dg.DagsterInstance) -> list[str]:
-    """The runs whose log says that they have met another one."""
+    """Return the runs whose log says that they met another run."""
     unfinished = [run.run_id for run in instance.get_runs() if not run.is_finished]
     return [run for run in unfinished if any(is_met(each.user_message) for each in instance.all_logs(run))]
 

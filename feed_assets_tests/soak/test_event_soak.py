@@ -1,4 +1,4 @@
-"""Another team's events under the real daemon, which is killed at random: each is consumed once."""
+"""Another team's events under the real daemon, which is killed at random: each event is consumed exactly once."""
 
 import os
 import time
@@ -29,14 +29,14 @@ from feed_assets_tests.support.servers import connect_server
 
 PROJECT = "feed_assets_tests.soak.event_project"
 PAUSE = 0.4
-"""Seconds between two events, in the mean."""
+"""Mean seconds between two events."""
 
 Published = dict[tuple[str, str], list[str]]
-"""By table and partition the markers that were published, in order."""
+"""Published markers in order, by table and partition."""
 
 
 def judge(published: Published) -> list[str]:
-    """Whether the slices that were published, put together, are every event once, and nothing waits."""
+    """Return objections unless the slices of all outputs together cover every event once and no event waits."""
     found: list[str] = []
     for (table, key), markers in published.items():
         pieces = _slices(table, key)
@@ -51,7 +51,7 @@ def judge(published: Published) -> list[str]:
 
 
 def _slices(table: str, key: str) -> list[tuple[str, str]]:
-    """What was read of a table's partition by everything that was published: (after, up to), in order."""
+    """Return the slices of a table's partition that published updates read: (after, up to), in order."""
     same = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
     query = sa.select(consumed.c.slice_from, consumed.c.position).join(update, same & (update.c.id == consumed.c.id))
     mine = (consumed.c.feed == REPORT) & (consumed.c.input_feed == table) & (consumed.c.partition == key)
@@ -61,7 +61,7 @@ def _slices(table: str, key: str) -> list[tuple[str, str]]:
 
 
 def events(random: Random, count: int) -> Iterator[WriteEvent]:
-    """Updates of both tables: of each the second table's event comes some events after the first one's."""
+    """Yield two events of each update, one of each table; the second one follows a few events later."""
     late: list[WriteEvent] = []
     for number in range(count // 2):
         key, now = random.choice(KEYS), datetime.now(UTC)
@@ -76,7 +76,7 @@ def events(random: Random, count: int) -> Iterator[WriteEvent]:
 
 
 def publish_and_kill(operations: Operations, sink: SqlSink, random: Random, count: int, kills: int) -> list[str]:
-    """Events at random moments, kills between them; what is found in the end."""
+    """Publish events at random moments, with kills between them. Return the final objections."""
     published: Published = {}
     fatal = {*random.sample(range(count), kills)}
     for number, event in enumerate(events(random, count)):
@@ -84,7 +84,7 @@ def publish_and_kill(operations: Operations, sink: SqlSink, random: Random, coun
         published.setdefault((event.table_name, event.partition_key), []).append(encode(event.marker))
         if number in fatal:
             victim = random.choice(VICTIMS)
-            if victim == "worker" and not operations.workers():  # Half an update starts none.
+            if victim == "worker" and not operations.workers():  # An event without its counterpart starts no worker.
                 victim = "daemon"
             print_progress(f"after event {number}: kill {victim}")
             operations.kill(victim, random)
@@ -95,7 +95,7 @@ def publish_and_kill(operations: Operations, sink: SqlSink, random: Random, coun
 
 @pytest.fixture
 def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """So many events and kills; what is found in the end."""
+    """Return a function that soaks the project with so many events and kills, and returns the final objections."""
 
     def soak(count: int, kills: int) -> list[str]:
         seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
@@ -104,7 +104,7 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         sink.publish([])
         monkeypatch.setenv(URL, sink.url)
         monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-        # A kill counts as an attempt, and three of one partition in a row are chance here.
+        # A kill counts as an attempt, and three in a row on one partition happen by chance.
         monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "20")
         settings.cache_clear()
         with connect_server(tmp_path, conf(settings()), os.environ) as url:
@@ -118,5 +118,5 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("count", "kills"), [(40, 4), (500, 40)])
-def test_every_event_is_consumed_once_whoever_is_killed(under_fire, count, kills):
+def test_every_event_is_consumed_once_under_random_kills(under_fire, count, kills):
     assert under_fire(count, kills) == []

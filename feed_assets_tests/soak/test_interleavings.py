@@ -1,4 +1,4 @@
-"""The two moments at which a wrong loop loses an update, stepped through by hand, and judged as the soak is."""
+"""The two moments at which a wrong loop loses an update, stepped through by hand, with the judge of the soak."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +19,14 @@ P1 = "p1"
 
 @dataclass
 class Daemon:
-    """Dagster's daemon, one step at a time: cursors and run keys are kept as it keeps them."""
+    """Dagster's daemon, one step at a time: it keeps cursors and run keys as the real one does."""
 
     harness: Harness
     cursor: str | None = None
     seen_by_conditions: Any = None
 
     def tick_of_feeds(self) -> list[dg.RunRequest]:
-        """Store what the sensor tells; what it requests under a key that is new."""
+        """Report the events of a sensor tick. Return its requests whose run key is new."""
         asked = self.harness.ask(self.cursor)
         for event in asked.events:
             self.harness.instance.report_runless_asset_event(event)
@@ -38,7 +38,7 @@ class Daemon:
         return bool(self.harness.instance.get_runs(same, limit=1))
 
     def tick_of_conditions(self) -> list[dg.RunRequest]:
-        """What the conditions request, with the cursor of the tick before."""
+        """Return the requests of the conditions, with the cursor of their previous tick."""
         definitions = self.harness.definitions
         found = dg.evaluate_automation_conditions(definitions, self.harness.instance, cursor=self.seen_by_conditions)
         self.seen_by_conditions = found.cursor
@@ -49,14 +49,14 @@ class Daemon:
         return [dg.RunRequest(partition_key=each, asset_selection=keys) for each, keys in wanted.items()]
 
     def run(self, requests: list[dg.RunRequest]) -> None:
-        """Every run, from its start to its end."""
+        """Run each request from its start to its end."""
         for request in requests:
             self._job().execute_in_process(
                 **self._options(request), asset_selection=list(request.asset_selection or ())
             )
 
     def kill(self, requests: list[dg.RunRequest]) -> None:
-        """Every run is created, and its worker killed before it did anything."""
+        """Create a run for each request, and fail it as if its worker had been killed before any step."""
         for request in requests:
             options = self._options(request)
             run = self.harness.instance.create_run_for_job(
@@ -74,7 +74,7 @@ class Daemon:
         return self.harness.definitions.resolve_implicit_global_asset_job_def()
 
     def until_idle(self) -> None:
-        """Until neither asks for anything twice in a row."""
+        """Tick and run until two ticks in a row request nothing."""
         idle = 0
         for _ in range(20):
             requests = [*self.tick_of_feeds(), *self.tick_of_conditions()]
@@ -95,7 +95,7 @@ def drop(daemon: Daemon, number: int) -> dict[str, int]:
 
 
 def report_in_the_tick_that_sees_the_run_before_end(variant: str) -> list[str]:
-    """An update lands after a run has pinned, and is told before the conditions have seen that run's end."""
+    """Drop an update after a run has pinned, and report it before the conditions have seen that run's end."""
     daemon = daemon_of(variant)
     with daemon.harness:
         drop(daemon, 1)
@@ -110,17 +110,17 @@ def report_in_the_tick_that_sees_the_run_before_end(variant: str) -> list[str]:
 
 
 def worker_killed_in_a_first_run(variant: str) -> list[str]:
-    """The worker of a request is killed before it did anything."""
+    """Kill the worker of a request before its first step."""
     daemon = daemon_of(variant)
     with daemon.harness:
         last = drop(daemon, 1)
         daemon.kill(daemon.tick_of_feeds())
-        daemon.harness.now = lambda: utc_now() + 2 * SHORTEST_WAIT  # Until then nothing is requested a second time.
+        daemon.harness.now = lambda: utc_now() + 2 * SHORTEST_WAIT  # Until then nothing is requested again.
         daemon.until_idle()
         return oracle.judge(last)
 
 
-def test_no_update_is_lost_that_is_told_when_the_run_before_ends():
+def test_update_reported_as_the_previous_run_ends_is_not_lost():
     assert report_in_the_tick_that_sees_the_run_before_end(RIGHT_ONE) == []
 
 
@@ -129,7 +129,7 @@ def test_an_edge_triggered_condition_with_newly_updated_as_reset_is_caught():
     assert [each for each in found if each.startswith("lost")], found
 
 
-def test_no_partition_is_lost_whose_first_worker_is_killed():
+def test_partition_whose_first_worker_is_killed_is_not_lost():
     assert worker_killed_in_a_first_run(RIGHT_ONE) == []
 
 

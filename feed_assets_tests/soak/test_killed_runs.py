@@ -1,4 +1,4 @@
-"""`feed-assets run` and the daemon, killed again and again with partitions waiting: all is built, and once."""
+"""`feed-assets run` and the daemon, killed repeatedly while partitions wait: everything is built exactly once."""
 
 import os
 import re
@@ -21,12 +21,12 @@ from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.servers import connect_server, stop
 
 LONGEST = 12
-"""Seconds after its start at which a process is killed at the latest: its first run has begun by then."""
+"""Latest kill of a process, in seconds after its start: its first run has begun by then."""
 
 KILLS = 20
 
 BEGINS = 30
-"""Seconds after which Dagster fails a run that was to begin and never did: users' two minutes would be waited for."""
+"""Seconds until Dagster fails a run that never began. The users' two minutes would be too long here."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def random() -> Random:
 
 @pytest.fixture
 def connect(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One Spark for all, with the attempts that a user has."""
+    """Start one Spark for all runs, and keep the users' number of attempts."""
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     with connect_server(tmp_path, conf(settings()), os.environ) as url:
         monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", url)
@@ -55,7 +55,7 @@ def begun() -> "subprocess.Popen[bytes]":
 
 @pytest.mark.parametrize("kills", [2, pytest.param(KILLS, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("connect")
-def test_after_kills_of_run_the_next_one_builds_everything_once(kills: int, random: Random) -> None:
+def test_run_after_killed_runs_builds_everything_once(kills: int, random: Random) -> None:
     expected: dict[str, int] = {}
     for number in range(kills):
         expected |= {key: drop(key, 100 * number + at) for at, key in enumerate(KEYS)}
@@ -70,7 +70,10 @@ def test_after_kills_of_run_the_next_one_builds_everything_once(kills: int, rand
 @pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("connect")
 def test_after_kills_of_the_daemon_everything_is_built_once(kills: int, home: Path, random: Random) -> None:
-    """A run that was to begin and never did is failed by Dagster in the end: one kill is enough for each day."""
+    """Kill the daemon between updates.
+
+    Dagster fails a run that never began, so each partition can afford one kill a day.
+    """
     expected: dict[str, int] = {}
     with running(home, PROJECT) as operations:
         for number in range(kills):

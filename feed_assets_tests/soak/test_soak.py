@@ -19,12 +19,12 @@ from feed_assets_tests.support.progress import print_progress
 from feed_assets_tests.support.servers import connect_server
 
 PAUSE = 2
-"""Seconds between two updates, in the mean."""
+"""Mean seconds between two updates."""
 
 
 @pytest.fixture
 def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Soak the project: so many updates and kills; what the oracle finds in the end."""
+    """Return a function that soaks the project with so many updates and kills, and returns the oracle's objections."""
 
     def soak(variant: str, updates: int, kills: int, keys: int = len(KEYS), rounds: int = 1) -> list[str]:
         seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
@@ -43,7 +43,7 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @dataclass(frozen=True)
 class Plan:
-    """How many late updates and kills of each round, the partitions, and how many rounds at most."""
+    """Late updates and kills of each round, the partitions, and the highest number of rounds."""
 
     updates: int
     kills: int
@@ -52,9 +52,12 @@ class Plan:
 
 
 def drop_and_kill(operations: Operations, random: Random, plan: Plan) -> list[str]:
-    """First builds, then rounds of late updates; what the oracle finds at the end of one, or of the last."""
+    """Build first, then run rounds of late updates.
+
+    Return the oracle's objections after the first round that has any.
+    """
     expected = {key: drop(key, number) for number, key in enumerate(plan.keys)}
-    if plan.kills:  # A first build's worker: its request must be made again under another key.
+    if plan.kills:  # The worker of a first build: its request must be repeated under another key.
         operations.kill("worker", random)
     if found := judge_until_idle(partial(oracle.judge, expected)):
         return found
@@ -65,7 +68,7 @@ def drop_and_kill(operations: Operations, random: Random, plan: Plan) -> list[st
 
 
 def one_round(operations: Operations, random: Random, plan: Plan, expected: dict[str, int], first: int) -> list[str]:
-    """Late updates at random moments, kills between them; what the oracle finds in the end."""
+    """Drop late updates at random moments, with kills between them. Return the oracle's objections at the end."""
     fatal = {*random.sample(range(plan.updates), max(0, plan.kills - 1))}
     for number in range(plan.updates):
         key = random.choice(plan.keys)
@@ -79,23 +82,23 @@ def one_round(operations: Operations, random: Random, plan: Plan, expected: dict
     return judge_until_idle(partial(oracle.judge, expected))
 
 
-def test_a_few_late_updates_and_a_killed_worker(under_fire):
+def test_a_few_late_updates_survive_a_killed_worker(under_fire):
     assert under_fire(RIGHT_ONE, updates=5, kills=1, keys=1) == []
 
 
 @pytest.mark.soak
-def test_two_hundred_late_updates(under_fire):
+def test_two_hundred_late_updates_are_neither_lost_nor_doubled(under_fire):
     assert under_fire(RIGHT_ONE, updates=200, kills=0) == []
 
 
 @pytest.mark.soak
-def test_two_hundred_late_updates_and_kills(under_fire):
+def test_two_hundred_late_updates_survive_25_kills(under_fire):
     assert under_fire(RIGHT_ONE, updates=200, kills=25) == []
 
 
 @pytest.mark.soak
 def test_the_soak_catches_an_edge_triggered_condition(under_fire):
-    found = under_fire(EDGE, updates=8, kills=0, rounds=25)  # What is lost is found if nothing comes after it.
+    found = under_fire(EDGE, updates=8, kills=0, rounds=25)  # A lost update shows only if no other one follows it.
     assert [each for each in found if each.startswith(("lost", "stale"))]
 
 

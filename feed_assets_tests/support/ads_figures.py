@@ -1,6 +1,6 @@
-"""The ads domain's figures computed apart from Spark and from the product: what its output must say.
+"""The figures of the ads domain, computed without Spark and without the product: its output must equal them.
 
-They take the raw CSVs' bytes, so that a test can hand in whatever update it dropped, late ones too.
+They take the bytes of raw CSVs, so that a test can pass any update that it dropped, late ones too.
 """
 
 import csv
@@ -10,7 +10,7 @@ from io import StringIO
 from math import sqrt
 
 Z95 = 1.959963984540054
-"""The normal distribution's 97.5 % quantile."""
+"""The 97.5 % quantile of the normal distribution."""
 
 Slot = tuple[str, int, int]
 """Policy, item_id and position."""
@@ -18,7 +18,7 @@ Slot = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Figures:
-    """One row of effectiveness."""
+    """Figures of one row of effectiveness."""
 
     impressions: int
     clicks: int
@@ -37,7 +37,7 @@ class Figures:
 
 
 def wilson(clicks: int, impressions: int) -> tuple[float, float]:
-    """The score interval by its definition: where |p̂ - p| equals z standard errors of p, solved for p."""
+    """Return the score interval by its definition: solve for the p whose distance to p̂ is z standard errors of p."""
     n, share, zz = impressions, clicks / impressions, Z95 * Z95
     a, b, c = 1 + zz / n, -(2 * share + zz / n), share * share
     root = sqrt(max(b * b - 4 * a * c, 0.0))
@@ -45,24 +45,24 @@ def wilson(clicks: int, impressions: int) -> tuple[float, float]:
 
 
 def total(shown: bytes, clicked: bytes) -> Figures:
-    """All of one day and campaign."""
+    """Return the figures of one day and campaign."""
     slots = by_slot(shown, clicked).values()
     return Figures(sum(slot.impressions for slot in slots), sum(slot.clicks for slot in slots))
 
 
 def by_policy(shown: bytes, clicked: bytes) -> dict[str, Figures]:
-    """One day and campaign by policy."""
+    """Return the figures of one day and campaign by policy."""
     impressions, clicks = _counts(shown, clicked)
     return _figures(_sums(impressions), _sums(clicks))
 
 
 def by_slot(shown: bytes, clicked: bytes) -> dict[Slot, Figures]:
-    """One day and campaign by policy, item and position."""
+    """Return the figures of one day and campaign by policy, item and position."""
     return _figures(*_counts(shown, clicked))
 
 
 def _counts(shown: bytes, clicked: bytes) -> tuple[Counter[Slot], Counter[Slot]]:
-    """Impressions and clicks of each slot; an id counts once, a click without its impression not at all."""
+    """Count impressions and clicks of each slot. An id counts once; a click without its impression does not count."""
     slots = {row["impression_id"]: _slot(row) for row in reversed(_rows(shown))}
     ids = {row["impression_id"] for row in _rows(clicked)}
     return Counter(slots.values()), Counter(slots[name] for name in ids & slots.keys())

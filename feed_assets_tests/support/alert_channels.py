@@ -1,4 +1,4 @@
-"""A web server for alerts, and short ways to configure channels and to deliver."""
+"""A web server for alerts, and shortcuts to configure channels and to deliver."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ SECRET = "a long random text"
 
 @dataclass
 class Receiver:
-    """A web server that notes what is posted, and answers with these statuses in turn, then with 204."""
+    """A web server that records each POST. It answers with these statuses in turn, then with 204."""
 
     url: str
     posted: list[tuple[str, bytes]] = field(default_factory=list)
@@ -53,7 +53,7 @@ def web_server() -> Iterator[Receiver]:
             self.end_headers()
 
         def do_GET(self):
-            self.send_response(200)  # What a followed redirect would take for success.
+            self.send_response(200)  # A client that follows the redirect would take this for success.
             self.end_headers()
 
         def log_message(self, format, *args):  # noqa: A002

@@ -7,12 +7,12 @@ from feed_assets.ledger.database import Ledger
 
 
 def raise_alert(ledger: Ledger, name: str, reason: str, now: datetime) -> None:
-    """Open an alert beside those of its kind that are open."""
+    """Open one alert, and keep the open ones of its kind."""
     _keep(ledger, name, {name: reason}, now)
 
 
 def resolve(ledger: Ledger, name: str, now: datetime) -> None:
-    """Resolve an alert, and no other one of its kind."""
+    """Resolve one alert, and keep the other ones of its kind."""
     _keep(ledger, name, {}, now)
 
 

@@ -1,4 +1,4 @@
-"""A small lake to build in: one foreign CSV feed, a cleaned one with rejects, and one made from that."""
+"""A small lake to build in: a foreign CSV feed, a cleaned feed with rejects, and a feed made from the cleaned one."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -38,7 +38,7 @@ DAY = "2019-11-24"
 
 
 def as_it_is(raw):
-    """The rows as they were read."""
+    """Return the rows unchanged."""
     return raw
 
 
@@ -55,12 +55,12 @@ TOPPING = Recipe(feed=TOP, sources=(RecipeInput("clean", CLEAN),), transform=lam
 
 @dataclass(frozen=True)
 class Lake:
-    """The services, and short ways to use them. The clock stands still: each update is a second later than the last."""
+    """The services of a lake, with shortcuts. The clock stands still: each update is a second later than the last."""
 
     services: Services
 
     def drop(self, *lines: str, key: str = DAY) -> Update:
-        """A foreign producer's update of the raw feed: `1,2019-11-24 08:00:00`."""
+        """Publish an update of the raw feed as a foreign producer would: `1,2019-11-24 08:00:00`."""
         content = "\n".join(["id,at", *lines, ""]).encode()
         return publish(self.services.board, Partition(RAW, key), {"part-0.csv": content}, NOW)
 
@@ -72,7 +72,7 @@ class Lake:
         patience: Patience | None = None,
         **changes: Any,
     ) -> Outcome:
-        """Build the cleaned feed, by a recipe that differs in `changes`."""
+        """Build the cleaned feed by a recipe with these changes."""
         recipe, inputs = replace(CLEANING, **changes), {"raw": [Partition(RAW, key)]}
         return build(recipe, Partition(CLEAN, key), inputs, services or self.services, named, patience=patience)
 
@@ -82,23 +82,23 @@ class Lake:
         return build(replace(TOPPING, **changes), Partition(TOP, DAY), inputs, self.services)
 
     def valid(self, feed: Feed = CLEAN, key: str = DAY) -> Update | None:
-        """What readers of the blackboard see."""
+        """Return the update that readers of the blackboard see."""
         return read.latest(self.services.board, Partition(feed, key)).update
 
     def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.UpdateRow | None:
-        """What the ledger says is published."""
+        """Return the newest published update in the ledger."""
         with self.services.ledger.read() as connection:
             return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 
     def states(self, feed: Feed = CLEAN, key: str = DAY) -> list[str]:
-        """The states of all updates of a partition, in their order."""
+        """Return the states of all updates of a partition, in order."""
         mine = updates.is_(Partition(feed, key))
         with self.services.ledger.read() as connection:
             query = sa.select(table.c.state).where(mine).order_by(table.c.id)
             return [*connection.execute(query).scalars()]
 
     def bad_ends(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
-        """State and reason of an output's runs that ended badly since the last that ended well, attempts or not."""
+        """Return state and reason of an output's failed runs since its last good one, attempts or not."""
         same = (run.c.feed == str(feed)) & (run.c.partition == key) & (run.c.state != runs.RUNNING)
         with self.services.ledger.read() as connection:
             rows = connection.execute(sa.select(run).where(same).order_by(run.c.started, run.c.began)).all()
@@ -106,38 +106,38 @@ class Lake:
         return [(row.state, row.reason) for row in rows[well[-1] + 1 if well else 0 :]]
 
     def last_change(self) -> int:
-        """The number of the last change."""
+        """Return the number of the last change."""
         with self.services.ledger.read() as connection:
             return log.last(connection)
 
     def running(self) -> list[Run]:
-        """The runs that have not ended."""
+        """Return the runs that have not ended."""
         with self.services.ledger.read() as connection:
             return [*runs.running(connection)]
 
     def facts_of_top(self) -> Facts:
-        """What a decision about the feed made from the cleaned one would know."""
+        """Return the facts for a decision about the feed that is made from the cleaned one."""
         need = need_of(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
         with self.services.ledger.read() as connection:
             return fact_queries.facts(connection, [need], NOW, 3)
 
     def objects(self) -> list[str]:
-        """Every key on the blackboard, but claims."""
+        """Return every key on the blackboard, except claims."""
         return [file.key for file in self.services.board.files("") if not file.key.startswith("_feed_assets/")]
 
 
 def with_spark(spark: SparkSession) -> Callable[[], Maker]:
-    """The product's maker, with a session that is there."""
+    """Return the product's maker with a given Spark session."""
     return lambda: SparkMaker(lambda _: nullcontext(spark))
 
 
 def stepping(lake: Lake, on_step: Callable[[str], None]) -> Services:
-    """The lake's services with somebody who listens."""
+    """Return the lake's services with a listener for steps."""
     return replace(lake.services, on_step=on_step)
 
 
 def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
-    """The rows that readers see, as tuples in order."""
+    """Return the rows that readers see, as sorted tuples."""
     update = lake.valid(feed, key)
     if update is None:
         raise NoValidUpdate(f"{feed} {key}")
@@ -145,5 +145,5 @@ def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
 
 
 def at(hour: int) -> datetime:
-    """A moment of the day, as Spark gives it back in this process's zone."""
+    """Return a moment of the day, as Spark returns it in this process's time zone."""
     return datetime.fromisoformat(DAY).replace(tzinfo=UTC) + timedelta(hours=hour)

@@ -1,4 +1,4 @@
-"""Needs in one line."""
+"""A shortcut for needs."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -19,7 +19,7 @@ def need_of(
     absent: Iterable[str] = (),
     **more: Any,
 ) -> Need:
-    """A need of updates, of sets of batches, of slices of event tables, and of what does not exist."""
+    """Return a need of updates, sets of batches, slices of event tables, and partitions that do not exist."""
     kinds = {**dict.fromkeys(sets, SetInput), **dict.fromkeys(tables, TableInput)}
     found = [
         kinds.get(each.feed, UpdateInput)(

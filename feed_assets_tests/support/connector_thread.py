@@ -9,7 +9,7 @@ from feed_assets_tests.support.servers import wait_until
 
 
 class Connector:
-    """A connector that runs in a thread, and the error that it ended with."""
+    """A connector that runs in a thread, and the error that ended it."""
 
     def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
         self.stopping, self.error = Event(), None
@@ -25,12 +25,12 @@ class Connector:
             self._chunking.schemas.close()
 
     def ended_with(self) -> BaseException | None:
-        """Return its error, which `wait` does not raise any more."""
+        """Return the connector's error, which `wait` then no longer raises."""
         found, self.error = self.error, None
         return found
 
     def wait(self, condition, what: str) -> None:
-        """Wait until a condition holds. Raise the error that the connector ended with."""
+        """Wait until a condition holds. Raise the error if one ended the connector."""
         wait_until(lambda: self.error is not None or condition(), what, 120, 0.1)
         if error := self.ended_with():
             raise error

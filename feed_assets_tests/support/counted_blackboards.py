@@ -1,4 +1,4 @@
-"""A foreign producer, and a blackboard that counts its requests and can be made to do something before one."""
+"""A foreign producer, and a blackboard that counts its requests and can call a function before one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ OLD, NEW = "20191125.060000", "20191126.060000"
 
 @dataclass
 class Counting:
-    """A client that passes every call on to another one and remembers it."""
+    """A client that records every call and passes it on to another client."""
 
     client: ObstoreClient
     before: Mapping[str, Callable[[], object]] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Counting:
 
     @classmethod
     def around(cls, board: Blackboard, before: Mapping[str, Callable[[], object]] | None = None) -> "Counting":
-        """Count the requests of a second view of the same blackboard: `.board`."""
+        """Return a counter of the requests of a second view of the same blackboard: `.board`."""
         counting = cls(board._client, before or {})
         counting.board = Blackboard(board.url, counting, board._root)
         return counting
@@ -62,7 +62,7 @@ class Counting:
 
 
 def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), partition=MEN):
-    """An update as a foreign producer writes it: nothing is checked."""
+    """Write an update as a foreign producer does: nothing is checked."""
     for name in files:
         board.put(f"{partition.path}/{update_id}/{name}", name.encode())
     if manifest is not None:
@@ -70,5 +70,5 @@ def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), p
 
 
 def tree(folder):
-    """Every file under a folder with its content."""
+    """Return every file under a folder with its content."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

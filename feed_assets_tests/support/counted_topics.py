@@ -1,4 +1,4 @@
-"""A topic whose messages are counted by their moments."""
+"""A topic whose messages are counted by their timestamps."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -12,7 +12,7 @@ START = datetime(2026, 1, 1, 15, tzinfo=UTC)
 
 
 class CountedTopic:
-    """A topic of two partitions, of which the broker removes nothing, however old its moments are."""
+    """A topic of two partitions from which the broker removes nothing, however old its timestamps are."""
 
     def __init__(self, broker, **config):
         self.servers = broker.servers
@@ -24,7 +24,7 @@ class CountedTopic:
         self.producer.init_transactions(30)
 
     def send(self, messages):
-        """Each as (partition, moment), in one transaction."""
+        """Send messages, each as (partition, moment), in one transaction."""
         self.producer.begin_transaction()
         for partition, moment in messages:
             stamp = int(moment.timestamp() * 1000)
@@ -32,7 +32,7 @@ class CountedTopic:
         self.producer.commit_transaction(30)
 
     def produce(self, messages):
-        """The same without a transaction."""
+        """Send the messages without a transaction."""
         producer = Producer({"bootstrap.servers": self.servers})
         for partition, moment in messages:
             producer.produce(self.topic, b"{}", partition=partition, timestamp=int(moment.timestamp() * 1000))

@@ -1,4 +1,4 @@
-"""Parquet files, and the ways in which copies of them go wrong."""
+"""Parquet files, and damaged copies of them."""
 
 import io
 from pathlib import Path
@@ -25,7 +25,7 @@ def two_groups() -> bytes:
 
 
 def without_middle(data: bytes, first: float, last: float) -> bytes:
-    """A file of which only the first and the last part, as shares, have arrived."""
+    """Return a file that lacks its middle: these shares of its start and its end are left."""
     return data[: int(len(data) * first)] + data[-int(len(data) * last) :]
 
 
@@ -36,7 +36,7 @@ def without_second_group() -> bytes:
 
 
 def with_flipped_bit(data: bytes, column: int = 0, at: int = 1000) -> bytes:
-    """A file of which one bit of a page's values is another one."""
+    """Return a file in which one bit of a page's values is flipped."""
     chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(column)
     flipped = bytearray(data)
     flipped[chunk.data_page_offset + at] ^= 4
@@ -44,7 +44,7 @@ def with_flipped_bit(data: bytes, column: int = 0, at: int = 1000) -> bytes:
 
 
 def with_other_number(data: bytes, old: int, new: int, occurrence: int) -> bytes:
-    """A file whose footer has another number in one place; both are of one length as Thrift writes them."""
+    """Return a file whose footer has another number in one place. Both numbers have the same length in Thrift."""
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     before, after = _thrift(old), _thrift(new)
     assert len(before) == len(after)
@@ -54,9 +54,9 @@ def with_other_number(data: bytes, old: int, new: int, occurrence: int) -> bytes
 
 
 def with_group_that_spark_leaves_out() -> bytes:
-    """A whole file whose second row group says that it is longer than the file: its middle is in no task's part.
+    """Return a file whose second row group claims to be longer than the file: its middle is in no task's range.
 
-    Nobody but parquet-java reads that figure, so that the footer looks right to others.
+    Only parquet-java reads that figure, so the footer looks right to other readers.
     """
     data = two_groups()
     size = pq.read_metadata(io.BytesIO(data)).row_group(1).column(0).total_compressed_size
@@ -67,10 +67,10 @@ ENCRYPTED = Path(__file__).parents[1] / "reading/parquet_testing/encrypt_columns
 
 
 def footers_that_end_processes() -> dict[str, bytes]:
-    """Files by what is wrong: at each of them pyarrow ends the process once a column's metadata are looked at."""
+    """Return files by what is wrong: pyarrow ends the process when it reads the metadata of a column of such a file."""
     plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
     groups = parquet(numbers(4), **plain, row_group_size=2)
-    histogram = groups.rindex(b"\x29\x06\x19\x26\x00\x04")  # of no repetition levels, and of two definition levels
+    histogram = groups.rindex(b"\x29\x06\x19\x26\x00\x04")  # of no repetition levels and two definition levels
     other = groups[:histogram] + b"\x29\x26\x00\x04\x19\x06" + groups[histogram + 6 :]
     codec = (b"\x19\x18\x02id\x15\x00", b"\x19\x18\x02id\x15\x10")  # after the column's path
     columns = pa.table({"a": [1, 2], "b": [1, 2]})
@@ -90,7 +90,7 @@ def footers_that_end_processes() -> dict[str, bytes]:
 
 
 def with_other_footer(data: bytes, *changes: tuple[bytes, bytes]) -> bytes:
-    """A file whose footer has other bytes in places that are there once."""
+    """Return a file with other bytes in its footer. Each old text must occur exactly once."""
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     footer = data[start:-8]
     for old, new in changes:
@@ -100,7 +100,7 @@ def with_other_footer(data: bytes, *changes: tuple[bytes, bytes]) -> bytes:
 
 
 def _thrift(number: int) -> bytes:
-    """An integer in Thrift's compact form: zigzag, seven bits at a time."""
+    """Return an integer in Thrift's compact form: zigzag, seven bits at a time."""
     left, found = number << 1, bytearray()
     while left > 0x7F:
         found.append(left & 0x7F | 0x80)

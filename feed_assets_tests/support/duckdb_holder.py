@@ -1,4 +1,4 @@
-"""A process that has a file of DuckDB open, as a loader or a sensor has."""
+"""A process that holds a DuckDB file open, as a loader or a sensor does."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ _HOLD = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print('open', f
 
 @contextmanager
 def held_open(path: Path) -> Generator[subprocess.Popen[str]]:
-    """Hold a file open until the end of the block, or until the process's input is closed."""
+    """Hold a file open until the end of the block, or until the input of the process is closed."""
     command = [sys.executable, "-c", _HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -21,7 +21,7 @@ def held_open(path: Path) -> Generator[subprocess.Popen[str]]:
 
 
 def release(process: subprocess.Popen[str]) -> None:
-    """Have the process close the file and end."""
+    """Make the process close the file and end."""
     assert process.stdin
     process.stdin.close()
     process.wait()

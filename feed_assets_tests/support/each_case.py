@@ -1,4 +1,4 @@
-"""Literal tables: many rows, one test."""
+"""Tables of literal cases: many rows, one test."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 LONGEST_LABEL = 200
-"""Characters of a row in the report of a failure."""
+"""Longest text of a row in the report of a failure, in characters."""
 
 
 def each_case(names: str | tuple[str, ...], rows: Iterable[Any], ids: Any = None) -> Callable:
-    """Run a test once for all rows and report each row that fails.
+    """Run a test once for all rows, and report each row that fails.
 
-    It takes what `pytest.mark.parametrize` takes, and is for rows that need no fixture of their own: a table of
-    refusals is one statement about the code. As tests of their own its rows would hide how much is tested.
+    The arguments are those of `pytest.mark.parametrize`. Use it for rows that need no fixture of their own: a table of
+    refusals is one statement about the code. As separate tests its rows would hide how much is tested.
 
     Raises:
         ValueError: `rows` is empty, or a row has marks.
@@ -45,13 +45,13 @@ def each_case(names: str | tuple[str, ...], rows: Iterable[Any], ids: Any = None
 
 
 def _signature(names: Iterable[str]) -> inspect.Signature:
-    """Return the fixtures that pytest is to give."""
+    """Return a signature that names the fixtures to request from pytest."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(name, kind) for name in dict.fromkeys(names)])
 
 
 def _values(row: Any, columns: list[str]) -> tuple[Any, ...]:
-    if hasattr(row, "marks"):  # of `pytest.param`
+    if hasattr(row, "marks"):  # made by `pytest.param`
         if row.marks:
             raise ValueError(f"found marks {row.marks} on a row, which is no test of its own; use pytest's parametrize")
         return tuple(row.values)

@@ -1,4 +1,4 @@
-"""Number of seeds of a fault test: a tenth or less in `make test-all`, all in `make soak`, one by FAULT_SEED."""
+"""Seeds of a fault test: a tenth or less in `make test-all`, all in `make soak`, one by FAULT_SEED."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import pytest
 
 
 def seeds(few: int, all_of_them: int) -> list:
-    """Parameters for a test that takes a range of seeds."""
+    """Return parameters for a test that takes a range of seeds."""
     if one := os.environ.get("FAULT_SEED"):
         return [pytest.param(range(int(one), int(one) + 1), id=f"seed {one}")]
     full = pytest.param(range(all_of_them), id=f"{all_of_them} seeds", marks=pytest.mark.soak)
@@ -24,7 +24,7 @@ def single_seeds(first: int, last: int) -> list:
 def assert_caught(case: Callable[[int], object], said: str, first: int = 0) -> None:
     """Fail unless a wrong way fails its test within a hundred seeds, and for the right reason.
 
-    `first` is a seed that has caught it: to come to it takes time.
+    `first` is a seed that is known to catch it: a search for one takes time.
     """
     for seed in range(first, first + 100):
         try:

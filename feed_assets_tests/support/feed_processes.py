@@ -1,4 +1,4 @@
-"""What the tests run in other processes: a module of its own, so that those import little else."""
+"""Functions that tests run in other processes: a separate module, so that those processes import little else."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ processes.set_forkserver_preload([__name__])
 
 
 def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
-    """Run `target` in another process, with the environment of now: the fork server's is that of its start."""
+    """Run `target` in another process with the current environment: the fork server still has the one of its start."""
     process = processes.Process(target=_run, args=(dict(os.environ), target, *arguments))
     process.start()
     return process
@@ -34,13 +34,13 @@ def _run(environment: dict[str, str], target: Callable[..., None], *arguments: o
 
 
 def claim_many(url: str, clock: timedelta, count: int, ids) -> None:
-    """Claim ids by a clock that may be wrong, and tell them."""
+    """Claim ids by a clock that may be wrong, and report them."""
     board = Blackboard.open(url)
     ids.put([claim(board, MEN, os.urandom(16), NOW + clock) for _ in range(count)])
 
 
 def publish_many(url: str, writer: str, count: int) -> None:
-    """Publish updates of one to four parts, all of the same content."""
+    """Publish updates of one to four parts, all with the same content."""
     board = Blackboard.open(url)
     for number in range(count):
         parts = {f"part-{part}": f"{writer}-{number}".encode() for part in range(1 + number % 4)}
@@ -48,7 +48,7 @@ def publish_many(url: str, writer: str, count: int) -> None:
 
 
 def publish_and_die(url: str, step: int, requests: list[str]) -> None:
-    """Publish two parts, and be killed before the request of this number."""
+    """Publish two parts, and kill the process before the request of this number."""
     counted = Counting.around(Blackboard.open(url))
     counted.before = {name: lambda: len(counted.requests) > step and _die() for name in requests}
     publish(counted.board, MEN, {"a": b"new", "b": b"new"}, NOW)

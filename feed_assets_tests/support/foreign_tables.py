@@ -27,7 +27,10 @@ NAMES = ("table_name", "marker", "event_marker", "correlation_id", "write_operat
 
 
 def row(number: int, markers: str, **other: Any) -> dict[str, Any]:
-    """A row of theirs, its context as JSON text; of marker number `number`, as a moment or as a whole number."""
+    """Return a row of another team, with its context as JSON text.
+
+    Its marker is number `number`: an instant or an integer.
+    """
     marker = number if markers == "integer" else START + timedelta(seconds=number, microseconds=number)
     made = {"table_name": "retail/purchases/v1.0", "marker": marker, "event_marker": marker}
     made |= {"correlation_id": f"c-{number}", "write_operation": "UPSERT", "partition_key": f"p-{number % 3}"}
@@ -35,7 +38,7 @@ def row(number: int, markers: str, **other: Any) -> dict[str, Any]:
 
 
 def event(number: int, markers: str) -> WriteEvent:
-    """The event that such a row is."""
+    """Return the event that such a row becomes."""
     found = Columns().read(row(number, markers))
     assert isinstance(found, WriteEvent)
     return found
@@ -43,7 +46,7 @@ def event(number: int, markers: str) -> WriteEvent:
 
 @dataclass
 class Sql:
-    """A table in a database, written as its owner does."""
+    """A table in a database, written as its owner writes it."""
 
     url: str
     markers: str
@@ -61,7 +64,7 @@ class Sql:
         self.table.create(self.engine)
 
     def add(self, rows):
-        """In one transaction; moments in SQLite are texts."""
+        """Insert the rows in one transaction; in SQLite moments are texts."""
         texts = self.engine.dialect.name == "sqlite"
         rows = [{key: str(v) if texts and isinstance(v, datetime) else v for key, v in each.items()} for each in rows]
         with self.engine.begin() as connection:
@@ -76,7 +79,7 @@ class Sql:
 
 @dataclass
 class Files:
-    """A folder of event files: every third time a new one begins, unless the format cannot grow."""
+    """A folder of event files: every third addition begins a new file, and each one does if the format cannot grow."""
 
     board: Blackboard
     format: str
@@ -103,7 +106,7 @@ class Files:
 
 @dataclass
 class Topics:
-    """A topic of one partition, whose producer writes in transactions, of which some are undone."""
+    """A topic of one partition, whose producer writes in transactions and aborts some of them."""
 
     servers: str
     markers: str
@@ -129,7 +132,7 @@ class Topics:
         self.begin()
 
     def add(self, rows):
-        """In one transaction; before every third one another is undone."""
+        """Send the rows in one transaction. Before every third one, abort another transaction."""
         self.times += 1
         if self.times % 3 == 0:
             self.send([row(99, self.markers)])
@@ -151,7 +154,7 @@ class Topics:
 
 
 def encoded(kind: str, rows: list[dict[str, Any]]) -> bytes:
-    """A file of rows."""
+    """Return the bytes of a file with these rows."""
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), written := io.BytesIO(), row_group_size=2)
         return written.getvalue()
@@ -164,7 +167,7 @@ def encoded(kind: str, rows: list[dict[str, Any]]) -> bytes:
 
 
 def read_all(source, after=None, limit=10):
-    """Every batch after a position: events and rejected rows as they came, and the last position."""
+    """Read every batch after a position. Return events and rejected rows in order, and the last position."""
     events, rejected = [], []
     while True:
         batch = source.read(after, limit)

@@ -1,4 +1,4 @@
-"""Thousands of processes that are killed: one that has imported everything forks each of them, in milliseconds."""
+"""Thousands of processes to be killed: a process that has imported everything forks each of them in milliseconds."""
 
 import os
 import traceback
@@ -17,11 +17,12 @@ LATER = (
     "feed_assets.orchestration.ticks.lineage_events",
     "dagster._daemon.controller",
 )
-"""What is imported only when a ledger or Dagster's instance is opened: each fork would do so anew, for a second."""
+"""Modules that are imported only when a ledger or Dagster's instance is opened: each fork would need a second for them.
+"""
 
 
 class Forks:
-    """Runs functions in processes of their own, one after the other or side by side."""
+    """A runner of functions in forked processes, one after the other or side by side."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -29,28 +30,28 @@ class Forks:
     def run(
         self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], object] | None = None
     ) -> int:
-        """The exit code of `target`'s process (-9 if it was killed); until there is one, look on again and again."""
+        """Run `target` in a fork, and call `meanwhile` repeatedly until it ends. Return its exit code (-9: killed)."""
         return self.wait(self.start(target, *arguments), meanwhile)
 
     def start(self, target: Callable[..., None], *arguments: object) -> int:
-        """The id of `target`'s process, which somebody has to wait for."""
+        """Start `target` in a fork, and return the id of its process. The caller must wait for it."""
         self._connection.send((dict(os.environ), target, arguments))
         return self._connection.recv()
 
     def wait(self, child: int, meanwhile: Callable[[], object] | None = None) -> int:
-        """The exit code of a process; until there is one, look on again and again."""
+        """Call `meanwhile` repeatedly until a process ends. Return its exit code."""
         self._connection.send(child)
         try:
             while meanwhile and not self._connection.poll():
                 meanwhile()
         finally:
-            code = self._connection.recv()  # Whatever `meanwhile` raises: the next one has a code of its own.
+            code = self._connection.recv()  # even if `meanwhile` raises: the next process has its own exit code
         return code
 
 
 @contextmanager
 def forks(*modules: str) -> Iterator[Forks]:
-    """A process that has imported these modules, and forks until the block ends."""
+    """Start a process that has imported these modules, and forks until the block ends."""
     here, there = processes.Pipe()
     parent = start(_serve, there, modules)
     there.close()
@@ -60,7 +61,7 @@ def forks(*modules: str) -> Iterator[Forks]:
 
 
 def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
-    """Fork for each job. No thread and no client of a store is ever made here: a fork would not survive them."""
+    """Fork for each job. This process never has a thread or a client of a store, which a fork would break."""
     for each in modules:
         import_module(each)
     while True:
@@ -84,7 +85,7 @@ def _work(environment: dict[str, str], target: Callable[..., None], arguments: t
         target(*arguments)
         code = 0
     except BaseException:
-        traceback.print_exc()  # Or nobody would hear what it died of.
+        traceback.print_exc()  # Otherwise the reason of its death would be lost.
         raise
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""Alerts that are open in the ledger of the home."""
+"""Open alerts in the ledger of the home."""
 
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger

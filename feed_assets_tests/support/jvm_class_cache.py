@@ -1,8 +1,8 @@
-"""Spark's classes, read and checked once and kept in a file: a Spark of the tests then starts with half of the work.
+"""A file of Spark's loaded and verified classes, with which a Spark of the tests starts twice as fast.
 
     python -m feed_assets_tests.support.jvm_class_cache
 
-makes the file if there is none for this Java and this PySpark; a Spark that finds none starts as ever.
+makes the file if there is none for this Java and this PySpark. Without the file, Spark starts as usual.
 """
 
 import os
@@ -18,18 +18,18 @@ from tempfile import TemporaryDirectory
 from feed_assets_tests.support.servers import JVM, ROOT
 
 SECONDS = 300
-"""For the file to be made, on a machine that others use too."""
+"""Time limit for making the file, on a shared machine."""
 
 
 def options() -> str:
-    """What a JVM of the tests is started with."""
+    """Return the options for a JVM of the tests."""
     path = _path()
-    # Without a word: a JVM with other jars takes none of it, and says so on its standard output.
+    # Silent: a JVM with other jars ignores the file, and would otherwise say so on its standard output.
     return f"{JVM} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else JVM
 
 
 def _path() -> Path:
-    """Where the file is: another for each Java and each set of jars."""
+    """Return the path of the file, which depends on the Java and the jars."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     found = [Path(java or "java").resolve(), *_jars()]
@@ -43,7 +43,7 @@ def _jars() -> list[Path]:
 
 
 def make() -> None:
-    """Make the file, unless it is there: by a rename, as half of one would end every JVM."""
+    """Make the file unless it exists. Rename it at the end, because half a file would stop every JVM."""
     path = _path()
     partial = path.with_suffix(f".{os.getpid()}")
     if path.exists():
@@ -60,7 +60,7 @@ def make() -> None:
 
 
 def work(folder: Path) -> None:
-    """What runs do with Spark, once: read, sort out, write, read back, join, count. Returns when the JVM has ended."""
+    """Do once what runs do with Spark: read, sort, write, read back, join, count. Return when the JVM has ended."""
     from pyspark import SparkContext
 
     from feed_assets.core.feeds import Feed, Partition, Update

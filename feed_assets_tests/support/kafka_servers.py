@@ -19,14 +19,14 @@ from feed_assets_tests.support.servers import JVM, ROOT, fetched, free_ports, st
 
 @dataclass(frozen=True)
 class Broker:
-    """Where a broker listens."""
+    """Address of a broker."""
 
     servers: str
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Where a schema registry listens."""
+    """Address of a schema registry."""
 
     url: str
 
@@ -50,7 +50,7 @@ PROPERTIES = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "1000",
 }
-"""One node for everything. A group waits for nobody, as members come and go all the time."""
+"""Settings of one node that plays all roles. A group waits for no member, because members change all the time."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def kafka_server(folder: Path) -> Iterator[Broker]:
 
 @contextmanager
 def kafka_at(folder: Path, port: int, controller: int) -> Iterator[Broker]:
-    """Run a broker at a port, with what a former one has left in its folder."""
+    """Run a broker at a port, with the data that a former one has left in its folder."""
     config, jars = folder / "server.properties", f"{fetched('kafka')}/*"
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
     said = {
@@ -83,7 +83,7 @@ def kafka_at(folder: Path, port: int, controller: int) -> Iterator[Broker]:
 
 @contextmanager
 def registry_server(folder: Path) -> Iterator[Registry]:
-    """Run a schema registry, which keeps its schemas in memory, until the block ends."""
+    """Run a schema registry until the block ends. It keeps its schemas in memory."""
     (port,) = free_ports(1)
     with registry_at(folder, port) as registry:
         yield registry
@@ -101,7 +101,7 @@ def registry_at(folder: Path, port: int) -> Iterator[Registry]:
 
 
 def _formatted(config: Path, jars: str) -> Path:
-    """A folder of logs that is formatted, which takes a JVM of its own: kept, as nothing in it is of one broker."""
+    """Return a formatted log folder. It is kept, because formatting takes a JVM and the result suits every broker."""
     kept = ROOT / ".cache" / "servers" / f"formatted-{sha256(repr(PROPERTIES).encode()).hexdigest()[:16]}"
     if not kept.exists():
         form = ["kafka.tools.StorageTool", "format", "-t", base64.urlsafe_b64encode(uuid4().bytes)[:22].decode()]
@@ -139,5 +139,5 @@ def _answers(registry: Registry, process: subprocess.Popen) -> bool:
     assert process.poll() is None, "the registry has ended"
     try:
         return requests.get(f"{registry.url}/subjects", timeout=5).ok
-    except (requests.ConnectionError, requests.Timeout):  # A busy machine takes the connection, and answers later.
+    except (requests.ConnectionError, requests.Timeout):  # A busy machine accepts the connection, but answers later.
         return False

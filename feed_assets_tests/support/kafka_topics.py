@@ -1,4 +1,4 @@
-"""A topic, whoever produces to it, and what was made of it: read by clients of the test's own."""
+"""A topic, its producer, and clients of the test's own that read what was made of it."""
 
 import gzip
 import os
@@ -37,7 +37,7 @@ _SIGNAL = avro.parsed(str(SCHEMA).replace("'", '"'), {})
 
 @dataclass(frozen=True)
 class Place:
-    """Where everything is, as a process of its own is told."""
+    """Addresses of broker, registry and blackboard, in a form that can be passed to another process."""
 
     servers: str
     registry: str
@@ -63,7 +63,7 @@ QUICK = {
 
 
 def _keys(url: str) -> dict[str, Any]:
-    """Those of the environment, without the tenth of a second that boto3 takes to find them."""
+    """Return the credentials of the environment directly: boto3 needs a tenth of a second to find them."""
     if not url.startswith("s3:"):
         return {}
     names = {"access_key_id": "AWS_ACCESS_KEY_ID", "secret_access_key": "AWS_SECRET_ACCESS_KEY"}
@@ -72,7 +72,7 @@ def _keys(url: str) -> dict[str, Any]:
 
 
 class World:
-    """One topic with its schemas; `settings` are how it is chunked."""
+    """One topic with its schemas; `settings` define its chunks."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -114,7 +114,7 @@ class World:
         self.admin.incremental_alter_configs([resource])[resource].result(120)
 
     def alter(self, **config: str) -> None:
-        """Set some of the topic's configuration."""
+        """Set entries of the topic's configuration."""
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
@@ -124,13 +124,13 @@ class World:
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(120)
         wait_until(lambda: companion_topics.partitions(self.admin, self.name) == partitions, "the partitions")
-        self.__dict__.pop("producer")  # It knows the old number.
+        self.__dict__.pop("producer")  # Its metadata have the old number.
 
     def delete(self, name: str) -> None:
-        """Delete a topic; it is gone when it returns."""
+        """Delete a topic, and return once it is gone."""
         self.admin.delete_topics([name])[name].result(120)
         wait_until(lambda: not companion_topics.partitions(self.admin, name), "the topic to be gone")
-        self.__dict__.pop("producer", None)  # It knows the old one.
+        self.__dict__.pop("producer", None)  # Its metadata have the old topic.
 
     def schema_id(self, fields: Sequence[Any] = FIELDS, what: str = "value") -> int:
         schema = {"type": "record", "name": what, "fields": [*fields]}
@@ -145,14 +145,14 @@ class World:
         return avro.encoded({"id": f"k{number % 7}"}, self.schemas.get(self.key_id), self.key_id)
 
     def produce(self, count: int = 1, partition: int = 0, fields: Sequence[Any] = FIELDS) -> None:
-        """So many messages, each of which has a number of its own; they are there when it returns."""
+        """Produce so many messages, each with a new number. Return once the broker has them."""
         for number in range(self._number, self._number + count):
             self._send(self.value(number, fields), number, partition)
         self._number += count
         assert self.producer.flush(30) == 0
 
     def send(self, value: bytes | None, number: int = 0, partition: int = 0, op: str = "update") -> None:
-        """One message, whatever it is; it is there when it returns."""
+        """Send one message with any content. Return once the broker has it."""
         self._send(value, number, partition, op)
         assert self.producer.flush(30) == 0
 
@@ -162,7 +162,7 @@ class World:
         self.producer.poll(0)
 
     def messages(self, topic: str | None = None) -> list[Any]:
-        """What is committed of all partitions of a topic, in their order."""
+        """Return the committed messages of all partitions of a topic, in order."""
         name = topic or self.name
         found = self.admin.list_topics(name, timeout=30).topics[name]
         if found.error is not None:
@@ -203,31 +203,31 @@ class World:
         return {file.key for file in self.board.files(FOLDER)}
 
     def end(self, partition: int = 0) -> int:
-        """The offset behind the last message."""
+        """Return the offset behind the last message."""
         found = [each.offset() for each in self.messages() if each.partition() == partition]
         return max(found, default=-1) + 1
 
     def is_done(self, partitions: int = 1) -> bool:
-        """Whether all that was produced is signalled."""
+        """Return True if every produced message is signalled."""
         return all(self.reached(number) >= self.end(number) for number in range(partitions))
 
     def reached(self, partition: int = 0) -> int:
         return max((each.next_offset for each in self.signals(partition)), default=0)
 
     def committed(self, found: list[Signal]) -> list[Signal]:
-        """Signals, once readers see them: the broker writes the ends of transactions after it has answered."""
+        """Return the signals once readers see them: the broker writes the end of a transaction after its answer."""
         for number, signal in {each.partition: each for each in found}.items():
             wait_until(lambda at=number, end=signal.next_offset: self.reached(at) >= end, "a signal to be committed")
         return found
 
     def check(self, partitions: int = 1, first: int = 0) -> None:
-        """Everything that was produced is in a signalled chunk, or a dead letter, once; files are as was signalled."""
+        """Assert that every produced message is once in a signalled chunk or dead letter, and files match signals."""
         produced = Counter((each.partition(), each.offset()) for each in self.messages())
         told = self.told(partitions, first)
         assert told == produced, f"lost or twice: {(produced - told) or (told - produced)}"
 
     def told(self, partitions: int = 1, first: int = 0) -> Counter[tuple[int, int]]:
-        """How often each offset is in a signalled chunk, or a dead letter; signals have no holes."""
+        """Return how often each offset is in a signalled chunk or a dead letter. Assert that signals have no holes."""
         told = Counter((each.partition(), int(header(each, "offset"))) for each in self.dead_letters())
         for number in range(partitions):
             signals = self.signals(number)
@@ -242,7 +242,7 @@ class World:
         return gzip.decompress(content) if self.settings.gzip else content
 
     def offsets(self, signal: Signal) -> list[int]:
-        """Those of the rows of a chunk, which is as its signal says."""
+        """Return the offsets of a chunk's rows. Assert that the chunk is as its signal says."""
         if signal.path is None:
             assert (signal.records, signal.size, signal.sha256) == (0, 0, None)
             return []
@@ -255,7 +255,7 @@ class World:
 
     @contextmanager
     def connector(self, member: str = "one", place: Place | None = None, **changes: Any) -> "Iterator[Connector]":
-        """A connector in a thread, which is told to stop at the end."""
+        """Run a connector in a thread until the block ends. Raise the error if one ended it."""
         running = Connector((place or self.place).chunking(member, **changes), {self.name: self.settings})
         running.thread.start()
         try:
@@ -267,7 +267,7 @@ class World:
             raise running.error
 
     def run_until_it_fails(self) -> None:
-        """Raises what it ends with."""
+        """Run a connector until it fails, and raise its error."""
         with self.connector() as running:
             running.wait(lambda: False, "an error")
 

@@ -1,4 +1,4 @@
-"""A process that is killed at the n-th change that it makes: a statement that writes, a commit, a look at the board."""
+"""A process that is killed before its n-th change: a statement that writes, a commit, or an access to the board."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ _READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
 
 
 def call_and_die(number: int, board: Path | None, call: Callable[..., object], *arguments: object) -> None:
-    """Call a function, and be killed right before a change of this number, of the ledger, of Dagster or the board."""
+    """Call a function, and kill the process right before a change of this number to ledger, Dagster or board."""
     die_at(number, board)
     call(*arguments)
 
 
 def die_at(number: int, board: Path | None) -> None:
-    """Be killed right before a change of this number from now on."""
+    """Kill the process right before a change of this number from now on."""
     changes = count(1)
     sa.event.listen(sa.Engine, "before_cursor_execute", lambda *said: _writes(said[2]) and _pass(changes, number))
     sa.event.listen(sa.Engine, "commit", lambda _: _pass(changes, number))
@@ -31,7 +31,10 @@ def _writes(statement: str) -> bool:
 
 
 def _is_of(board: Path | None, name: str, what: tuple[object, ...]) -> bool:
-    """Whether a request to the board begins, which opens its folder first: obstore itself is not seen from here."""
+    """Return True if a request to the board begins.
+
+    It opens the board's folder first; obstore itself cannot be observed.
+    """
     return name == "open" and str(what[0]) == str(board)
 
 

@@ -1,4 +1,4 @@
-"""A connector as a process of its own that is killed: at a named step, or at a moment. Some of them are wrong."""
+"""A connector as a process of its own that is killed at a named step or moment, and deliberately wrong variants."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from feed_assets_tests.support.servers import wait_until
 from feed_assets_tests.support.stepped_clients import CalledClients
 
 MEMBER = "one"
-"""Its name in the group: whoever starts with the same one has at once what the killed one had."""
+"""Its name in the consumer group: a member with the same name takes over the partitions of the killed one at once."""
 
 
 def die() -> None:
@@ -33,7 +33,7 @@ def die() -> None:
 
 
 def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, number: int, wrong: str = "") -> None:
-    """Be killed when a step is about to be done for the so-maniest time."""
+    """Run a connector, and kill its process right before the n-th occurrence of a step."""
     seen: list[str] = []
 
     def on_step(what: str) -> None:
@@ -45,7 +45,7 @@ def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, numbe
 
 
 def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool) -> None:
-    """Be killed so many seconds after its start, or after it was given its partition; whatever is being done."""
+    """Run a connector, and kill its process so many seconds after its start, or after it was assigned its partition."""
     timer = Timer(seconds, die)
     assign = service.ConnectorSession._assign
 
@@ -61,9 +61,9 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
 
 
 def job_killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float) -> None:
-    """Catch up by Spark again and again, and be killed so many seconds after it had begun to put chunks.
+    """Catch up by Spark repeatedly, and kill the process so many seconds after the first chunk was put.
 
-    They end when they notice: what they put until then is nobody's.
+    Its executors end when they notice. Chunks that they put until then belong to no signal.
     """
     spark_job.SPAN = 2 * topic.messages
     log_puts(log)
@@ -82,18 +82,18 @@ def _when(condition: Callable[[], bool], then: Callable[[], None]) -> None:
 
 
 def logging(place: Place, log: Path) -> Chunking:
-    """Return the chunking of an executor, which notes each put in `log`."""
+    """Return the chunking of an executor that logs each put in `log`."""
     log_puts(log)
     return place.chunking()
 
 
 def killed_after_call(place: Place, name: str, topic: Topic, log: Path, number: int) -> None:
-    """Be killed once the broker has a transactional producer's call of this number; end after the chunk without one."""
+    """Run a connector, and kill its process after the producer's n-th transactional call, or end after the chunk."""
     calls, stopping = count(1), Event()
 
     def after(producer: Producer, _: str) -> None:
         if next(calls) == number:
-            producer.flush(30)  # What was produced is at the broker: a kill that left it here would prove nothing.
+            producer.flush(30)  # The broker must have all messages: a kill that left some here would prove nothing.
             die()
 
     def on_step(step: str) -> None:
@@ -113,7 +113,7 @@ def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str = "", **
 
 
 def log_puts(log: Path) -> None:
-    """Note the digest of each chunk as it is there."""
+    """Log the digest of each chunk once it is stored."""
     if chunk_files.put.__name__ == "noted":
         return
     put = chunk_files.put
@@ -127,7 +127,7 @@ def log_puts(log: Path) -> None:
 
 
 def by_the_clock() -> None:
-    """Wrong: chunks end when their time is over and nowhere else, and what was left is not looked at."""
+    """Cut wrongly: chunks end by time alone, and leftover chunks are not checked."""
 
     class Clock(Cutter):
         def __init__(self, start, topic, until, body):
@@ -138,7 +138,7 @@ def by_the_clock() -> None:
 
 
 def by_a_checkpoint(log: Path) -> None:
-    """Wrong: where to go on is in a file of its own, which is written before the signal is."""
+    """Continue wrongly: the position comes from a separate file that is written before the signal."""
     kept = log.with_suffix(".checkpoint")
     begin, write = partition.PartitionReader._begin, partition.PartitionReader._write
 

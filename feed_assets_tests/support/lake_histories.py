@@ -1,4 +1,4 @@
-"""Random histories of a lake, and the oracle that judges each published report; a wrong rule that it must catch."""
+"""Random histories of a lake, an oracle that judges each published report, and a wrong rule that it must catch."""
 
 from dataclasses import replace
 from itertools import product
@@ -10,12 +10,12 @@ from feed_assets_tests.support.lake_shapes import REPORT
 
 
 def chance(seed="0"):
-    """The same chance for the same seed."""
+    """Return a random generator that is the same for the same seed."""
     return Random(seed)  # noqa: S311
 
 
 def states(made, pin, memo):
-    """Every way in which rows may have been made: by partition the versions that they were made of."""
+    """Return every way in which rows may have been made: the versions that they were made of, by partition."""
     key = (pin.partition, pin.version)
     if key not in memo:
         memo[key] = frozenset(
@@ -32,7 +32,7 @@ def _joined(some):
 
 
 def is_mixed(made, pins):
-    """Whether no way to make the inputs of a pipeline agrees on what they have in common."""
+    """Return True if no way to make the inputs of a pipeline agrees on the partitions that they share."""
     memo = {}
     groups = made.shape.consumer.needed.values()
     for tables in groups:
@@ -51,7 +51,7 @@ def _agree(some):
 
 
 def history(made, random, steps=14):
-    """Drops, roll-backs, repairs and re-runs between looks; each published report is judged at once."""
+    """Run drops, roll-backs, repairs and re-runs between looks. Judge each published report at once."""
     judged = 0
     datasets = [*made.shape.made_of]
     everybody = [*made.sources, *datasets]
@@ -82,7 +82,7 @@ def history(made, random, steps=14):
 
 
 def play_seeds(name, seeds, new):
-    """Go through the histories of some seeds, each in a new lake."""
+    """Run the histories of some seeds, each in a new lake."""
     for seed in seeds:
         try:
             history(new(), chance(f"{name} {seed}"))
@@ -91,7 +91,7 @@ def play_seeds(name, seeds, new):
 
 
 def by_sets_of_tables(consumer, inbox):
-    """The rule before lineage was asked: past events of an id count, and the newest stands for what is gone."""
+    """Choose by the rule from before lineage: past events of an id count, the newest update replaces a missing one."""
     tables = {key: {table for table, _ in reported} for key, reported in inbox.histories.items()}
     needed = consumer.needed.values()
     groups = {each: next(tables for tables in needed if each.feed in tables) for each in inbox.inputs}

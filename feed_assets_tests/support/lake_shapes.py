@@ -1,4 +1,4 @@
-"""Shapes of a lake: which datasets are made of which."""
+"""Shapes of a lake: the datasets, and the inputs of each."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class Shape:
-    """The datasets of a lake, inputs first: each by what it is made of. One that is made of nothing is a source."""
+    """Datasets of a lake by their inputs, inputs first. A name without inputs is a source."""
 
     made_of: dict[str, str]
     reads: str
     coarse: str = ""
-    """Datasets whose rows are often the same."""
+    """Datasets whose rows often stay the same."""
 
     def origin(self, name: str) -> str:
         above = sorted({self.origin(each) for each in self.made_of.get(name, "")})

@@ -1,4 +1,4 @@
-"""What the tests of the ledger run in other processes."""
+"""Functions that the ledger tests run in other processes."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,13 +15,13 @@ FEED = Feed.parse("ads/shown/v1.0")
 
 
 def open_together(url: str, barrier) -> None:
-    """Open a ledger at the same moment as others do."""
+    """Open a ledger at the same moment as other processes."""
     barrier.wait(60)
     open_ledger(url)
 
 
 def change_many(url: str, writer: int, count: int, barrier) -> None:
-    """Record updates, each in a transaction of its own, at the same time as others do."""
+    """Record updates, each in its own transaction, at the same time as other processes."""
     ledger = open_ledger(url)
     barrier.wait(60)
     for number in range(count):
@@ -31,7 +31,7 @@ def change_many(url: str, writer: int, count: int, barrier) -> None:
 
 
 def report_many(url: str, writer: int, count: int, batch: int, barrier) -> None:
-    """Report parts of a record in each of two windows, all of the same 48 windows, at the same time as others do."""
+    """Report parts of a record in two windows each, among the same 48 windows, at the same time as other processes."""
     ledger = open_ledger(url)
     barrier.wait(60)
     for first in range(0, count, batch):

@@ -1,4 +1,4 @@
-"""Short ways to put things into a ledger, as runs and readers do."""
+"""Shortcuts that put records into a ledger as runs and readers do."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def seen(partition: Partition, update_id: str, size: int = 10) -> Update:
-    """An update as a reader finds it: one file."""
+    """Return an update of one file, as a reader finds it."""
     return Update(partition, update_id, (File(f"{partition.path}/{update_id}/part", size, "etag"),))
 
 
@@ -38,19 +38,19 @@ def sync(
     *,
     is_batch: bool = False,
 ) -> updates.UpdateRow | None:
-    """Observe a partition by a reading of now."""
+    """Synchronize a partition with a reading of now."""
     with ledger.read() as connection:
         as_of = log.last(connection)
     return update_changes.sync(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
 
 
 def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:
-    """A run that starts."""
+    """Return a run that starts."""
     return runs.Run(run_id, output, runs.RUNNING, "host:1:0.00", started)
 
 
 def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT, started: datetime = NOW) -> None:
-    """A run that started and ended."""
+    """Record a run that started and ended."""
     runs.start(ledger, new_run(run_id, output, started))
     with ledger.change() as connection:
         runs.pinned(connection, run_id, f"pins of {run_id}")
@@ -64,14 +64,14 @@ def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT,
 
 
 def deliver(ledger: Ledger, output: Partition, tables: Iterable[Feed], now: datetime, **options: Any) -> bool:
-    """Fan out what came of some tables to the one output of a consumer that takes events."""
+    """Fan out the events of some tables to one output of a consumer by events."""
     edges = [(str(output.feed), str(table)) for table in tables]
     affected = Affected([(output, now)], takes_events=True)
     return fan_out(ledger, edges, lambda _consumer, _changed: affected, now, lambda: bool(options), **options)
 
 
 def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
-    """What is due of a consumer by its events alone, by its partition."""
+    """Return the due events of a consumer by its partition, from its events alone."""
     every = [each.key for each in inbox.outputs(connection) if each.feed == consumer.feed] if keys is None else keys
     found = inbox.waiting(connection, [Partition(consumer.feed, key) for key in every])
     seen = inbox.seen_by(connection, [consumer], found)[consumer.feed]
@@ -79,14 +79,14 @@ def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] 
 
 
 def waiting(ledger: Ledger, consumer: Feed) -> dict[str, tuple[Recorded, ...]]:
-    """The events that a consumer has not consumed, by its partition's key."""
+    """Return the events that a consumer has not consumed, by the key of its partition."""
     with ledger.read() as connection:
         mine = [each for each in inbox.outputs(connection) if each.feed == consumer]
         return {output.key: events for output, events in inbox.waiting(connection, mine).items()}
 
 
 def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:
-    """A run's claims, recorded."""
+    """Record the claims of a run."""
     with ledger.change() as connection:
         claims.claim(connection, run_id, outputs, pins, "code 1", NOW)
 
@@ -99,7 +99,7 @@ def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, v
 
 
 def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.UpdateRow:
-    """One update that the ledger must know."""
+    """Return an update that the ledger must have."""
     with ledger.read() as connection:
         found = updates.find(connection, partition, update_id)
     assert found is not None
@@ -107,7 +107,7 @@ def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.UpdateR
 
 
 def newest(ledger: Ledger, partition: Partition) -> str | None:
-    """The id of the newest published update."""
+    """Return the id of the newest published update."""
     with ledger.read() as connection:
         found = updates.newest(connection, [partition]).get(partition)
     return found.id if found else None
@@ -115,7 +115,7 @@ def newest(ledger: Ledger, partition: Partition) -> str | None:
 
 @contextmanager
 def statements(ledger: Ledger) -> Iterator[list[tuple[str, object]]]:
-    """The statements that the block executes, with their parameters."""
+    """Record the statements that the block executes, with their parameters."""
     executed: list[tuple[str, object]] = []
 
     def remember(_connection, _cursor, statement, parameters, _context, _many):
@@ -128,6 +128,6 @@ def statements(ledger: Ledger) -> Iterator[list[tuple[str, object]]]:
 
 
 def scanned(steps: Iterable[str]) -> list[str]:
-    """The steps of query plans that go through a whole table: not the values that were asked for, nor a small one."""
+    """Return the steps of query plans that scan a whole table, except literal tables and small ones."""
     fine = ("CONSTANT", "given", "wanted", "subscription", "awaited")
     return [step for step in steps if step.startswith("SCAN") and not any(name in step for name in fine)]

@@ -26,4 +26,4 @@ LONGEST = (
     "spark/test_read_csv.py",
     "spark/test_digest.py",
 )
-"""The files that take longest, by their measured time: `pytest --durations=0` says what has changed."""
+"""Files in order of their measured time, longest first; `pytest --durations=0` measures again."""

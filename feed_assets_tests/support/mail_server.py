@@ -1,4 +1,7 @@
-"""A real mail server for tests. It takes a password in the clear, and says it again when it is wrong, as some do."""
+"""A real mail server for tests.
+
+As some servers do, it accepts a password without encryption and repeats a wrong one.
+"""
 
 import ssl
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ USER, PASSWORD = "alerts@example.com", "p@ss/w#rd:1"
 
 @dataclass
 class MailServer:
-    """What it was sent, and what it refuses: receivers, and mails with a word in their subject."""
+    """Mails received, and what the server refuses: recipients, and mails with a word in their subject."""
 
     port: int = field(default_factory=lambda: free_ports(1)[0])
     mails: list[EmailMessage] = field(default_factory=list)
@@ -50,7 +53,7 @@ class MailServer:
 
 @contextmanager
 def mail_server(starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None) -> Iterator[MailServer]:
-    """Run one until the block ends: in the clear, with STARTTLS, or with TLS from the start."""
+    """Run a mail server until the block ends: without encryption, with STARTTLS, or with TLS from the start."""
     server = MailServer()
     controller = Controller(
         server,

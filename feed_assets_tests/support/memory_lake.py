@@ -1,6 +1,6 @@
 """A lake in memory: sources, datasets made of them, and one report by events, decided by the real rules.
 
-Who is woken by what, and what a run records, is as orchestration/decisions.py and runs/build.py have it.
+Which change wakes which dataset, and what a run records, follows orchestration/decisions.py and runs/build.py.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ Choosing = Callable[[Consumer, Inbox], Choice]
 
 @dataclass
 class Lake:
-    """`wakes` false: a dataset that stays as it is wakes nobody."""
+    """The state of a lake. With `wakes` False, a dataset whose rows stay the same wakes no consumer."""
 
     shape: Shape
     choosing: Choosing = choose
@@ -47,12 +47,12 @@ class Lake:
     updates: dict[str, list[Update]] = field(default_factory=dict)
     events: list[Recorded] = field(default_factory=list)
     left: dict[int, Recorded] = field(default_factory=dict)
-    """The report's inbox."""
+    """Events in the report's inbox."""
     due: dict[str, bool] = field(default_factory=dict)
-    """Whom to decide about, and whether an input's change put it there."""
+    """Outputs to decide about. True: the change of an input put it there."""
     code: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[tuple[Pin, ...], frozenset[int]]] = field(default_factory=list)
-    """The report's runs that were requested: what each reads, and the events that it consumes."""
+    """Requested runs of the report: the pins that each reads, and the events that it consumes."""
     published: list[tuple[Pin, ...]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     now: datetime = START
@@ -65,7 +65,7 @@ class Lake:
     def sources(self) -> list[str]:
         return sorted({each for some in self.shape.made_of.values() for each in some} - self.shape.made_of.keys())
 
-    # What others, and people, do.
+    # Actions of other teams and of people.
 
     def drop(self, source: str, rows: str) -> None:
         partition, id_ = _place(source), self._next()
@@ -85,7 +85,7 @@ class Lake:
         self.code[name] = self.code.get(name, 0) + 1
 
     def by_hand(self, name: str) -> None:
-        """It reads the newest of all, whatever is due."""
+        """Build from the newest updates, whatever is due."""
         pins = [self.newest(each) for each in self.made_of[name]]
         known = tuple(pin for pin in pins if pin)
         if len(known) < len(pins):
@@ -97,7 +97,7 @@ class Lake:
         else:
             self._make(name, known)
 
-    # What the sensors and their runs do.
+    # Actions of the sensors and their runs.
 
     def look(self, name: str) -> None:
         """Decide about an output if something woke it, and run it; a run of the report may begin later."""
@@ -126,7 +126,7 @@ class Lake:
         return decide([need], facts)[0]
 
     def begin(self, at: int = -1) -> None:
-        """A run of the report that was requested: its updates may have gone since, and its events been consumed."""
+        """Begin a requested run of the report, unless one of its updates has disappeared or an event was consumed."""
         if not self.asked:
             return
         pins, numbers = self.asked.pop(at % len(self.asked))
@@ -134,7 +134,7 @@ class Lake:
             self._report(pins, numbers)
 
     def finish(self, random: Random) -> None:
-        """Everybody looks, in any order, until nothing is left to do."""
+        """Let every output look, in any order, until nothing is left to do."""
         names = [*self.made_of]
         for _ in range(400):
             if not self.due and not self.asked:
@@ -143,7 +143,7 @@ class Lake:
             self.begin()
         raise AssertionError(f"it does not come to rest: {self.due}")
 
-    # What is there.
+    # Current state.
 
     def valid(self, name: str) -> list[Update]:
         return [each for each in self.updates.get(name, []) if each.is_valid]
@@ -178,7 +178,7 @@ class Lake:
         events = [self.left[number] for number in sorted(self.left)]
         return Inbox(inputs, events, seen, frozenset(), newest, consumed, named, self.lineage())
 
-    # What a run, or an acknowledgement, leaves.
+    # Records that a run, or an acknowledgement, leaves.
 
     def _make(self, name: str, pins: tuple[Pin, ...]) -> None:
         rows = f"{name}{self.code.get(name, 0)}({','.join(pin.version for pin in pins)})"
@@ -232,7 +232,7 @@ class Lake:
         return any((event.partition, event.correlation) == (_place(name), correlation) for event in self.events)
 
     def _correlation(self, pin: Pin) -> str:
-        """Of an update the last one that was told of it."""
+        """Return the last correlation id that was reported for an update."""
         mine = [each for each in self.events if (each.partition, each.marker) == (pin.partition, pin.update_id)]
         return mine[-1].correlation
 

@@ -1,4 +1,4 @@
-"""Parquet files that readers differ about: types that pyarrow writes, and schemas that only Parquet for Java writes."""
+"""Parquet files that readers disagree about: types that pyarrow writes, and schemas that only parquet-java writes."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -11,7 +11,7 @@ import pyarrow as pa
 from feed_assets_tests.support.parquet_lake import parquet
 
 REFUSED = "refused"
-"""What is expected of a file that no reader takes."""
+"""Marks a file that every reader must refuse."""
 
 SPARK_2 = {"org.apache.spark.version": "2.4.6"}
 UTC_MICROSECONDS = pa.timestamp("us", "UTC")
@@ -21,7 +21,7 @@ OLD_DAY = -171_499  # 1500-06-15 by today's calendar, 1500-06-05 by that of Spar
 
 
 def one(values: list[Any], kind: pa.DataType, notes: Mapping[str, str] | None = None, **options: Any) -> bytes:
-    """A file with one column `x`."""
+    """Return a file with one column `x`."""
     return parquet(pa.table({"x": pa.array(values, kind)}).replace_schema_metadata(notes), **options)
 
 
@@ -69,7 +69,7 @@ def _before_1970() -> datetime:
 
 
 def _old() -> dict[str, tuple[bytes, Any]]:
-    """Days and moments of Spark 2, and of later ones that were told to write as it did."""
+    """Return files with days and moments of Spark 2, and of later versions in its legacy mode."""
     days, old = [OLD_DAY, -719_164, -141_428, -141_427, 0, None], pa.date32()
     read = [date(1500, 6, 5), date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(1970, 1, 1), None]
     before, after = -2_208_988_800 * 10**6 - 1, -2_208_902_400 * 10**6
@@ -158,10 +158,10 @@ def _others() -> dict[str, tuple[bytes, Any]]:
 
 
 FILES: dict[str, tuple[bytes, Any]] = {**_integers(), **_moments(), **_old(), **_others()}
-"""By a name: a file, and the values of its one column, or REFUSED."""
+"""Files by name, each with the values of its one column, or REFUSED."""
 
 Fill = Callable[[Any, Any], None]
-"""Fill a group of Parquet's own library; the second argument makes a binary of bytes."""
+"""A function that fills a group of parquet-java; the second argument makes a binary of bytes."""
 
 
 def _binary(*values: bytes) -> list[Fill]:
@@ -216,11 +216,11 @@ SCHEMAS: dict[str, tuple[str, list[Fill], Any]] = {
         [[("k", 1)]],
     ),
 }
-"""By a name: a schema, its rows, and the values of its one column, or REFUSED."""
+"""Schemas by name, each with its rows and the values of its one column, or REFUSED."""
 
 
 def crafted(spark: Any, path: Path, schema: str, rows: list[Fill]) -> bytes:
-    """A file as Parquet's own library for Java writes it, in the JVM of a session."""
+    """Return a file that parquet-java writes in the JVM of a Spark session."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
     message = jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType(f"message m {{ {schema} }}")
     target = jvm.org.apache.hadoop.fs.Path(path.as_uri())
@@ -249,4 +249,4 @@ PARQUET_TESTING: dict[str, Any] = {
     "repeated_no_annotation.parquet": REFUSED,
     "unknown-logical-type.parquet": REFUSED,
 }
-"""Files of apache/parquet-testing by name, and their rows, or REFUSED."""
+"""Files of apache/parquet-testing by name, each with its number of rows, or REFUSED."""

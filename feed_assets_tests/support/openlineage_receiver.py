@@ -1,6 +1,6 @@
-"""An endpoint of OpenLineage on 127.0.0.1, and OpenLineage's own schemas to hold events against.
+"""An OpenLineage endpoint on 127.0.0.1, and OpenLineage's own schemas to validate events against.
 
-The schemas in `openlineage_spec` are those of https://github.com/OpenLineage/OpenLineage/tree/main/spec (Apache-2.0).
+The schemas in `openlineage_spec` come from https://github.com/OpenLineage/OpenLineage/tree/main/spec (Apache-2.0).
 """
 
 import json
@@ -20,7 +20,7 @@ SPEC = Path(__file__).parent / "openlineage_spec"
 
 @dataclass
 class Endpoint:
-    """What was posted where, and with which key; it answers with these statuses in turn, then with 201."""
+    """Events, paths and keys of each POST. The endpoint answers with these statuses in turn, then with 201."""
 
     port: int
     events: list[dict] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Endpoint:
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """Type and job of each event."""
+        """Return type and job of each event."""
         return [(event["eventType"], event["job"]["name"]) for event in self.events]
 
 
@@ -54,7 +54,7 @@ def endpoint() -> Iterator[Endpoint]:
             self.end_headers()
 
         def do_GET(self):
-            self.send_response(200)  # What a followed redirect would take for success.
+            self.send_response(200)  # A client that follows the redirect would take this for success.
             self.end_headers()
 
         def log_message(self, *_): ...
@@ -75,7 +75,7 @@ def _registry() -> Registry:
 
 
 def errors_of(event: dict) -> list[str]:
-    """What OpenLineage's schemas say against an event, and against each of its facets by the schema that it names."""
+    """Return the errors of an event and its facets by OpenLineage's schemas."""
     datasets = [*event.get("inputs", ()), *event.get("outputs", ())]
     holders = [event["run"], event["job"], *datasets]
     facets = [facet for each in holders for facet in each.get("facets", {}).values()]

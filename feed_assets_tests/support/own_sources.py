@@ -1,4 +1,4 @@
-"""Sources of a test's own making, which its definitions declare and a Harness would refuse."""
+"""Sources that a test makes and its definitions declare; a Harness would otherwise refuse them."""
 
 import dagster as dg
 
@@ -8,7 +8,7 @@ from feed_assets.sources.declared import EventSource
 
 
 def as_declared(definitions: dg.Definitions) -> dict[str, EventSource | LineageTable | LineageFile]:
-    """Return every event source and table of pipelines as it is declared, to be given to a Harness."""
+    """Return every declared event source and table of pipelines, to be passed to a Harness."""
     given: dict[str, EventSource | LineageTable | LineageFile] = {}
     for each in declarations_of(definitions):
         if isinstance(each, EventTable):

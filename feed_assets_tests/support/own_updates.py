@@ -1,4 +1,4 @@
-"""Updates of ours as a run leaves them, on the blackboard and in the ledger, without Spark."""
+"""Our own updates as a run leaves them, on the blackboard and in the ledger, without Spark."""
 
 import json
 from datetime import datetime
@@ -23,7 +23,7 @@ def publish_own(
     columns: tuple[tuple[str, str], ...] = COLUMNS,
     version: str | None = None,
 ) -> Update:
-    """Publish numbers, or other data, as a run would have."""
+    """Publish numbers, or other data, as a run does."""
     table = damaged.numbers()
     digest = RowDigest(COLUMNS)
     for batch in table.to_batches():
@@ -38,7 +38,7 @@ def publish_own(
 
 
 def rewrite(services: Services, update: Update, data: bytes) -> None:
-    """Write a file of an update again, in place."""
+    """Overwrite a file of an update."""
     services.board.put(update.files[0].key, data)
 
 

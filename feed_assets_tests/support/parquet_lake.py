@@ -18,11 +18,11 @@ DAILY = "plant/daily/v1.0"
 MONDAY, TUESDAY, WEDNESDAY, THURSDAY = (f"2026-06-0{day}" for day in range(1, 5))
 OLD, NEW = "20260602.060000", "20260603.060000"
 NOON = datetime(2026, 6, 2, 12, tzinfo=UTC)
-"""Between the two."""
+"""A moment between the two updates."""
 
 
 def parquet(table: pa.Table | Mapping[str, Any], **options: Any) -> bytes:
-    """A file of Parquet."""
+    """Return the bytes of a Parquet file."""
     file = BytesIO()
     pq.write_table(table if isinstance(table, pa.Table) else pa.table(dict(table)), file, **options)
     return file.getvalue()
@@ -30,12 +30,12 @@ def parquet(table: pa.Table | Mapping[str, Any], **options: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Lake:
-    """A blackboard, what writes there, and what reads there by its URL."""
+    """A blackboard with a feed that tests write, and read by its URL."""
 
     board: Blackboard
 
     def put(self, key: str, *parts: Mapping[str, Any] | bytes, update_id: str = OLD, ending: str = "parquet") -> str:
-        """Publish parts, rows or bytes, as an update; its id."""
+        """Publish parts, given as rows or bytes, as an update. Return its id."""
         files = {
             f"part-{number}.{ending}": part if isinstance(part, bytes) else parquet(part)
             for number, part in enumerate(parts)
@@ -43,13 +43,13 @@ class Lake:
         return publish(self.board, self.at(key), files, parse_update_id(update_id) or NOON).id
 
     def at(self, key: str) -> Partition:
-        """A partition of the feed."""
+        """Return a partition of the feed."""
         return Partition(Feed.parse(DAILY), key)
 
     def read(self, *args: Any, **kwargs: Any) -> feed_assets.FeedData:
-        """What `feed_assets.read` gives of the feed."""
+        """Read the feed by `feed_assets.read`."""
         return feed_assets.read(DAILY, *args, blackboard=self.board.url, **kwargs)
 
     def rows(self, *args: Any, **kwargs: Any) -> list[tuple[Any, ...]]:
-        """The rows of a reading."""
+        """Return the rows of a reading."""
         return [tuple(row.values()) for row in self.read(*args, **kwargs).to_arrow().to_pylist()]

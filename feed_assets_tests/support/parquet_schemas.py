@@ -1,4 +1,4 @@
-"""Schemas of Parquet files as a feed of them is declared."""
+"""Schemas of Parquet files, as a feed of them declares them."""
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import Update
@@ -10,7 +10,7 @@ _DATA = "x bigint"
 
 
 def schema_of(board: Blackboard, update: Update) -> str:
-    """Return the columns of an update's file as DDL; of a file that is refused any."""
+    """Return the columns of an update's file as DDL. For a refused file, return any valid schema."""
     try:
         columns = next(iter(read_columns(board, update.files).values()))
     except UnreadableUpdate:

@@ -1,4 +1,4 @@
-"""A port that leads to a server, once it is there."""
+"""A port that forwards to a server, once the server exists."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def relay(port: int, target: int | Path) -> Iterator[None]:
-    """Lead a port to another one, or to a Unix socket, until the block ends; what is open then is cut."""
+    """Forward a port to another one, or to a Unix socket, until the block ends. Then cut open connections."""
     listener = socket.create_server(("127.0.0.1", port))
     pairs: list[socket.socket] = []
     thread = threading.Thread(target=_accept, args=(listener, target, pairs))

@@ -1,4 +1,4 @@
-"""Every public declaration, with the least that it is given."""
+"""Every public declaration, with its minimal arguments."""
 
 from inspect import signature
 from typing import Any
@@ -91,6 +91,6 @@ NO_DECLARATIONS |= {
 
 
 def parameters(name: str) -> list[str]:
-    """The names of what a declaration takes."""
+    """Return the parameter names of a declaration."""
     declaration, _ = DECLARED[name]
     return [*signature(declaration).parameters]

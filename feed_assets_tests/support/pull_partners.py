@@ -1,4 +1,4 @@
-"""A partner whose files are pulled into a feed, and what the feed then holds."""
+"""A partner whose files are pulled into a feed, and access to the feed's content."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ def at_once() -> bool:
 
 
 def key_of(moment: datetime) -> str | None:
-    """The key of an hourly partition; the feed begins in 2024."""
+    """Return the key of an hourly partition; the feed begins in 2024."""
     return f"{moment:%Y-%m-%d-%H:%M}" if moment.year >= 2024 else None
 
 
@@ -40,7 +40,10 @@ def no_spark():
 
 @dataclass
 class Partner:
-    """`theirs` is their blackboard, `ours` is where the feed is; a look is at `now`, which goes on by itself."""
+    """A partner with the blackboard `theirs`; the feed is on `ours`.
+
+    Each look happens at `now`, and its clock advances.
+    """
 
     theirs: Blackboard
     ours: Blackboard
@@ -69,7 +72,7 @@ class Partner:
         return pull(self.services, PullSource(FEED, self.pull, key_of), self.now, out_of_time)
 
     def look_at_all(self, out_of_time: Callable[[], bool] = at_once) -> int:
-        """The calls that a look takes where the time is always over."""
+        """Look until everything is done, with an expired deadline. Return the number of calls."""
         for calls in range(1, 1000):
             if self.look(out_of_time):
                 return calls
@@ -80,7 +83,7 @@ class Partner:
             return intake_files.registered(connection, FEED, [f"out/{name}"])[f"out/{name}"]
 
     def held(self) -> dict[str, list[str]]:
-        """By partition what its batches hold, as a reader gets them."""
+        """Return the content of all batches by partition, as a reader gets it."""
         found = {}
         for key in self.ours.children(str(FEED)):
             reading = batch_set.latest(self.ours, Partition(FEED, key))
@@ -89,13 +92,13 @@ class Partner:
         return found
 
     def known(self) -> dict[str, int]:
-        """By partition how many batches the ledger knows."""
+        """Return the number of batches in the ledger, by partition."""
         partitions = [Partition(FEED, key) for key in self.ours.children(str(FEED))]
         with self.ledger.read() as connection:
             return {at.key: len(pins) for at, pins in pins_of(connection, partitions).items()}
 
     def updates(self) -> int:
-        """How many updates there are of all batches."""
+        """Return the number of updates of all batches."""
         return sum(key.endswith("/_SUCCESS") for key in (file.key for file in self.ours.files(str(FEED))))
 
 

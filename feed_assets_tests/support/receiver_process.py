@@ -1,4 +1,7 @@
-"""`python receiver_process.py SPOOL PORT [answer|remove]`: a receiver of the settings, to be killed; two act early."""
+"""A receiver of the settings, to be killed; `answer` and `remove` are wrong variants that act too early.
+
+Run as `python receiver_process.py SPOOL PORT [answer|remove]`.
+"""
 
 import asyncio
 import os
@@ -21,7 +24,7 @@ FEEDS = [
 
 
 def answer_before_the_disk() -> None:
-    """The wrong control: nobody waits until a frame is synced, which takes its time here."""
+    """Patch a wrong control: a call is answered before its frame is synced, which takes a minute here."""
 
     class Early(receiver.Together):
         async def __call__(self, item):
@@ -35,7 +38,7 @@ def answer_before_the_disk() -> None:
 
 
 def remove_before_the_ledger() -> None:
-    """The wrong control: a segment is removed before its first batch is published, and the process ends there."""
+    """Patch a wrong control: a segment is removed before its first batch is published, and then the process ends."""
 
     def removed(_services, batch, _who):
         for segment in Path(sys.argv[1]).glob(f"{batch.partition.name}*"):

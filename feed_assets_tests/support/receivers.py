@@ -59,7 +59,7 @@ def lines(*events: object) -> bytes:
 
 
 def door_of(board: Blackboard, ledger, folder: Path, **changes: Any) -> Door:
-    """A receiver for the two feeds, at a clock that stands still."""
+    """Return a receiver for the two feeds, with a clock that stands still."""
     values = {"now": lambda: NOW, "rate": 1e6, **changes}
     services = Services(board, ledger, no_spark, values["now"], values.get("on_step", lambda _: None))
     spool, calls = Spool(folder), Calls(services, values.get("sources", {}), values.get("polled", {}))
@@ -75,12 +75,12 @@ def free_port() -> int:
 
 @dataclass
 class Partner:
-    """Somebody who pushes to a receiver."""
+    """A client that pushes events to a receiver."""
 
     url: str
     key: str
     patience: float = 30
-    """Seconds that it waits for an answer."""
+    """Seconds until it stops waiting for an answer."""
 
     def post(self, data: Any, feed: str = MEN, headers: Mapping[str, str] = LINES):
         return self.call(f"/v1/{feed}/events", data, headers)
@@ -95,7 +95,7 @@ class Partner:
 
 @contextmanager
 def listening(door: Door, flush_seconds: float = 3600, scopes: Sequence[str] = (MEN,)) -> Generator[Partner]:
-    """A receiver behind a socket, in a thread; at the end it flushes what it has."""
+    """Run a receiver behind a socket, in a thread; it flushes at the end."""
     port, ledger = free_port(), door.receiver.services.ledger
     key = authentication.add(ledger, "men", scopes, door.receiver.services.now())
     server = server_of(door, "127.0.0.1", port, flush_seconds)
@@ -112,7 +112,7 @@ def listening(door: Door, flush_seconds: float = 3600, scopes: Sequence[str] = (
 
 
 def published(board: Blackboard, feed: str = MEN) -> list[dict[str, Any]]:
-    """Every event that readers of the blackboard see, in no order."""
+    """Return every event that readers of the blackboard see, in no order."""
     found = list[dict[str, Any]]()
     for hour in board.children(feed):
         for update in batch_set.latest(board, read.Partition(Feed.parse(feed), hour)).updates:
@@ -128,14 +128,14 @@ def numbers(events: Iterable[Mapping[str, Any]]) -> list[int]:
 
 @dataclass
 class Process:
-    """A receiver as a process of its own, at the real clock."""
+    """A receiver as a process of its own, with the real clock."""
 
     home: Path
     port: int
     process: subprocess.Popen[bytes]
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Wait until the receiver answers."""
         for _ in range(3000):
             assert self.process.poll() is None, "the receiver has ended"
             try:
@@ -151,7 +151,7 @@ class Process:
 
 
 def started(home: Path, spool: Path, port: int, *more: str, within: Sequence[str] = ()) -> Process:
-    """Start a receiver of the home's ledger and the blackboard of the settings; `within` is a command that runs it."""
+    """Start a receiver with the home's ledger and the settings' blackboard; `within` is a command that wraps it."""
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
     command = [*within, sys.executable, str(SERVED), str(spool), str(port), *more]
     return Process(home, port, subprocess.Popen(command, env=environment))

@@ -1,6 +1,6 @@
-"""The retail domain's figures computed apart from Spark and from the product, in Python's own decimals.
+"""The figures of the retail domain, computed in Python's own decimals without Spark and without the product.
 
-They take the raw CSVs' bytes, so that a test can hand in whatever update it dropped, late ones too.
+They take the bytes of raw CSVs, so that a test can pass any update that it dropped, late ones too.
 """
 
 import csv
@@ -38,7 +38,7 @@ class Summary:
 
 
 def summary(day: str, invoices: bytes, rates: Mapping[str, bytes]) -> Summary:
-    """A day's row, from its invoices and the rates' file of each day."""
+    """Return a day's row, from its invoices and the rates' file of each day."""
     sums, found = _sums(invoices), rate(day, rates)
     most = min(sums, key=lambda number: (-sums[number], *_order(number)), default=None)
     total = sum(sums.values(), Decimal())
@@ -54,7 +54,7 @@ def summary(day: str, invoices: bytes, rates: Mapping[str, bytes]) -> Summary:
 
 
 def rate(day: str, rates: Mapping[str, bytes]) -> Rate | None:
-    """The rate of the day, else of the last day of the six before that has one."""
+    """Return the rate of the day, or else the newest rate of the six days before."""
     asked = date.fromisoformat(day)
     for back in range(7):
         for row in _rows(rates.get(f"{asked - timedelta(days=back)}", b"")):
@@ -63,7 +63,7 @@ def rate(day: str, rates: Mapping[str, bytes]) -> Rate | None:
 
 
 def buyers(invoices: bytes) -> dict[str, tuple[int, Decimal]]:
-    """Purchases and pounds of each buyer."""
+    """Return purchases and pounds of each buyer."""
     numbers: dict[str, set[str]] = defaultdict(set)
     pounds: dict[str, Decimal] = defaultdict(Decimal)
     for row in _bought(invoices):
@@ -75,7 +75,7 @@ def buyers(invoices: bytes) -> dict[str, tuple[int, Decimal]]:
 
 
 def lines(invoices: bytes) -> list[tuple]:
-    """Every line as (InvoiceNo, StockCode, Quantity, UnitPrice, CustomerID, is_cancellation, gbp)."""
+    """Return every line as (InvoiceNo, StockCode, Quantity, UnitPrice, CustomerID, is_cancellation, gbp)."""
     return [
         (
             row["InvoiceNo"],
@@ -91,7 +91,7 @@ def lines(invoices: bytes) -> list[tuple]:
 
 
 def _order(number: str) -> tuple[bool, int, str]:
-    """Numbers by their size, then what is no number."""
+    """Return a sort key: numbers by value, then texts that are no number."""
     return (False, int(number), "") if number.isdigit() else (True, 0, number)
 
 

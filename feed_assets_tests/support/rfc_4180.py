@@ -1,4 +1,4 @@
-"""A parser of RFC 4180, character by character, which shares no code with the reading that is held to it."""
+"""A parser of RFC 4180, character by character. It shares no code with the reader that it checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Parsed:
-    """One record: its text without the line end, its fields, and what is wrong with it."""
+    """One record: its text without the line end, its fields, and its problems."""
 
     raw: str = ""
     fields: list[str] = field(default_factory=list[str])
@@ -14,10 +14,10 @@ class Parsed:
 
 
 def parse(text: str, columns: int, delimiter: str = ",", quote: str | None = '"') -> Iterator[Parsed]:
-    """Return the records of a text, without blank lines.
+    """Yield the records of a text, without blank lines.
 
-    RFC 4180 leaves open where a malformed record ends. After a closing quote all up to the next delimiter or line end
-    belongs to the field. A field without quotes around it may hold quotes: in pairs, not after blanks or backslashes.
+    RFC 4180 does not define where a malformed record ends. After a closing quote, everything up to the next delimiter
+    or line end belongs to the field. An unquoted field may hold quotes in pairs, but not after blanks or backslashes.
     """
     at = 0
     while at < len(text):
@@ -68,7 +68,7 @@ def _field(record: Parsed, text: str, at: int, delimiter: str, quote: str | None
 
 
 def _quoted(text: str, at: int, quote: str) -> tuple[str, int, bool]:
-    """Return what stands in quotes, where that ends, and whether a quote ends it."""
+    """Return the quoted text, the position of its end, and True if a quote closes it."""
     value = ""
     while at < len(text):
         if text[at] != quote:
@@ -83,7 +83,7 @@ def _quoted(text: str, at: int, quote: str) -> tuple[str, int, bool]:
 
 
 def _without_line_end(text: str) -> str:
-    """Return the text of a last record, of which Spark takes off a line end, of whatever kind, even within quotes."""
+    """Return the text of a last record without its line end: Spark removes one of any kind, even within quotes."""
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text.removesuffix("\r")
 
 

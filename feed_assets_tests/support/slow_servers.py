@@ -1,4 +1,4 @@
-"""Servers that answer a byte at a time, without end."""
+"""Servers that send one byte at a time, without end."""
 
 import ssl
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 @dataclass
 class Dripping:
-    """A server that sends `beginning` at once and then one byte after the other, and when its callers were gone."""
+    """A server that sends `beginning` at once and then single bytes; `gone` is set once a caller has disconnected."""
 
     port: int
     callers: int = 0

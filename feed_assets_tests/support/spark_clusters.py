@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of the installed PySpark: a master and two workers, ended with the block."""
+"""A standalone Spark cluster of the installed PySpark: a master and two workers, which end with the block."""
 
 import json
 import os
@@ -26,7 +26,7 @@ CONF = {
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[str]:
-    """Run the cluster until the block ends; tells the master's URL. Each worker has two cores and 1 GB."""
+    """Run the cluster until the block ends; yield the master's URL. Each worker has two cores and 1 GB."""
     home, (port,) = Path(pyspark.__file__).parent, free_ports(1)
     master = f"spark://127.0.0.1:{port}"
     spark_class = ["bash", str(home / "bin" / "spark-class")]
@@ -37,7 +37,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
     env = {**os.environ, "SPARK_HOME": str(home), **_SMALL, "PYTHONPATH": str(ROOT)}
     with ExitStack() as stack:
         _start(stack, first, env, folder, "master")
-        # By two names: the copy of a slow task is started on another host only.
+        # Two names, because the copy of a slow task starts only on another host.
         for host in ("127.0.0.1", "localhost"):
             work = ["--host", host, "--work-dir", str(folder / f"work-{host}")]
             _start(stack, [*worker, *work], env, folder, f"worker-{host}")
@@ -46,7 +46,10 @@ def spark_cluster(folder: Path) -> Iterator[str]:
 
 
 def driver_env(master: str, folder: Path) -> dict[str, str]:
-    """What a user of the cluster sets: the master, and the Python of the executors. Memory is kept small."""
+    """Return the environment that a user of the cluster sets: the master, and the Python of the executors.
+
+    Memory is small.
+    """
     return {
         **os.environ,
         "FEED_ASSETS_SPARK_MASTER": master,

@@ -10,7 +10,7 @@ _SECONDS = count(1)
 
 
 def put_update(board: Blackboard, files: dict[str, str | bytes]) -> Update:
-    """A fresh update of PARTITION with these files, as a reader pins it."""
+    """Publish a fresh update of PARTITION with these files, and return it as a reader pins it."""
     update_id = f"20191124.{next(_SECONDS):06d}"
     path = f"{PARTITION.path}/{update_id}"
     for name, content in files.items():

@@ -1,4 +1,4 @@
-"""What a database is asked."""
+"""Statements that a database executes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 @contextmanager
 def counted_statements(engine: sa.Engine) -> Iterator[list[str]]:
-    """The statements that a database is asked; one that is executed with many rows is one."""
+    """Record the statements that a database executes; one executed with many rows counts once."""
     statements: list[str] = []
 
     def note(_connection, _cursor, statement, *_more) -> None:

@@ -1,4 +1,4 @@
-"""A table, what is made of it by the hour and the day, and who reports what of it: a day to be shown."""
+"""A table, datasets made of it by the hour and the day, and reports about it: a day to be shown."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,24 +31,24 @@ raw = foreign_feed("web/raw/v1.0", partitions_def=PLACES, schema="n int")
 
 @feed_asset("web/feature/v1.0", partitions_def=HOURS, inputs={"foo": foo})
 def feature(foo):
-    """By the hour."""
+    """Make an hour."""
 
 
 @feed_asset("web/metric/v1.0", partitions_def=DAYS, inputs={"foo": Input(foo, mapping=Within())})
 def metric(foo):
-    """By the day."""
+    """Make a day."""
 
 
 @feed_asset("web/sums/v1.0", partitions_def=PLACES, inputs={"raw": raw}, checks=[checks.within("n", 0, 100)])
 def sums(raw):
-    """By day and place: that of apac is refused."""
+    """Make a day and place: the one of apac is refused."""
 
 
 defs = with_automation(dg.Definitions(assets=[foo, raw, feature, metric, sums]))
 
 
 def harness() -> Harness:
-    """Of this module, without Spark."""
+    """Return the harness of this module, without Spark."""
     return Harness(defs, maker=PlainMaker(_give), now=lambda: MIDNIGHT + 15.5 * HOUR)
 
 
@@ -57,7 +57,7 @@ def _give(task) -> Given:
 
 
 def report_hours(ledger: Ledger, first: int, last: int, *, ingested: int = 100, source: int = 100) -> None:
-    """Report hours of foo, beside what was reported of them: records of each 5 minutes."""
+    """Report hours of foo in addition to earlier reports: records of each 5 minutes."""
     starts = [MIDNIGHT + first * HOUR + number * BASE for number in range((last - first) * 12)]
     counts = [("kafka", source), ("", ingested)]
     told = [Report(FOO, "", f"{first}", tuple((start, n) for start in starts), tier) for tier, n in counts]
@@ -66,7 +66,7 @@ def report_hours(ledger: Ledger, first: int, last: int, *, ingested: int = 100, 
 
 @contextmanager
 def filled_home(folder: Path, empty_ledger: Path) -> Iterator[Path]:
-    """A home with the day in it."""
+    """Yield a home that contains the day."""
     (folder / "blackboard").mkdir()
     (folder / "ledger.db").write_bytes(empty_ledger.read_bytes())
     folder.chmod(0o700)
@@ -79,7 +79,10 @@ def filled_home(folder: Path, empty_ledger: Path) -> Iterator[Path]:
 
 
 def _fill(ledger: Ledger) -> None:
-    """Hours 0 to 8, 10, 11 are complete, 12 is not, 9 never came; once read, 3 is found invalid and 5 opens again."""
+    """Fill the day: hours 0 to 8, 10 and 11 are complete, 12 is not, 9 is missing.
+
+    Once they are read, hour 3 turns out invalid and hour 5 opens again.
+    """
     with harness() as world:
         world.tick()
         report_hours(ledger, 0, 9)

@@ -1,4 +1,4 @@
-"""Clients of a real broker whose calls and polls are steps that a test counts, and a clock that only waiting moves."""
+"""Clients of a real broker whose calls and polls are steps that a test counts, with a clock that only waiting moves."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ TRANSACTIONAL = frozenset(
         "abort_transaction",
     }
 )
-"""Calls of a producer that change what the broker has."""
+"""Calls of a producer that change the state of the broker."""
 
 
 class StepClock:
@@ -62,7 +62,7 @@ class _CalledProducer:
 
 
 class PolledConsumer:
-    """A consumer whose `poll` is `poll(consumer, seconds)` of a test."""
+    """A consumer whose `poll` calls `poll(consumer, seconds)` of a test."""
 
     def __init__(self, consumer: Consumer, poll: Callable[[Consumer, float], Any]) -> None:
         self._consumer, self._poll = consumer, poll

@@ -1,6 +1,6 @@
-"""Tiny datasets for tests of the loop: a raw feed, what is summed from it, and what is picked from that.
+"""Small datasets for tests of the loop: a raw feed, sums of it, and a selection from the sums.
 
-Their rows are given, in `given`, by what was dropped; nothing of them needs Spark.
+The function `given` makes their rows from what was dropped, without Spark.
 """
 
 import csv
@@ -33,11 +33,11 @@ UNLUCKY = 13
 BOTH = ("t/sums", "t/sums_rejects")
 
 opened = ExitStack()
-"""The harnesses of the test that runs; its fixture closes them."""
+"""Harnesses of the running test; its fixture closes them."""
 
 
 def nothing() -> None:
-    """Nothing happens while a run is under way."""
+    """Do nothing during a run."""
 
 
 def raw_feed(name: str = RAW, partitions_def=DAYS) -> dg.AssetSpec:
@@ -53,7 +53,7 @@ def sums_of(
     retention: Retention | None = None,
     code_version: str | None = None,
 ) -> dg.AssetsDefinition:
-    """`n` by `k`: a sum over 100 fails the audit, and one of 13 the function."""
+    """Declare sums of `n` by `k`: a sum over 100 fails the audit, and a sum of 13 fails the function."""
 
     @feed_asset(
         name,
@@ -65,7 +65,7 @@ def sums_of(
         code_version=code_version,
     )
     def sums(raw):
-        """Numbers summed."""
+        """Return the numbers summed by key."""
         unlucky = f"raise_error('{UNLUCKY} is unlucky')"
         return raw.groupBy("k").sum("n").selectExpr("k", f"IF(`sum(n)` = {UNLUCKY}, {unlucky}, `sum(n)`) AS n")
 
@@ -75,16 +75,16 @@ def sums_of(
 def picked_of(sums: dg.AssetsDefinition | Input, partitions_def=DAYS) -> dg.AssetsDefinition:
     @feed_asset(PICKED, partitions_def=partitions_def, inputs={"sums": sums})
     def picked(sums):
-        """Sums that are more than nothing."""
+        """Return the sums above zero."""
         return sums.where("n > 0")
 
     return picked
 
 
 def given(task: Task) -> Given:
-    """What the datasets of these tests make: `sums` a sum by key, any other one the rows that it reads.
+    """Return the rows of the datasets of these tests: for `sums` a sum by key, otherwise the rows that it reads.
 
-    A sum of 13 is more than the function of `sums` can bear.
+    A sum of 13 fails the function of `sums`.
     """
     found = [
         row
@@ -105,7 +105,7 @@ def given(task: Task) -> Given:
 
 
 def read(source: RecipeInput, update: Update) -> list[dict]:
-    """The rows of an update; `n` of a foreign one is left as text where it is no number."""
+    """Return the rows of an update; `n` of a foreign one stays text if it is no number."""
     board = open_board(settings())
     if source.schema is None:
         return rows_of(board, update)
@@ -115,7 +115,7 @@ def read(source: RecipeInput, update: Update) -> list[dict]:
 
 
 def short(*, during: Callable[[], object] = nothing, **options) -> Harness:
-    """raw -> sums; `during` happens during each run."""
+    """Return a harness of raw -> sums; `during` is called during each run."""
     raw = raw_feed()
 
     def give(task: Task) -> Given:
@@ -126,7 +126,7 @@ def short(*, during: Callable[[], object] = nothing, **options) -> Harness:
 
 
 def chain(**options) -> Harness:
-    """raw -> sums -> picked."""
+    """Return a harness of raw -> sums -> picked."""
     raw = raw_feed()
     sums = sums_of(raw, **options)
     return harness(raw, sums, picked_of(sums))
@@ -139,13 +139,13 @@ def harness(*assets, give: Callable[[Task], Given] = given, **options) -> Harnes
 
 
 def later(harness: Harness, wait: timedelta) -> None:
-    """Let the time that a harness goes by be later than it is."""
+    """Move the clock of a harness forward."""
     now = harness.now
     harness.now = lambda: now() + wait
 
 
 def until_given_up(harness: Harness) -> list[Ran]:
-    """Run until idle, once more after each pause between two attempts; all the runs."""
+    """Run until idle, and again after each pause between two attempts. Return all runs."""
     found: list[Ran] = []
     for number in range(1, settings().max_attempts + 1):
         found += harness.run_until_idle()
@@ -154,43 +154,43 @@ def until_given_up(harness: Harness) -> list[Ran]:
 
 
 def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
-    """The partitions of `sums` that a tick asks for, whatever was asked before and never began."""
+    """Return the partitions of `sums` that a tick requests, although earlier requests never began."""
     end_waits(harness)
     return [partition for assets, partition in harness.ask(cursor).targets if assets == BOTH]
 
 
 def reports_of(harness: Harness, cursor: str | None = None) -> RequestedTick:
-    """What Dagster is told of after a tick of the feeds, from a cursor on."""
+    """Return the tick of the feeds from a cursor on, with its reports to Dagster."""
     return harness.ask(cursor)
 
 
 def inputs_of(reported: Reported) -> dict[str, str]:
-    """What a materialization says was read of each input, by its path."""
+    """Return what a materialization says was read of each input, by the input's path."""
     return {path: read for path, (read, _) in inputs_read(reported).items()}
 
 
 def inputs_read(reported: Reported) -> dict[str, tuple[str, str]]:
-    """The same, with the beginning of its data version."""
+    """Return what was read of each input by path, with the beginning of its data version."""
     rows = [line[2:-2].split(" | ") for line in reported.metadata["inputs"].splitlines()[2:]]
     named = [(name[1:].partition("]")[0], key.replace("\\|", "|"), *rest) for name, key, *rest in rows]
     return {"/".join(filter(None, (feed, key))): (read, version) for feed, key, read, version, *_ in named}
 
 
 def end_waits(harness: Harness) -> None:
-    """Whoever requested runs is dead, and so are its requests."""
+    """End the waits for requested runs, as if their requester had died."""
     due.end_waits(open_ledger(settings().ledger), harness.now())
 
 
 def rows(*numbers: int) -> str:
-    """A raw file: each number as a row of the key 'a'."""
+    """Return a raw file: each number is a row of the key 'a'."""
     return "".join(["k,n\n", *(f"a,{number}\n" for number in numbers)])
 
 
 def outcomes(runs) -> list[tuple[str, str | None, bool]]:
-    """Each run as (its dataset, partition, whether it succeeded), in order."""
+    """Return each run as (its dataset, partition, whether it succeeded), in order."""
     return [(run.assets[0].removeprefix("t/"), run.partition, run.succeeded) for run in runs]
 
 
 def without_place(error: str) -> str:
-    """The error of a function in a run, without the file and line that it comes from."""
+    """Return the error of a function in a run, without the file and line that it names."""
     return re.sub(r"FunctionFailed: \S+\.py:\d+: ", "", error)

@@ -1,4 +1,4 @@
-"""A Kafka topic as an asset, beside the world of its messages."""
+"""A Kafka topic as an asset, with a world of its messages."""
 
 import json
 from contextlib import closing, contextmanager
@@ -14,20 +14,20 @@ TABLE = "ads/clicks"
 
 @contextmanager
 def kafka_world(broker, registry, setting):
-    """A topic on the broker of the settings, chunked to the blackboard of the home."""
+    """Yield a topic on the broker of the settings, chunked to the blackboard of the home."""
     setting(kafka=json.dumps({"bootstrap.servers": broker.servers}), kafka_registry=registry.url)
     with World.of(broker, registry, settings().blackboard) as made:
         yield made
 
 
 def declared(world, **options):
-    """The topic as an asset; its limits are those of the world."""
+    """Declare the topic as an asset with the limits of the world."""
     limits = world.settings.model_dump(exclude={"key", "gzip"})
     return kafka_topic(TABLE, topic=world.name, key=["id"], **{**limits, **options})
 
 
 def chunk(world):
-    """Make chunks of all that is there."""
+    """Make chunks of all messages."""
     chunking = world.place.chunking()
     with closing(chunking.schemas):
         return world.committed(catch_up(chunking, world.name, world.settings))

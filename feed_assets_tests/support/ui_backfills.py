@@ -1,4 +1,4 @@
-"""Backfills as the web UI's dialog asks for them."""
+"""Backfills as the dialog of the web UI requests them."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 NONE: Mapping[str, str] = {}
-"""Dagster's own web server asks for none."""
+"""Cookies for Dagster's own web server, which needs none."""
 
 LAUNCH = """
 mutation($params: LaunchBackfillParams!) {
@@ -20,7 +20,7 @@ mutation($params: LaunchBackfillParams!) {
 
 
 def ask(port: int, query: str, variables: dict[str, Any], cookie: Mapping[str, str] = NONE) -> dict[str, Any]:
-    """What a web server answers to a GraphQL query."""
+    """Return a web server's answer to a GraphQL query."""
     body = json.dumps({"query": query, "variables": variables}).encode()
     request = Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json", **cookie})
     with urlopen(request, timeout=30) as response:  # noqa: S310
@@ -28,7 +28,7 @@ def ask(port: int, query: str, variables: dict[str, Any], cookie: Mapping[str, s
 
 
 def launch(port: int, assets: list[str], partitions: list[str], cookie: Mapping[str, str] = NONE) -> str:
-    """Launch a backfill of some partitions of some assets; its id."""
+    """Launch a backfill of some partitions of some assets. Return its id."""
     selection = [{"path": asset.split("/")} for asset in assets]
     launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": partitions}}, cookie)
     return launched["launchPartitionBackfill"]["backfillId"]

@@ -1,4 +1,4 @@
-"""A dataset on a blackboard and in a ledger, and what its table is to be: the rows of the newest updates."""
+"""A dataset on a blackboard and in a ledger, and the expected content of its table: the rows of the newest updates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def parquet(rows: Rows, schema: pa.Schema | None = None) -> bytes:
-    """A file as Spark writes one."""
+    """Return the bytes of a Parquet file as Spark writes it."""
     buffer = BytesIO()
     pq.write_table(pa.Table.from_pylist(list(rows), schema), buffer)
     return buffer.getvalue()
@@ -40,7 +40,7 @@ class Dataset:
     feed: Feed = field(default_factory=lambda: Feed.parse("ads/ctr/v1.0"))
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     rows: dict[str, dict[str, Rows]] = field(default_factory=dict[str, dict[str, Rows]])
-    """By partition and update what was published, but for what was made invalid."""
+    """Rows of valid updates, by partition and update id."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Dataset:
         return DatasetUpdates(self.feed, self.ledger, self.board)
 
     def publish(self, key: str, *rows: Mapping[str, Any], schema: pa.Schema | None = None, parts: int = 1) -> str:
-        """An update of a partition, which the ledger hears of; its id."""
+        """Publish an update of a partition, and record it in the ledger. Return its id."""
         self.now += timedelta(seconds=1)
         files = {f"part-{number}.parquet": parquet(rows[number::parts], schema) for number in range(parts)}
         update = write.publish(self.board, Partition(self.feed, key), files, self.now)
@@ -64,7 +64,7 @@ class Dataset:
         del self.rows[key][update_id]
 
     def look(self, key: str) -> Update | None:
-        """Let the ledger learn what is valid now."""
+        """Record the newest valid update in the ledger."""
         partition = Partition(self.feed, key)
         with self.ledger.read() as connection:
             as_of = log.last(connection)
@@ -73,11 +73,11 @@ class Dataset:
         return valid
 
     def newest(self) -> dict[str, str]:
-        """The newest valid update of each partition that has one."""
+        """Return the newest valid update of each partition that has one."""
         return {key: max(found) for key, found in self.rows.items() if found}
 
     def model(self) -> list[tuple[Any, ...]]:
-        """The rows of these, each with its partition last."""
+        """Return the rows of the newest updates, each with its partition last."""
         return sorted(
             ((*row.values(), key) for key, newest in self.newest().items() for row in self.rows[key][newest]), key=repr
         )
@@ -92,20 +92,20 @@ def load(target: Target, *datasets: Dataset) -> int:
 
 
 def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[Any, ...]]:
-    """What is there."""
+    """Return the sorted rows of the table."""
     with engine.open() as connection:
         return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
 
 
 def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.LoadedUpdate]:
-    """What the state tables have of each partition."""
+    """Return the loaded update of each partition in the state tables."""
     with engine.open() as connection:
         found = dataset_state.loads(connection)
     return {each.partition: each for each in found if each.dataset == dataset.name}
 
 
 def check_table(engine: Engine, dataset: Dataset) -> None:
-    """The table is what the state tables say, which is of the newest updates."""
+    """Assert that the table matches the state tables, and that these have the newest updates."""
     found = state_rows(engine, dataset)
     assert {key: each.update_id for key, each in found.items() if each.update_id} == dataset.newest()
     assert {key: each.records for key, each in found.items() if each.update_id} == {

@@ -1,4 +1,7 @@
-"""A topic at a real broker that is loaded into a warehouse, and what its table is to be: the fold of its messages."""
+"""A topic at a real broker that is loaded into a warehouse.
+
+The expected content of its table is the fold of its messages.
+"""
 
 from typing import Any
 
@@ -16,14 +19,14 @@ COLUMNS = ("id", "n", "note", "_partition", "_offset")
 
 
 def loading_of(place: Place, url: str, **limits: Any) -> Loading:
-    """As a process of its own is told; its limits are short."""
+    """Return the loading for a process of its own, with short limits."""
     chunking = place.chunking()
     warehouse = Warehouse(url=url, **{"seconds": 0.1, **limits})  # type: ignore[arg-type]
     return Loading("main", warehouse, chunking.clients, chunking.schemas, chunking.board)
 
 
 def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
-    """The rows of the messages before these offsets; what is no record is passed over."""
+    """Return the rows of the messages before these offsets; a message that is no record is skipped."""
     found: dict[str, tuple[Any, ...]] = {}
     for each in sorted(world.messages(), key=lambda each: (each.partition(), each.offset())):
         if each.offset() >= nexts.get(each.partition(), 0):
@@ -49,7 +52,7 @@ def _nexts(known: TopicState) -> dict[int, int]:
 
 
 def rows(engine: Engine, name: str) -> dict[str, tuple[Any, ...]]:
-    """What is in the table."""
+    """Return the rows of the table by key."""
     with engine.open() as connection:
         return _rows(connection, name, load_state.read(connection, name).shape)
 
@@ -65,7 +68,10 @@ def _rows(connection: Connection, name: str, shape: Shape | None) -> dict[str, t
 
 
 def check(world: World, engine: Engine) -> dict[int, int]:
-    """The table is what its topic says, up to where its positions are; these. A loader may be at work meanwhile."""
+    """Assert that the table is the fold of the topic up to its positions, and return these.
+
+    A loader may run meanwhile.
+    """
     with engine.open() as connection:
         connection.execute("BEGIN" if not engine.has_keys else "BEGIN ISOLATION LEVEL REPEATABLE READ")
         known = load_state.read(connection, world.name)
