@@ -56,6 +56,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "test_home.py",
         "test_increments_page.py",
         "test_reading_page.py",
+        "test_security_page.py",
         "test_language.py",
         "test_licences.py",
         "test_readme.py",
