@@ -57,6 +57,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "test_increments_page.py",
         "test_reading_page.py",
         "test_circles.py",
+        "test_security_page.py",
         "test_language.py",
         "test_licences.py",
         "test_readme.py",

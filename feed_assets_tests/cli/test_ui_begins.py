@@ -6,6 +6,7 @@ import pytest
 
 from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port
+from feed_assets.settings import Settings
 from feed_assets_tests.cli.main_call import exit_and_errors
 
 
@@ -31,3 +32,9 @@ def test_what_no_run_could_be_launched_by_is_said_and_nothing_is_started(home, m
     assert code == 1, lines
     assert lines[-1].startswith(f"feed-assets: {config} names what cannot be loaded"), lines
     assert name in lines[-1]
+
+
+def test_its_spark_listens_on_loopback_and_has_no_ui_whatever_the_settings_say():
+    own = {"spark.ui.enabled": "true", "spark.connect.grpc.binding.address": "192.0.2.1"}
+    values = import_module("feed_assets.cli.ui")._server_conf(7077, Settings(blackboard="memory://", spark_conf=own))
+    assert (values["spark.ui.enabled"], values["spark.connect.grpc.binding.address"]) == ("false", "127.0.0.1")

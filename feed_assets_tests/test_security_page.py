@@ -1,0 +1,77 @@
+"""The bounds that docs/security.md promises are those of the code."""
+
+import re
+from pathlib import Path
+
+from feed_assets.alerts import CHANNEL_SECONDS
+from feed_assets.cli.loaded_location import START_SECONDS
+from feed_assets.core.events import LAST_VERSION
+from feed_assets.core.feeds import MANIFEST_LIMIT
+from feed_assets.core.limits import (
+    CONTEXT_BYTES,
+    CONTEXT_DEPTH,
+    NAME_BYTES,
+    READ_BYTES,
+    REJECT_BYTES,
+    ROW_BYTES,
+    SEGMENTS,
+)
+from feed_assets.core.report_lines import PART_BYTES
+from feed_assets.feeds.local_disk import DEPTH
+from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
+from feed_assets.feeds.s3_others import SLOWEST
+from feed_assets.feeds.stores import PATIENCE
+from feed_assets.ledger.event_rejects import REJECTS_KEPT
+from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
+from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
+from feed_assets.runs.notified_partitions import MESSAGES_PER_LOOK
+from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
+from feed_assets.sources.openlineage import EVENT_SECONDS
+from feed_assets.sources.parquet_rows import GROUP_BYTES
+from feed_assets.sources.sinks import SINK_SECONDS
+from feed_assets_tests.support.each_case import each_case
+
+PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+@each_case(
+    ("bounded", "bounds"),
+    [
+        ("table names, partition keys, correlation ids", f"{NAME_BYTES} bytes in UTF-8, {SEGMENTS} segments"),
+        ("an event's context", f"{CONTEXT_BYTES >> 10} KiB of JSON, {CONTEXT_DEPTH} levels"),
+        ("a line, record or cell of a source", f"{ROW_BYTES >> 20} MiB;"),
+        ("a line of `state report`", f"{ROW_BYTES >> 20} MiB;"),
+        ("a row group of a Parquet file of a source, as its footer tells", f"{GROUP_BYTES >> 20} MiB uncompressed"),
+        ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
+        ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
+        ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
+        (
+            "what is asked of others' PostgreSQL servers",
+            f"{CONNECT_SECONDS} s to connect, {ANSWER_SECONDS} s for a read ({LATE_SECONDS} s if late), "
+            f"{SINK_SECONDS} s for a batch of a sink",
+        ),
+        ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
+        ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),
+        (
+            "an object in a bucket of others",
+            f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s",
+        ),
+        (
+            "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",
+            f"{MESSAGES_PER_LOOK}; {PATIENCE_SECONDS} s to connect, {LONGEST_WAIT + PATIENCE_SECONDS} s for an answer",
+        ),
+        ("a wait for a lock of the ledger, for a connection to it", f"{LOCK_SECONDS} s, {CONNECT_SECONDS} s"),
+        ("a wait for another first start in a home", f"{START_SECONDS} s"),
+        ("folders on a local blackboard", f"{DEPTH} below each other"),
+        ("a manifest", f"{MANIFEST_LIMIT} bytes"),
+    ],
+)
+def test_a_bound_of_the_page_is_that_of_the_code(bounded, bounds):
+    assert re.search(rf"^\| {re.escape(f'{bounded} | {bounds}')}(?![\d,]*\d)", PAGE, re.MULTILINE)
+
+
+def test_bounds_that_stand_behind_others_in_their_rows_are_those_of_the_code():
+    tries = f"{PATIENCE.retries + 1} tries of an S3 listing, or in a bucket of others"
+    for bounds in (f"the newest {REJECTS_KEPT:,} of a source", f"part names up to {PART_BYTES:,} bytes", tries):
+        assert bounds in PAGE
+    assert (LAST_VERSION, "; 2^63 - 1 |" in PAGE) == (2**63 - 1, True)
