@@ -62,7 +62,7 @@ class Oracle:
     """State of each window and the data at its last change. Later counts are no news until the state changes."""
 
     def note(self):
-        """Apply a report: a backfill ends for good, and a changed state records its data."""
+        """Update the hours after a report: a broken backfill ends for good, and a changed state records its data."""
         for at, hour in self.hours.items():
             if hour.made_again == "backfilled" and (not hour.is_complete or hour.has("failed")):
                 hour.made_again = None

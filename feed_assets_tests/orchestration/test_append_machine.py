@@ -30,7 +30,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("rule", WRONG)
-def test_oracle_of_appendable_datasets_catches_a_wrong_rule(fresh, monkeypatch, rule):
+def test_the_oracle_catches_a_wrong_rule_of_appendable_datasets(fresh, monkeypatch, rule):
     monkeypatch.setattr(rule, WRONG[rule])
     assert any(is_caught(fresh(seed), seed) for seed in range(14, 64))
 

@@ -202,7 +202,7 @@ def test_an_increment_is_either_a_batch_or_added_to_the_update_before(shop):
         declared(lambda orders, previous: None)
 
 
-def test_a_table_of_a_warehouse_is_not_made_of_batches(shop):
+def test_a_warehouse_table_of_an_appendable_dataset_is_refused(shop):
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     lines = feed_asset("sales/lines/v1.0", inputs={"orders": orders}, by_events=ByEvents(), appendable=True)(
         lambda orders: None
@@ -289,7 +289,7 @@ def test_a_batch_with_other_columns_is_not_published(shop, told):
     assert held() == {"b00000001": ["a"]}
 
 
-def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop):
+def test_a_consumer_of_batches_passes_on_the_newest_correlation_id(shop):
     world_ = beside(shop)
     for key in "abc":
         shop.write(key)

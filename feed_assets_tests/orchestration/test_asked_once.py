@@ -78,7 +78,7 @@ def once_before(monkeypatch, module, name, act) -> list:
     return done
 
 
-def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_if_no_run_came_of_it(monkeypatch):
+def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_without_a_run(monkeypatch):
     """The second evaluation starts after the first has read the stale partitions and before it claims them."""
     world = built(short())
     drop(world, 1, 2)

@@ -76,7 +76,7 @@ def waiting_updates(day=DAY):
     return waiting(ledger(), REPORT).get(day, ())
 
 
-def test_an_update_is_taken_once_it_has_reached_every_table():
+def test_an_update_is_consumed_once_it_has_reached_every_table():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -86,7 +86,7 @@ def test_an_update_is_taken_once_it_has_reached_every_table():
     assert not waiting_updates()
 
 
-def test_one_correlation_id_goes_in_and_the_same_comes_out():
+def test_a_pipeline_keeps_the_correlation_id_and_a_report_gets_its_own():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -96,7 +96,7 @@ def test_one_correlation_id_goes_in_and_the_same_comes_out():
     assert report not in correlations("t/raw/v1.0") + correlations("t/other/v1.0")
 
 
-def test_a_late_update_is_taken_once_and_with_every_table_of_it():
+def test_a_late_update_is_consumed_once_together_with_all_its_tables():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -184,7 +184,7 @@ def chained():
     return world_
 
 
-def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
+def test_a_roll_back_is_read_once_it_has_passed_the_whole_pipeline():
     world_ = chained()
     second = world_.drop("t/raw/v1.0", DAY, rows(1, 2))
     world_.run_until_idle()

@@ -98,7 +98,7 @@ def test_an_argument_that_cannot_be_taken_is_refused_in_one_line_with_the_cure(d
     assert "\n" not in str(refused.value)
 
 
-def test_every_argument_of_dagsters_assets_is_taken_or_has_a_cure():
+def test_every_argument_of_dagsters_assets_is_accepted_or_has_a_cure():
     dagsters = {*signature(dg.asset).parameters, *signature(dg.AssetSpec).parameters} - {"compute_fn", "kwargs"}
     for ours, cures in ((feed_asset, INSTEAD), (foreign_feed, INSTEAD_OF_FOREIGN)):
         assert dagsters - {*signature(ours).parameters} <= {*cures}

@@ -125,7 +125,7 @@ def test_a_busy_warehouse_is_an_alert_only_if_it_stays_busy(target, tmp_path, mo
         assert open_reasons() == {}
 
 
-def test_a_busy_warehouse_is_looked_at_once_for_all_of_its_tables(monkeypatch):
+def test_a_busy_warehouse_is_queried_once_for_all_of_its_tables(monkeypatch):
     looks = []
 
     def busy(warehouse):

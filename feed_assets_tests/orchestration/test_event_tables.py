@@ -265,7 +265,7 @@ def test_events_of_unknown_partitions_or_tables_are_rejected_with_the_reason(tea
 
 
 @pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])
-def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
+def test_events_out_of_order_in_a_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
     team.source = EventSource("team", team.source.parts, out_of_order)
     world_ = report_world(team, seen)
     team.publish(("a", "X", 10), ("b", "X", 7))

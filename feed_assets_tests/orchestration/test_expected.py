@@ -381,7 +381,7 @@ def test_after_a_pause_every_partition_is_checked_over_several_ticks():
     assert missing() == [f"{start + 1997 * HOUR:%Y-%m-%d-%H:%M}"]
 
 
-def test_an_idle_look_writes_nothing():
+def test_a_tick_without_new_late_partitions_writes_nothing():
     graph = graph_of(raw(HOURS, Cadence("5 * * * *")))
     look(graph, NOON)
     look(graph, NOON + 5 * HOUR)

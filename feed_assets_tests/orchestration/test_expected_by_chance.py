@@ -129,7 +129,7 @@ class Life:
         return bool(missing)
 
     heard_from = False
-    """Flag of a first look: arrivals before it are not counted."""
+    """Mark of a first look. Arrivals before it do not count."""
 
     def by_the_whole_history(self):
         rule = self.by_ticks if self.cadence.cron else self.by_later_ones

@@ -111,7 +111,7 @@ def test_a_joint_request_keeps_common_tags_and_no_single_partition():
         {"dagster/priority": "10", "feed_assets/output": key, "dagster/partition/campaign": "men", PARTITION: key}
         for key in (DAY, NEXT_DAY)
     ]
-    with warnings.catch_warnings(action="ignore"):  # Dagster warns that its own tags are not of the right kind.
+    with warnings.catch_warnings(action="ignore"):  # Dagster warns about its own tags.
         requests = [dg.RunRequest(partition_key=each[PARTITION], tags=each, run_key=each[PARTITION]) for each in tags]
     found = joint(requests)
     assert found.tags == {"dagster/priority": "10", RANGE_START: DAY, RANGE_END: NEXT_DAY}
@@ -331,7 +331,7 @@ def test_late_neighbours_of_a_chain_are_one_run_that_reads_its_new_updates(setti
 def test_requests_of_foreign_assets_are_left_as_dagster_makes_them():
     @dg.asset(partitions_def=DAYS)
     def theirs():
-        """Belong to no feed."""
+        """Make an asset that is no feed."""
 
     graph = Graph(dg.Definitions(assets=[theirs]).resolve_asset_graph())
     requests = [dg.RunRequest(partition_key=day, asset_selection=[theirs.key]) for day in (DAY, NEXT_DAY)]

@@ -92,7 +92,7 @@ def test_lookback_and_cut_off_are_refused_without_time_partitions(late):
 
 @pytest.fixture
 def begin():
-    """Return a function that builds a world an hour later, with a policy for each input or without any."""
+    """Return a function that builds a world with these input policies and moves its clock an hour ahead."""
 
     def make(*policies, **options):
         found = World(*(policies or (None,)), **options)

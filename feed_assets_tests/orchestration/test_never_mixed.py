@@ -64,7 +64,7 @@ def without_lineage(monkeypatch):
         (without_lineage, "the source itself", 0),
     ],
 )
-def test_oracle_of_propagations_catches_a_wrong_rule(try_seeds, monkeypatch, wrong, name, seed):
+def test_the_oracle_catches_a_wrong_rule_of_propagations(try_seeds, monkeypatch, wrong, name, seed):
     wrong(monkeypatch)
     with pytest.raises(AssertionError, match="mixed"):
         try_seeds(name, [seed])

@@ -40,7 +40,7 @@ def test_an_event_of_the_year_1_is_consumed_and_its_slice_can_be_queried(team, s
 
 
 def test_an_event_recorded_with_a_short_year_by_an_old_version_is_consumed_once(team, seen):
-    """Such an event was in the ledger and stopped all sensors before this version could read it."""
+    """Earlier versions recorded such an event, which then stopped all sensors."""
     world_ = report_world(team, seen)
     team.publish(("a", "X", ZERO))
     assert world_.run_until_idle() == []

@@ -102,7 +102,7 @@ def built_in(world: Harness) -> list[tuple[str, str | None, bool]]:
     return sorted(outcomes(world.run_until_idle()))
 
 
-def test_without_a_rebuild_every_partition_is_built_once_more(built, home):
+def test_a_lost_ledger_without_a_rebuild_builds_every_partition_again(built, home):
     lose(home)
     assert built_in(built) == sorted(BOTH_SUMS + BOTH_PICKED)
 

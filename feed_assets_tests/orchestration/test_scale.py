@@ -142,7 +142,7 @@ def requests_of(harness: Harness, sensor: dg.AutomationConditionSensorDefinition
     return sorted(([key.to_user_string() for key in each.asset_selection], each.partition_key) for each in requests)
 
 
-def test_a_dataset_and_its_rejects_are_evaluated_by_one_sensor(home):
+def test_one_sensor_evaluates_a_dataset_and_its_rejects(home):
     defs = definitions(1002)
     for share in (entities(defs, sensor) for sensor in late_data_sensors(defs)):
         names = {key.to_user_string() for key in share}

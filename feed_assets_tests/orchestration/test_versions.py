@@ -96,7 +96,7 @@ def test_the_newer_version_may_read_the_older_one():
     assert outcomes(loop.run_until_idle()) == [("sums", DAY, True), ("sums/v2.0", DAY, True)]
 
 
-def test_two_versions_of_one_key_are_refused_with_what_to_do():
+def test_two_versions_with_one_asset_key_are_refused_with_the_remedy():
     found = r"t/sums_rejects/v1.0 and t/sums_rejects/v2.0 have one asset key, .* version_in_key=True of the newer"
     raw = raw_feed()
     for assets in ([sums_of(raw), sums_of(raw, name=NEWER_SUMS)], [sums_of(raw, name=NEWER_SUMS), sums_of(raw)]):

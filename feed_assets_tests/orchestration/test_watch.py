@@ -124,7 +124,7 @@ def test_a_check_may_be_run_by_hand(team, clock):
     assert "no event of team/a for" in check().description
 
 
-def test_wrong_settings_of_alerts_are_an_alert_and_hold_up_no_run(team, clock, monkeypatch):
+def test_wrong_alert_settings_are_an_alert_and_hold_up_no_run(team, clock, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", "https://example.invalid/hook")
     settings.cache_clear()
     world_ = world(team, clock)

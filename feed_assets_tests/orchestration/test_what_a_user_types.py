@@ -258,7 +258,7 @@ def test_a_foreign_feed_needs_no_version():
     assert foreign_feed("t/old", schema="k string").key == dg.AssetKey(["t", "old"])
 
 
-def test_a_dataset_is_the_input_of_the_next_one():
+def test_a_dataset_can_be_the_input_of_another_dataset():
     def function(raw): ...
 
     dataset = sums_of(RAW)
