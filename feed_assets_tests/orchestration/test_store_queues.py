@@ -28,7 +28,7 @@ UNLISTED = [step for step in FEEDS if step is not DISCOVER]
 
 
 @pytest.fixture
-def rung(world, s3_env, s3_url, bucket, setting):
+def bucket_with_queue(world, s3_env, s3_url, bucket, setting):
     """Return moto's bucket in place of the blackboard's; its notifications reach the ticks of the settings."""
     with notifying_bucket(bucket) as made:
         setting(blackboard=s3_url, s3_endpoint=s3_env.endpoint, blackboard_queue=made.url)
@@ -40,12 +40,12 @@ def clock(monkeypatch):
     return clocked(monkeypatch)
 
 
-def drop(world: Harness, rung: NotifyingBucket, *days: str) -> None:
+def drop(world: Harness, bucket_with_queue: NotifyingBucket, *days: str) -> None:
     """Drop an update for each day, and have the bucket notify about them."""
     prefix = settings().blackboard.split("/", 3)[3]
     for day in days:
         update_id = world.drop(RAW, day, rows(1))
-        rung.write(f"{prefix}/{RAW}/{day}/{update_id}/{MANIFEST}")
+        bucket_with_queue.write(f"{prefix}/{RAW}/{day}/{update_id}/{MANIFEST}")
 
 
 def open_alert_reasons() -> dict[str, str]:
@@ -53,34 +53,34 @@ def open_alert_reasons() -> dict[str, str]:
         return {each.name: each.reason for each in open_alerts(connection)}
 
 
-def test_a_tick_requests_notified_updates_without_a_listing(rung):
+def test_a_tick_requests_notified_updates_without_a_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     assert evaluated(world, UNLISTED, None) == [DAY]
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
 
 
 def test_a_tick_reads_notifications_before_it_lists():
     assert FEEDS.index(NOTIFIED) + 1 == FEEDS.index(DISCOVER)
 
 
-def test_an_update_without_a_notification_is_found_by_the_listing(rung):
+def test_an_update_without_a_notification_is_found_by_the_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     world.drop(RAW, NEXT_DAY, rows(1))
     assert sorted(outcomes(world.run_until_idle())) == [("sums", DAY, True), ("sums", NEXT_DAY, True)]
 
 
-def test_notified_late_data_and_invalidations_are_recorded_without_a_listing(rung):
+def test_notified_late_data_and_invalidations_are_recorded_without_a_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     world.run_until_idle()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     ticked(world, UNLISTED, None)
     second = world.newest(RAW, DAY)
     assert recorded() == ("published", second)
     world.invalidate(RAW, DAY, second)
-    rung.remove(f"{settings().blackboard.split('/', 3)[3]}/{RAW}/{DAY}/{second}/{MANIFEST}")
+    bucket_with_queue.remove(f"{settings().blackboard.split('/', 3)[3]}/{RAW}/{DAY}/{second}/{MANIFEST}")
     ticked(world, UNLISTED, None)
     assert recorded() == ("invalidated", second)
 
@@ -92,15 +92,15 @@ def recorded() -> tuple[str, str]:
         return tuple(connection.execute(newest).one())
 
 
-def test_a_queue_out_of_reach_is_an_alert_and_the_listing_goes_on(rung, setting):
-    setting(blackboard_queue=f"{rung.url}-gone")
+def test_a_queue_out_of_reach_is_an_alert_and_the_listing_goes_on(bucket_with_queue, setting):
+    setting(blackboard_queue=f"{bucket_with_queue.url}-gone")
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert [run.partition for run in world.tick()] == [DAY]
     (alert,) = open_alert_reasons().items()
     assert alert[0] == f"failing:feeds:{RAW}"
-    assert f"{rung.url}-gone cannot be read: " in alert[1]
-    setting(blackboard_queue=rung.url)
+    assert f"{bucket_with_queue.url}-gone cannot be read: " in alert[1]
+    setting(blackboard_queue=bucket_with_queue.url)
     world.tick()
     assert open_alert_reasons() == {}
 
@@ -156,20 +156,20 @@ def waits(monkeypatch, clock):
         each.end.set()
 
 
-def test_a_listening_tick_requests_an_update_notified_meanwhile(rung, clock, waits):
+def test_a_listening_tick_requests_an_update_notified_meanwhile(bucket_with_queue, clock, waits):
     world = listening()
     world.ask()
-    waited = waits(lambda: drop(world, rung, DAY))
+    waited = waits(lambda: drop(world, bucket_with_queue, DAY))
     assert evaluated(world, UNLISTED, SINCE) == [DAY]
     assert clock.seconds == REST_SECONDS
     assert waited.asked == [4, 4], "one request waits for all the time that a tick listens"
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
 
 
-def test_updates_notified_together_are_requested_together(rung, waits, monkeypatch):
+def test_updates_notified_together_are_requested_together(bucket_with_queue, waits, monkeypatch):
     world, first, looks = listening(), Event(), list[Partition]()
     world.ask()
-    waited = waits(lambda: drop(world, rung, DAY, NEXT_DAY))
+    waited = waits(lambda: drop(world, bucket_with_queue, DAY, NEXT_DAY))
     look = notified_partitions.sync
 
     def slowly(board, ledger, partition, *more, **named):
@@ -185,7 +185,7 @@ def test_updates_notified_together_are_requested_together(rung, waits, monkeypat
     assert [partition.key for partition in looks] == [DAY, NEXT_DAY]
 
 
-def test_a_change_of_the_log_ends_a_tick_without_waiting_for_the_queue(rung, clock, waits):
+def test_a_change_of_the_log_ends_a_tick_without_waiting_for_the_queue(bucket_with_queue, clock, waits):
     world = listening()
     world.ask()
     waited = waits()
@@ -201,14 +201,14 @@ def test_a_change_of_the_log_ends_a_tick_without_waiting_for_the_queue(rung, clo
     assert not waited.outlasted, "its wait goes on, and what it still brings is recorded"
 
 
-def test_a_notification_after_the_tick_is_recorded_for_the_next_one(rung, clock, monkeypatch):
+def test_a_notification_after_the_tick_is_recorded_for_the_next_one(bucket_with_queue, clock, monkeypatch):
     over, recorded = Event(), Event()
     receive, delete = Queue.receive, Queue.delete
 
     def wait(queue: Queue, seconds: int = 0):
         if seconds:
             assert over.wait(10)
-            drop(world, rung, DAY)
+            drop(world, bucket_with_queue, DAY)
         return receive(queue)
 
     def deleted(queue: Queue, messages) -> None:
@@ -223,11 +223,11 @@ def test_a_notification_after_the_tick_is_recorded_for_the_next_one(rung, clock,
     over.set()
     assert recorded.wait(10)
     monkeypatch.setattr(Queue, "receive", receive)
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
     assert evaluated(world, UNLISTED, None) == [DAY]
 
 
-def test_a_tick_whose_queue_fails_goes_on_listening_to_the_log(rung, clock, waits, caplog):
+def test_a_tick_whose_queue_fails_goes_on_listening_to_the_log(bucket_with_queue, clock, waits, caplog):
     world = listening()
     world.ask()
 
