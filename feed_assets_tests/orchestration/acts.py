@@ -1,4 +1,4 @@
-"""What happens by chance to any dataset that reads a team's events: ticks, wrong rows, what comes meanwhile, kills."""
+"""Random acts on a dataset that reads a team's events: ticks, wrong rows, late requests, changes during runs, kills."""
 
 import signal
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from feed_assets_tests.support.sum_projects import later, nothing
 
 
 class Acts:
-    """What happens by chance: one act at a time. `make(making)` gives the datasets on an instance of their own."""
+    """Random acts, one at a time. `make(making)` builds the datasets on a Dagster instance of their own."""
 
     deaths: tuple[tuple[Callable[..., None], int], ...]
-    """What is killed, each with the changes among which one is chosen."""
+    """Functions to be killed, each with the highest number of the change at which it may die."""
 
     def __init__(self, folder, seed, forker, make, making_of):
         self.random, self.forker, self.done, self.kills = Random(seed), forker, [], 0  # noqa: S311
@@ -34,26 +34,26 @@ class Acts:
         self.world.tick()
 
     def spoil(self):
-        """A run makes a wrong row, of which nobody knows yet."""
+        """Run once with a wrong row that nobody has noticed yet."""
         self.making.spoils = True
         self.tick()
         self.making.spoils = False
 
     def during(self):
-        """Something happens in the middle of a run."""
+        """Do another act in the middle of a run."""
         self.making.during = lambda: self.act("write", "late", "take_back", "give_back")
         self.tick()
         self.making.during = nothing
 
     def again(self):
-        """A request that comes twice, or late."""
+        """Repeat an earlier request, or run it late."""
         self.old += [each for each in self.world.ask(name="events_shop").requests if not each.partition_key]
         if self.old:
             request = self.random.choice(self.old)
             self.run(request.run_config, request.tags)
 
     def kill(self):
-        """Something is killed at one of its changes; whoever waited for it has stopped waiting."""
+        """Kill a tick, a run or another function at one of its changes, and pass the time that others wait for it."""
         if not self.forker:
             return self.tick()
         target, most = self.random.choice(self.deaths)
@@ -66,7 +66,7 @@ class Acts:
 
 
 def run_and_die(make: Callable, making, number: int, moment: datetime) -> None:
-    """Tick, and be killed in the run, at a change that follows on its function."""
+    """Tick, and be killed in the run at a change after its function."""
     making.during = lambda: die_at(number, local_root(settings().blackboard))
     tested = make(making)
     tested.now = lambda: moment

@@ -1,7 +1,7 @@
-"""What happens to a dataset of batches by chance, and whether each of the shop's rows is there once in the end.
+"""Random histories of a dataset of batches: in the end each row of the shop is in it once.
 
-A batch that a run by hand made, and is taken back, is loaded by hand, as the page says; and what an invalid range held
-whose batches were pruned comes with the next event.
+If a batch that was built by hand is invalidated, it is loaded by hand, as the documentation says. If an invalid range
+held batches that were pruned, their rows are loaded with the next event.
 """
 
 from contextlib import suppress
@@ -36,26 +36,26 @@ class Chance(Acts):
         self.by_hands, self.owes_load = set(), False
 
     def write(self):
-        """New rows, which nobody ever changes."""
+        """Write new rows, which nobody ever changes."""
         table, version = self.random.choice(TABLES), self.shop.next()
         self.shop.rows[table] |= {f"{version}{each}": version for each in "ab"[: self.random.randint(1, 2)]}
         self.shop.tell(table, version)
 
     def late(self):
-        """A row of a version that was passed."""
+        """Write a row with a version that was already read past."""
         table, version = self.random.choice(TABLES), self.random.randrange(self.shop.last + 1)
         if version % 3 and version not in self.shop.told[table]:
             self.shop.rows[table][f"{version}late"] = version
             self.shop.tell(table, version)
 
     def overwrite(self):
-        """All rows are others."""
+        """Replace all rows of a table."""
         table, version = self.random.choice(TABLES), self.shop.next()
         self.shop.rows[table] = {f"{version}all": version}
         self.shop.tell(table, version, Operation.OVERWRITE)
 
     def by_hand(self):
-        """A slice is read again, or ahead of its turn."""
+        """Read a slice again, or before its turn."""
         table = self.random.choice(TABLES)
         if ends := sorted({*self.shop.told[table]}):
             start, end = sorted((self.random.choice([0, *ends]), self.random.choice(ends)))
@@ -63,7 +63,7 @@ class Chance(Acts):
             self.noting_by_hand({"ops": {"sales__lines": {"config": {"slices": [piece]}}}})
 
     def load(self):
-        """Everything is loaded by hand."""
+        """Load everything by hand."""
         self.noting_by_hand({})
 
     def noting_by_hand(self, run_config):
@@ -79,7 +79,7 @@ class Chance(Acts):
         )
 
     def take_back(self, only=None):
-        """What `feed-assets feed invalidate` does to any update of any batch."""
+        """Invalidate a random update of a batch, as `feed-assets feed invalidate` does."""
         valid = every_update()
         if found := only or (self.random.choice([valid[-1], *valid]) if valid else None):
             batch, update_id = found
@@ -90,12 +90,12 @@ class Chance(Acts):
     def give_back(self):
         if invalid := every_update(updates.INVALIDATED):
             batch, update_id = self.random.choice(invalid)
-            with suppress(NotRevalidated, AlreadyRunning):  # Its rows may be read again, or have been.
+            with suppress(NotRevalidated, AlreadyRunning):  # Its rows may be read again, or were already.
                 self.world.revalidate(str(LINES), batch, update_id)
 
     def compact(self):
-        """The same rows as before, and nobody is told."""
-        reconcile.reconcile(theirs.services(), output=OUTPUT)  # What a killed run has published is told of then.
+        """Compact the batches: the rows stay, and no event is published."""
+        reconcile.reconcile(theirs.services(), output=OUTPUT)  # Publishes the events that a killed run owes.
         before, told = held(), self.told()
         theirs.put_together()
         assert held() == before, self.done
@@ -107,13 +107,13 @@ class Chance(Acts):
         assert held() == before, self.done
 
     def told(self):
-        """How many events of ours there are of the batches."""
+        """Return the number of our events about the batches."""
         with ledger().read() as connection:
             return len(event_store.newest(connection, 1000, LINES))
 
 
 def settle(chance):
-    """All runs, until there is nothing to do, and no reader gets a wrong row."""
+    """Run everything until nothing is left to do and no reader gets a wrong row."""
     for _ in range(30):
         later(chance.world, LONGEST_PAUSE + timedelta(hours=2))
         chance.world.run_until_idle()
@@ -129,7 +129,7 @@ def settle(chance):
 
 
 def spoiled():
-    """The valid updates with a wrong row, whether a reader gets them or not."""
+    """Return the valid updates with a wrong row, even those that no reader gets."""
     found = []
     for batch, update_id in every_update():
         with ledger().read() as connection:
@@ -140,7 +140,7 @@ def spoiled():
 
 
 def judge(chance):
-    """Whether each row of the shop is there once, for readers and consumers, and nothing is left to consume."""
+    """Assert that readers and consumers get each row of the shop once, and that nothing is left to consume."""
     settle(chance)
     chance.write()
     settle(chance)

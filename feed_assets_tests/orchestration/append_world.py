@@ -1,4 +1,4 @@
-"""A dataset of batches of a team's rows, its consumers by data and by events, and what puts batches together."""
+"""A dataset of batches of a team's rows, its consumers by data and by events, and their compaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,12 +29,12 @@ from feed_assets_tests.support.sum_projects import harness, nothing
 LINES = Feed.parse("sales/lines/v1.0")
 OUTPUT = Partition(LINES, "")
 CONSUMERS = ("sales/totals/v1.0", "sales/report/v1.0")
-"""By data, and by events."""
+"""Consumers by data and by events."""
 
 
 @dataclass
 class Making:
-    """What runs do: they note what they were told, and some make a wrong row."""
+    """Function of all runs: it notes its requests, and adds a wrong row while `spoils` is set."""
 
     shop: Shop
     spoils: bool = False
@@ -63,7 +63,7 @@ def rows_in(some: list[Update]) -> list[dict]:
 
 
 def world(making: Making) -> Harness:
-    """orders, prices -> lines, a batch for each increment -> who reads all of them."""
+    """Build orders, prices -> lines (a batch for each increment) -> two consumers that read all batches."""
     source = EventSource("shop", (SqlTable(making.shop.sink.url, "events", "id"),))
     tables = {name: event_table(f"shop/{name}", source=source, table_name=name) for name in TABLES}
     plans = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
@@ -76,18 +76,18 @@ def world(making: Making) -> Harness:
 
 
 def held() -> list[dict]:
-    """The rows that a reader of the blackboard gets."""
+    """Return the rows that a reader of the blackboard gets."""
     return rows_in([*batch_set.latest(open_board(settings()), OUTPUT).updates])
 
 
 def consumed(name: str) -> list[dict]:
-    """The rows that a consumer has published."""
+    """Return the rows that a consumer has published."""
     found = read.latest(open_board(settings()), Partition(Feed.parse(name), "")).update
     return rows_in([found]) if found else []
 
 
 def every_update(*states: str) -> list[tuple[str, str]]:
-    """Batch and id of what is in one of these states."""
+    """Return batch and id of each update in one of these states."""
     mine = (update.c.feed == str(LINES)) & update.c.state.in_(states or (updates.PUBLISHED,))
     with open_ledger(settings().ledger).read() as connection:
         query = sa.select(update.c.partition, update.c.id).where(mine).order_by(update.c.id)
@@ -95,7 +95,7 @@ def every_update(*states: str) -> list[tuple[str, str]]:
 
 
 def services(ahead: timedelta = timedelta()) -> Services:
-    """What puts batches together without Spark."""
+    """Return services that compact batches without Spark."""
     maker = PlainMaker(lambda task: Given(rows_in([*task.updates["batches"]])))
     found = Services.of(settings(), lambda: maker)
     return replace(found, now=lambda: datetime.now(found.now().tzinfo) + ahead)
@@ -106,11 +106,11 @@ def put_together(least: int = 2) -> None:
 
 
 def prune_all() -> None:
-    """What was replaced is old."""
+    """Prune everything that was replaced, as if it were old."""
     policy = Retention(older_than=timedelta(days=1))
     _ = [*prune_feed(services(timedelta(days=2)), LINES, policy, apply=True)]
 
 
 def compact_and_die(_make: Callable, _making: Making, number: int, _moment: datetime) -> None:
-    """Put batches together, and be killed at one of the changes."""
+    """Compact, and be killed at one of the changes."""
     call_and_die(number, local_root(settings().blackboard), put_together)

@@ -1,4 +1,4 @@
-"""A dataset of batches of a shop's rows, what is made of it, and what a reader, a consumer and somebody by hand get."""
+"""A dataset of batches of a shop's rows and its consumers, with the rows that each reader gets."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ RELOADS = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
 
 
 def world(shop, told, *, during=lambda: None, **options):
-    """orders -> lines, a batch for each increment -> totals, of all that there is."""
+    """Build orders -> lines (a batch for each increment) -> totals of all rows."""
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     options = {"plans": RELOADS, **options}
 
@@ -43,7 +43,7 @@ def world(shop, told, *, during=lambda: None, **options):
 
 
 def beside(shop):
-    """orders -> lines, a batch for each increment; orders -> sums, added to; both -> report, by events."""
+    """Build orders -> lines (a batch for each increment), orders -> sums (added to), and a report of both by events."""
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
 
     def give(task):
@@ -72,7 +72,7 @@ def ledger():
 
 
 def held():
-    """What a reader of the blackboard gets, by batch."""
+    """Return the keys that a reader of the blackboard gets, by batch."""
     board = open_board(settings())
     return {
         each.partition.name: sorted(row["key"] for row in rows_of(board, each))
@@ -81,13 +81,13 @@ def held():
 
 
 def known():
-    """What a consumer is given, by the ledger."""
+    """Return the batches that the ledger gives to a consumer."""
     with ledger().read() as connection:
         return [pin.partition.name for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT]]
 
 
 def take_back(world_, batch):
-    """What `feed-assets feed invalidate` does to the newest update of a batch."""
+    """Invalidate the newest update of a batch, as `feed-assets feed invalidate` does."""
     at = OUTPUT.batch(batch)
     update_id = world_.newest(str(SALES), at.key)
     world_.invalidate(str(SALES), at.key, update_id)

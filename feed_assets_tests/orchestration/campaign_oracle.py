@@ -1,4 +1,4 @@
-"""What reports, checks, backfills and waivers make of each partition: by the reports alone, nothing of the ledger."""
+"""Expected states of each partition, derived from reports, checks, backfills and waivers alone, without the ledger."""
 
 from dataclasses import dataclass, field
 
@@ -14,16 +14,16 @@ def key(hour):
 
 @dataclass
 class Hour:
-    """What was said of one hour."""
+    """Reports about one hour."""
 
     version: int = 0
     is_complete: bool = True
     last: int | None = None
-    """Records of its last window, if a correction has left that below its ratio; None: nothing is reported of it."""
+    """Records of its last window, if a correction left them below its ratio. None means that no record is reported."""
     checks: dict[str, str] = field(default_factory=dict)
     made_again: str | None = None
     waived: tuple | None = None
-    """The problem that somebody has waived, until the window's state is another or a check fails anew."""
+    """The waived problem. It holds until the window's state changes or a check fails anew."""
 
     def has(self, state):
         return frozenset(name for name, each in self.checks.items() if each == state)
@@ -34,12 +34,12 @@ class Hour:
 
     @property
     def problem(self):
-        """Why nobody should read it: checks that failed, else those that have not run again."""
+        """Return why nobody should read the hour: failed checks, else checks that have not run again."""
         failed, stale = self.has("failed"), self.has("stale")
         return (("failed", failed) if failed else ("stale", stale) if stale else None) if self.is_there else None
 
     def end_waiver(self):
-        """Of another kind of problem, or of more than what was waived: of two that were, one may be mended."""
+        """End the waiver if the problem is of another kind or larger than the waived one; it may shrink."""
         if self.waived and not (self.problem and self.is_waived):
             self.waived = None
 
@@ -50,7 +50,7 @@ class Hour:
 
 @dataclass
 class Oracle:
-    """What each output is made of, and what it therefore waits for."""
+    """Inputs of each output, and what the output therefore waits for."""
 
     hours: dict[int, Hour]
     made: dict[tuple[str, str], tuple] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class Oracle:
     marked: set[tuple[str, str]] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
     told: dict[object, tuple] = field(default_factory=dict)
-    """By window what its state was, and the data that it then had: later counts are no news before that changes."""
+    """State of each window and the data at its last change. Later counts are no news until the state changes."""
 
     def note(self):
-        """After each report: what is no longer backfilled is so for good, and whose state changes tells its data."""
+        """Update the hours after a report: a broken backfill ends for good, and a changed state records its data."""
         for at, hour in self.hours.items():
             if hour.made_again == "backfilled" and (not hour.is_complete or hour.has("failed")):
                 hour.made_again = None
@@ -78,7 +78,7 @@ class Oracle:
             self.told[window] = state, version
 
     def settle(self):
-        """What the ticks make of it, inputs before what is made from them, as {output: (state, hours it names)}."""
+        """Return what the ticks build, inputs before consumers, as {output: (state, hours it names)}."""
         found = {}
         for at in HOURS:
             found["anyhow", key(at)] = self.judge("anyhow", key(at), [at], ignores=True)
@@ -94,8 +94,7 @@ class Oracle:
         return found
 
     def mark(self, output, hours, windows=None):
-        """Made of what is bad now; or was, and nothing good is there, or it is not made of that yet, or of what is made
-        again."""
+        """Mark an output made of bad data, until good data are there and the output is made of them."""
         if output not in self.made:
             return
         is_there = all(self.hours[at].is_there for at in hours)
@@ -137,7 +136,7 @@ class Oracle:
         return self.hours[at].is_waived
 
     def report(self, at):
-        """It reads what is made of an hour, which is marked as long as that is bad."""
+        """Return the report's state. It reads an output of the hour, which is marked while the hour is bad."""
         run = self.runs.get(("preagg", key(at)))
         if run is None:
             return State.WAITS_FOR_INPUT, []
@@ -149,7 +148,7 @@ class Oracle:
         return State.CURRENT, []
 
     def cell(self, output, state):
-        """What the status page shows of an output that waits, or not."""
+        """Return the cells that the status page may show for an output."""
         if output in self.marked:
             return {CellState.ISSUE}
         if state is State.CLOSED:
@@ -169,7 +168,7 @@ class Oracle:
         return {CellState.COMPLETE}
 
     def words(self, output, state, hours):
-        """Of what `explain` says of an output: of each of these one at least is in it."""
+        """Return groups of words: `explain` shows at least one of each group."""
         name, partition = output
         if state is State.CLOSED:
             return [["closed by ada"], ["2026 is final"]]
@@ -180,12 +179,12 @@ class Oracle:
             return [
                 [f"no valid update of web/preagg/v1.0 {partition}" if is_absent else f"hour {partition} of web/foo"]
             ]
-        if name == "daily":  # It names the first hour that keeps it open: a bad one does, too.
+        if name == "daily":  # It names the first hour that keeps it open, also a bad one.
             return [[why for at in HOURS if at in hours or self.hours[at].problem for why in self.whys(at)]]
         return [[why] for at in hours for why in self.whys(at)]
 
     def whys(self, at):
-        """What is said of an hour that somebody waits for."""
+        """Return the reasons that `explain` may name for an hour."""
         hour = self.hours[at]
         if hour.made_again == "backfilling":
             return ["is backfilling: somebody makes it again"]

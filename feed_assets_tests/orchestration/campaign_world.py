@@ -1,4 +1,4 @@
-"""A table that others fill, what is made of it, and what drives it in processes that are killed."""
+"""A table that others fill, its consumers, and the processes that run them and are killed."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ DAYS = dg.DailyPartitionsDefinition("2026-01-02", end_date="2026-01-03")
 def reader(name, partitions_def, read, **options):
     @feed_asset(f"web/{name}/v1.0", partitions_def=partitions_def, inputs={"read": read}, **options)
     def made(read):
-        """What was read."""
+        """Read one input."""
 
     return made
 
@@ -44,28 +44,28 @@ defs = with_automation(
 
 
 def rows(_task: Task) -> Given:
-    """Rows that differ from run to run."""
+    """Return rows that differ from run to run."""
     return Given([{"n": uuid4().hex}])
 
 
 def world(now: Callable[[], datetime], give: Callable[[Task], Given] = rows, **options) -> Harness:
-    """What drives it, without Spark."""
+    """Build a harness without Spark."""
     return Harness(defs, maker=PlainMaker(give), now=now, **options)
 
 
 def in_a_home(now: Callable[[], datetime], **options) -> Harness:
-    """The same on the Dagster instance of the home, which other processes find."""
+    """Build a harness on the Dagster instance of the home, which other processes find."""
     return world(now, instance=open_instance(), **options)
 
 
 def tick_and_die(number: int, now: datetime) -> None:
-    """Do what is to be done, and be killed on the way."""
+    """Run everything that is due, and be killed on the way."""
     with in_a_home(lambda: now) as tested:
         _die(number, tested.run_until_idle)
 
 
 def run_and_die(number: int, now: datetime) -> None:
-    """Tick, and be killed in the first run: at a change that follows on its function."""
+    """Tick, and be killed in the first run at a change after its function."""
 
     def give(task: Task) -> Given:
         die_at(number, local_root(settings().blackboard))

@@ -1,4 +1,4 @@
-"""Every test has a home of its own, and leaves no instance open."""
+"""Fixtures: each test has a home of its own and closes its Dagster instances."""
 
 import shutil
 import sys
@@ -18,14 +18,14 @@ Project = Callable[[Mapping[str, str]], dg.Definitions]
 
 @pytest.fixture(autouse=True)
 def world(home: Path) -> Iterator[Path]:
-    """A fresh home, and at the end the instances of the test's harnesses disposed of."""
+    """Return a fresh home, and close the instances of the test's harnesses at the end."""
     yield home
     sum_projects.opened.close()
 
 
 @pytest.fixture
 def setting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Change settings: `setting(max_requests=2)`."""
+    """Return a function that changes settings: `setting(max_requests=2)`."""
 
     def change(**values: object) -> None:
         for name, value in values.items():
@@ -37,7 +37,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Project]:
-    """Write files below `defs/` of a project of its own, and load it."""
+    """Return a function that writes files below `defs/` of a fresh project and loads it."""
     name = f"acme_{abs(hash(request.node.nodeid))}"
     root = tmp_path / "project"
     monkeypatch.syspath_prepend(str(root))
@@ -61,13 +61,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
 
 @pytest.fixture
 def shop(tmp_path):
-    """A team that tells of its rows by events."""
+    """Return a team that publishes events about its rows."""
     return Shop(tmp_path)
 
 
 @pytest.fixture
 def told():
-    """What each run was told, as the functions of a test note it."""
+    """Return a list in which a test's function notes the request of each run."""
     return []
 
 
@@ -79,7 +79,7 @@ def patient(setting: Callable[..., None]) -> None:
 
 @pytest.fixture
 def fresh(tmp_path, empty_ledger, monkeypatch):
-    """A folder for each history of a test, with a home of its own in it."""
+    """Return a function that makes a folder with a home of its own for each history."""
 
     def make(seed):
         home = tmp_path / str(seed) / "home"

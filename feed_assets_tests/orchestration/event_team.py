@@ -17,7 +17,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
 class Team:
-    """A team with a table of events in a database of its own."""
+    """A team with an event table in a database of its own."""
 
     def __init__(self, folder):
         self.sink = SqlSink(f"sqlite:///{folder / 'team.db'}", "events")
@@ -25,7 +25,7 @@ class Team:
         self.sink.publish([])
 
     def publish(self, *reported, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
-        """Each as (table, correlation id, marker)."""
+        """Publish one event for each (table, correlation id, marker)."""
         rows = [
             WriteEvent(table, marker, marker_time, correlation, operation, key, context)
             for table, correlation, marker in reported
@@ -34,7 +34,7 @@ class Team:
 
 
 def report_world(team, seen, *, during=lambda: None, **options):
-    """a and b of a team -> report, by events. Its function is not called: what is made is given."""
+    """Build a and b of a team -> report, by events. Its rows come from here, not from its function."""
 
     def give(task):
         seen.append(task.run_spec)

@@ -36,7 +36,7 @@ def listed_partitions(feed):
 
 
 class Broken(dg.IdentityPartitionMapping):
-    """A mapping of a user's that raises for one partition, in one direction or the other."""
+    """A user's mapping that raises for one partition, upstream or downstream."""
 
     def get_upstream_mapped_partitions_result_for_partitions(self, downstream_partitions_subset, *args, **kwargs):
         self._refuse(downstream_partitions_subset)

@@ -17,7 +17,7 @@ from feed_assets_tests.support.sum_projects import DAY, SUMS
 
 
 def evaluate_orphans(world: Harness, **later: float) -> str:
-    """Evaluate the sensor so much later; its message."""
+    """Evaluate the orphan sensor at a later time, and return its message."""
     sensor = world.definitions.resolve_sensor_def("orphans")
     context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name=sensor.name)
     with context, dg.partition_loading_context(utc_now() + timedelta(**later)):
@@ -38,7 +38,7 @@ def unread_feeds(world) -> dict[str, str]:
 
 
 def check_results(world_, asset, name):
-    """The results of an unpartitioned check, newest first."""
+    """Return the results of an unpartitioned check, newest first."""
     keys = world_.definitions.resolve_asset_graph().asset_check_keys
     (key,) = [each for each in keys if each.asset_key.to_user_string() == asset and each.name == name]
     history = world_.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
@@ -46,7 +46,7 @@ def check_results(world_, asset, name):
 
 
 def status(world_, feed):
-    """The notes of `feed-assets status`, and the newest partitions of a feed as it shows them."""
+    """Return the notes of `feed-assets status` and the newest partitions that it shows of a feed."""
     graph, now = Graph(world_.definitions.resolve_asset_graph()), world_.now()
     known = dg.partition_loading_context(now, world_.instance)
     with known, open_ledger(settings().ledger).read() as connection:

@@ -1,7 +1,7 @@
-"""What happens to a dataset that adds increments, by chance, and whether all is right in the end.
+"""Random histories of a dataset that adds increments: in the end its table and its lineage are right.
 
-It is a fold of the shop's rows, and the chain of updates that the last one was added to has read each table from its
-beginning to its last marker.
+The table is a fold of the shop's rows. The updates that the newest one was added to have read each source table
+from its beginning to its last marker, without a gap.
 """
 
 from contextlib import suppress
@@ -35,7 +35,7 @@ class Chance(Acts):
         super().__init__(folder, seed, forker, world, partial(Making, **how))
 
     def write(self):
-        """Some keys have a new row each, or go."""
+        """Give some keys a new row, or delete it."""
         table, version = self.random.choice(TABLES), self.shop.next()
         for key in self.random.sample(KEYS, self.random.randint(1, 2)):
             is_there = key in self.shop.rows[table]
@@ -46,7 +46,7 @@ class Chance(Acts):
         self.shop.tell(table, version)
 
     def late(self):
-        """A row of a version that was passed, of a key that has nothing newer."""
+        """Write a row with a version that was already read past, for a key without a newer row."""
         table, key = self.random.choice(TABLES), self.random.choice(KEYS)
         version = self.random.randrange(self.shop.last + 1)
         known = max(some[table].get(key, 0) for some in (self.shop.rows, self.shop.gone))
@@ -55,14 +55,14 @@ class Chance(Acts):
             self.shop.tell(table, version)
 
     def overwrite(self):
-        """All rows are others, and nobody says which went."""
+        """Replace all rows, without events for the deleted ones."""
         table, version = self.random.choice(TABLES), self.shop.next()
         self.shop.rows[table] = dict.fromkeys(self.random.sample(KEYS, 3), version)
         self.shop.overwrites.append(version)
         self.shop.tell(table, version, Operation.OVERWRITE)
 
     def by_hand(self):
-        """A slice is read again, or ahead of its turn."""
+        """Read a slice again, or before its turn."""
         table = self.random.choice(TABLES)
         if ends := sorted({*self.shop.told[table]}):
             start, end = sorted((self.random.choice([0, *ends]), self.random.choice(ends)))
@@ -78,7 +78,7 @@ class Chance(Acts):
         job.execute_in_process(instance=self.world.instance, run_config=run_config, tags=tags, raise_on_error=False)
 
     def take_back(self, only=None):
-        """What `feed-assets feed invalidate` does, of the newest one or one before."""
+        """Invalidate the newest update or an earlier one, as `feed-assets feed invalidate` does."""
         valid = sorted(every_update(updates.PUBLISHED))
         update_id = only or (self.random.choice([valid[-1], *valid]) if valid else None)
         if update_id:
@@ -87,7 +87,7 @@ class Chance(Acts):
 
     def give_back(self):
         if invalid := sorted(every_update(updates.INVALIDATED)):
-            with suppress(NotRevalidated, AlreadyRunning):  # What came later may have been added to another one.
+            with suppress(NotRevalidated, AlreadyRunning):  # A later update may have been added to another one.
                 self.world.revalidate(NAME, "", self.random.choice(invalid))
 
 
@@ -100,7 +100,7 @@ def config(**config):
 
 
 def settle(chance):
-    """All runs, until there is nothing to do, and nothing valid has a wrong row of its own."""
+    """Run everything until nothing is left to do and no valid update has added a wrong row."""
     for _ in range(20):
         later(chance.world, LONGEST_PAUSE + timedelta(hours=2))
         chance.world.run_until_idle()
@@ -111,7 +111,7 @@ def settle(chance):
 
 
 def spoiled():
-    """The valid updates that are the first with a wrong row."""
+    """Return the valid updates that first contained a wrong row."""
     first, board = {}, open_board(settings())
     for update_id, made in sorted(every_update().items()):
         for row in rows_of(board, made):
@@ -121,7 +121,7 @@ def spoiled():
 
 
 def judge(chance):
-    """Whether the table is a fold of what the shop has, and was read without a gap, and no event twice."""
+    """Assert that the table is a fold of the shop's rows, read without a gap, and that each event was consumed once."""
     settle(chance)
     valid = every_update(updates.PUBLISHED)
     found = rows_of(open_board(settings()), valid[max(valid)]) if valid else []
@@ -139,7 +139,7 @@ def judge(chance):
 
 
 def read_by(connection, update_id):
-    """The slices that an update has read, and those that it was added to: table, after, up to."""
+    """Return the slices of an update and of all updates that it was added to, as (table, after, up to)."""
     found = []
     while update_id:
         pins = updates.consumed_by(connection, OUTPUT, update_id)
@@ -152,7 +152,7 @@ def read_by(connection, update_id):
 
 
 def reach(pieces, table):
-    """Up to where a table was read without a gap."""
+    """Return the marker up to which a table was read without a gap."""
     end = -1
     for _, start, upto in sorted(piece for piece in pieces if piece[0] == table):
         if start <= end:

@@ -1,4 +1,4 @@
-"""A team with rows that come, change and go, a dataset that adds its increments, and what drives it to be killed."""
+"""A team whose rows change, a dataset that adds their increments, and functions that get them killed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ OUTPUT = Partition(Feed.parse(NAME), "")
 TABLES = ("orders", "prices")
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 Rows = dict[str, int]
-"""By key the version of what is there, or of when it went."""
+"""Version of each key: of its row, or of its deletion."""
 
 
 @dataclass
 class Shop:
-    """A team's tables, of each the rows and the deletes, and a table of events about them."""
+    """A team's tables with rows and deletions, and a table of events about them."""
 
     folder: Path
     rows: dict[str, Rows] = field(default_factory=lambda: {table: {} for table in TABLES})
@@ -42,12 +42,12 @@ class Shop:
         return SqlSink(f"sqlite:///{self.folder / 'shop.db'}", "events")
 
     def next(self) -> int:
-        """A version; what comes late has one of those between."""
+        """Return a new version; late rows use the versions in between."""
         self.last += 3
         return self.last
 
     def put(self, table: str, *keys: str) -> None:
-        """Give some keys a new row each, and tell of it."""
+        """Give some keys a new row each, and publish an event."""
         version = self.next()
         self.rows[table] |= dict.fromkeys(keys, version)
         self.tell(table, version)
@@ -57,7 +57,7 @@ class Shop:
         self.sink.publish([(0, WriteEvent(table, version, NOON, f"{table} {version}", operation))])
 
     def read(self, table: str, start: int, end: int) -> list[dict]:
-        """What changed within a slice, as it is now: rows, and keys that are gone."""
+        """Return the current state of all keys changed within a slice: rows and deletions."""
         changes = ((self.rows[table], False), (self.gone[table], True))
         return [
             {"key": f"{table} {key}", "version": version, "gone": is_gone}
@@ -67,12 +67,12 @@ class Shop:
         ]
 
     def all(self) -> Rows:
-        """What is to be in the dataset."""
+        """Return the rows that the dataset should have."""
         return {f"{table} {key}": version for table, rows in self.rows.items() for key, version in rows.items()}
 
 
 def newest_first(there: list[dict], changes: list[dict], run: str) -> list[dict]:
-    """What `merge_by_key` makes of them with `newest_by`."""
+    """Return the rows that `merge_by_key` with `newest_by` should make."""
     rows = {row["key"]: row for row in there}
     for change in sorted(changes, key=lambda each: each["version"]):
         known = rows.get(change["key"])
@@ -92,18 +92,18 @@ def previous(task: Task) -> Update | None:
 
 
 def nothing_before(_task: Task) -> Update | None:
-    """Wrong: an increment replaces the partition, as without a base."""
+    """Wrong rule: an increment replaces the partition, as without a base."""
     return None
 
 
 def whatever_was_last(task: Task) -> Update | None:
-    """Wrong: an increment is added to what was made last, valid or not."""
+    """Wrong rule: an increment is added to the last update, valid or not."""
     made = every_update() if task.previous else {}
     return made[max(made)] if made else None
 
 
 def every_update(*states: str) -> dict[str, Update]:
-    """By id what was ever published, or is in one of these states."""
+    """Return every update by id, or only those in one of these states."""
     with open_ledger(settings().ledger).read() as connection:
         wanted = states or (updates.PUBLISHED, updates.INVALIDATED)
         mine = updates.is_(OUTPUT) & update.c.state.in_(wanted)
@@ -114,7 +114,7 @@ def every_update(*states: str) -> dict[str, Update]:
 
 @dataclass
 class Making:
-    """What runs do: they note what they were told, and some make wrong rows."""
+    """Function of all runs: it notes its requests, and makes a wrong row while `spoils` is set."""
 
     shop: Shop
     base: Base = previous
@@ -139,7 +139,7 @@ class Making:
 
 
 def world(making: Making) -> Harness:
-    """The dataset, on a Dagster instance of its own."""
+    """Build the dataset on a Dagster instance of its own."""
     source = EventSource("shop", (SqlTable(making.shop.sink.url, "events", "id"),))
     tables = {name: event_table(f"shop/{name}", source=source, table_name=name) for name in TABLES}
     plans = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]

@@ -1,4 +1,4 @@
-"""A world that is built once and given to many tests, each in a home of its own."""
+"""A world that is built once and copied into the home of each test."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from feed_assets_tests.support import sum_projects
 
 
 def keep(folder: Path, build: Callable[[], object]) -> Path:
-    """Build a world in a folder that is its home; the folder."""
+    """Build a world in a folder that is its home, and return the folder."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
             patch.delenv(name)
@@ -27,7 +27,7 @@ def keep(folder: Path, build: Callable[[], object]) -> Path:
 
 
 def restore(kept: Path, home: Path) -> None:
-    """Put a kept world into a fresh home. Hard links have the etags of what they are links to, copies have not."""
+    """Put a kept world into a fresh home. Its files are hard links: these keep their etags, copies do not."""
     shutil.copytree(kept / "blackboard", home / "blackboard", copy_function=os.link, dirs_exist_ok=True)
     shutil.copyfile(kept / "ledger.db", home / "ledger.db")
 

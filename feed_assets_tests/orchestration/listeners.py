@@ -1,4 +1,4 @@
-"""Ticks that listen, as under the daemon, with a clock on which time passes only as a tick sleeps."""
+"""Ticks that listen as under the daemon, by a clock that advances only while a tick sleeps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.support.sum_projects import given, opened, short
 
 SINCE = 1.0
-"""Since when the sensor runs, which the daemon alone says."""
+"""Start time of the sensor, which only the daemon passes."""
 
 
 @dataclass
 class Clock:
-    """Time that passes only as a tick sleeps."""
+    """A clock that advances only while a tick sleeps."""
 
     seconds: float = 0
 
@@ -29,27 +29,27 @@ class Clock:
 
 
 def clocked(patch) -> Clock:
-    """The clock by which ticks go from now on."""
-    found = Clock()
-    patch.setattr(ticks, "monotonic", found.now)
-    patch.setattr(ticks, "sleep", lambda seconds: found.sleep(seconds))
+    """Have ticks use a fake clock, and return it."""
+    clock = Clock()
+    patch.setattr(ticks, "monotonic", clock.now)
+    patch.setattr(ticks, "sleep", lambda seconds: clock.sleep(seconds))
     patch.setattr(ticks, "Budget", partial(Budget, started=0.0))
-    return found
+    return clock
 
 
 def listening(*, use_threads: bool = True) -> Harness:
-    """A world on an instance whose daemon has a thread for each sensor, or one for all."""
+    """Build a world whose daemon has a thread for each sensor, or one for all."""
     instance = dg.DagsterInstance.ephemeral(settings={"sensors": {"use_threads": use_threads, "num_workers": 2}})
     return opened.enter_context(Harness(short().definitions, instance, maker=PlainMaker(given)))
 
 
 def evaluated(world: Harness, steps: Sequence[Step], since: float | None) -> list[str]:
-    """The partitions that a tick of these steps requests."""
+    """Return the partitions that a tick of these steps requests."""
     return [request.partition_key for request in ticked(world, steps, since).run_requests or ()]
 
 
 def ticked(world: Harness, steps: Sequence[Step], since: float | None) -> dg.SensorResult:
-    """What a tick of these steps tells."""
+    """Return the result of a tick of these steps."""
     context = dg.build_sensor_context(
         world.instance, definitions=world.definitions, sensor_name="feeds", last_sensor_start_time=since
     )

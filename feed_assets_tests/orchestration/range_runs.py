@@ -10,7 +10,7 @@ START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_ran
 
 
 def materialize(world: Harness, first: str, last: str, *assets: str) -> dg.ExecuteInProcessResult:
-    """A run of a range of partitions of some assets of a world."""
+    """Run a range of partitions of some assets of a world."""
     return dg.materialize(
         [*world.definitions.assets],
         instance=world.instance,
@@ -21,7 +21,7 @@ def materialize(world: Harness, first: str, last: str, *assets: str) -> dg.Execu
 
 
 def three_days(*numbers: int, world: Harness | None = None, **options) -> Harness:
-    """Three days of raw numbers, and their sums."""
+    """Drop raw numbers for three days, and return a world that sums them."""
     world = world or short(**options)
     for day, number in zip(THREE_DAYS, numbers, strict=True):
         world.drop(RAW, day, rows(number))

@@ -1,6 +1,6 @@
-"""The lake of `core/lake.py` on a real blackboard and a real ledger: each step is the product's own.
+"""The lake of `core/lake.py` on a real blackboard and ledger, where each step uses the product's own code.
 
-The lake in memory beside it keeps what was written, and of what: the oracle asks that, and nothing of the product's.
+The lake in memory keeps what was written and from which inputs; the oracle reads only that.
 """
 
 from contextlib import suppress
@@ -44,7 +44,7 @@ ROUNDS_TO_REST = 60
 
 @dataclass(frozen=True)
 class Declared:
-    """The assets of a shape as a graph, and their recipes by name."""
+    """Assets of a shape as a graph, with their recipes by name."""
 
     graph: Graph
     recipes: dict[str, Recipe]
@@ -78,7 +78,7 @@ def declared(name: str) -> Declared:
 
 @dataclass
 class RealLake(Lake):
-    """`shape` by its name; a tick of a sensor is for one dataset, so that the others lag behind."""
+    """A lake of the shape `name`. A tick handles one dataset, so that others lag behind."""
 
     name: str = ""
     board: Blackboard = field(kw_only=True)
@@ -87,7 +87,7 @@ class RealLake(Lake):
 
     @classmethod
     def of(cls, name: str, board: Blackboard, ledger: Ledger) -> "RealLake":
-        """After two updates of each source, both taken."""
+        """Return a lake after two updates of each source, both consumed."""
         made = cls(SHAPES[name], name=name, board=board, ledger=ledger)
         for rows in "12":
             for source in made.sources:
@@ -108,7 +108,7 @@ class RealLake(Lake):
         return self.now
 
     def _give(self, task: Task) -> Given:
-        """Rows that say what was read; of a coarse dataset one of two."""
+        """Return rows that identify the read content; a coarse dataset has only two values."""
         name = task.output.feed.name
         text = [name, self.code.get(name, 0), *(self._content(each) for some in task.updates.values() for each in some)]
         rows = crc32(str(text).encode()) % 2 if name in self.shape.coarse else crc32(str(text).encode())
@@ -117,7 +117,7 @@ class RealLake(Lake):
     def _content(self, update) -> str:
         return "".join((self.board.get(each.key) or b"").decode() for each in update.files)
 
-    # What others, and people, do.
+    # Acts of others and of people.
 
     def drop(self, source: str, rows: str) -> None:
         made = write.publish(self.board, _real(source), {"part": rows.encode()}, self._clock())
@@ -128,20 +128,20 @@ class RealLake(Lake):
             gone = valid[at % len(valid)]
             write.invalidate(self.board, _real(name), gone.id)
             gone.is_valid = False
-            if name not in self.sources:  # By the command, which tells the ledger.
+            if name not in self.sources:  # The command also tells the ledger.
                 sync(self.board, self.ledger, _real(name), self._clock())
 
     def revalidate(self, name: str, at: int = -1) -> None:
         if gone := [each for each in self.updates.get(name, []) if not each.is_valid]:
             again = gone[at % len(gone)]
-            with suppress(NotRevalidated):  # What the ledger never saw valid.
+            with suppress(NotRevalidated):  # The ledger may never have seen it valid.
                 revalidate(self.services, _real(name), again.id)
                 again.is_valid = True
 
     def by_hand(self, name: str) -> None:
         self._build(name, NEWEST, BY_HAND)
 
-    # What the sensors and their runs do.
+    # Acts of sensors and their runs.
 
     def look_at_sources(self) -> None:
         for name in self.sources:
@@ -159,7 +159,7 @@ class RealLake(Lake):
                 self.requested.append(verdict)
 
     def begin(self, at: int = -1) -> bool:
-        """The run that was requested last, by the configuration that its request has; whether there was one."""
+        """Run the last request by its own configuration. Return False if there is none."""
         has_begun = bool(self.requested)
         if has_begun:
             verdict = self.requested.pop(at % len(self.requested))
@@ -169,12 +169,12 @@ class RealLake(Lake):
         return has_begun
 
     def finish(self, random) -> None:
-        """Everybody looks, in any order, until a round has changed nothing."""
+        """Look at every dataset in random order until a round changes nothing."""
         for _ in range(ROUNDS_TO_REST):
             before, has_begun = self._last_change(), False
             for name in random.sample([*self.made_of], len(self.made_of)):
                 self.look(name)
-                has_begun |= self.begin()  # It may find that what it was to read is gone: then it is decided again.
+                has_begun |= self.begin()  # If its inputs are gone, the next round decides again.
             if self._last_change() == before and not has_begun:
                 return
         raise AssertionError("it does not come to rest")
@@ -214,5 +214,5 @@ def _real(name: str) -> Partition:
 
 
 def _known(pin: Pin) -> Pin:
-    """As the lake in memory names it."""
+    """Return the pin under the name that the lake in memory uses."""
     return Pin(_place(pin.partition.feed.name), pin.update_id, pin.version)

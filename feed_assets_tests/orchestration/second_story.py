@@ -1,4 +1,4 @@
-"""Foo by hours, what is made of it, and what is reported of hour 15: the world of the article's second story."""
+"""Hourly foo, its consumers, and reports about hour 15: the world of the article's second story."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,19 +32,19 @@ RUNS: list[str] = []
 def reader(name: str, partitions_def, read, **options) -> dg.AssetsDefinition:
     @feed_asset(f"web/{name}/v1.0", partitions_def=partitions_def, inputs={"read": read}, **options)
     def made(read):
-        """What was read."""
+        """Read one input."""
 
     return made
 
 
 def give(task) -> Given:
-    """Rows that differ from run to run."""
+    """Return rows that differ from run to run."""
     RUNS.append(task.output.path)
     return Given([{"n": len(RUNS)}])
 
 
 def world() -> Harness:
-    """foo by hours: pre-aggregated, then reported; intra-day; and read by who does not mind its quality."""
+    """Build hourly foo with a pre-aggregation and its report, an intra-day reader, and one that ignores quality."""
     RUNS.clear()
     foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
     preagg = reader("preagg", HOURS, foo)
@@ -60,7 +60,7 @@ def world() -> Harness:
 
 
 def counted(first: int, last: int, version: int = 0) -> None:
-    """All of some hours of the day, ingested and at the source."""
+    """Report all records of some hours as ingested and at the source."""
     starts = [MIDNIGHT + each * BASE for each in range(first * 12, last * 12)]
     said = [{"start": start, "records": 100} for start in starts]
     line = {"dataset": "web/foo", "windows": said, "version": version}
@@ -81,7 +81,7 @@ def backfill(state: str, reason: str = "bots are filtered, INC-4711") -> None:
 
 
 def states() -> dict[str, str]:
-    """The state of hour 15, and what those of the windows in it are, each once."""
+    """Return the state of hour 15 and the distinct states of its smaller windows."""
     hour = window_at("hour", HOUR, "UTC")
     inside = {grain: int((hour.end - hour.start) / BASE / size) for grain, size in (("5min", 1), ("10min", 2))}
     wanted = [WindowAddress(FOO, "", "hour", HOUR)]
@@ -98,7 +98,7 @@ def states() -> dict[str, str]:
 
 
 def flag(name: str, key: str = HOUR) -> str | None:
-    """What an output is marked for; None if it is not."""
+    """Return why an output is marked. Return None if it is not."""
     at = Partition(Feed.parse(f"web/{name}/v1.0"), key)
     with open_ledger(settings().ledger).read() as connection:
         found = quality.check_states(connection, [at]).get((at, INPUTS))
@@ -118,7 +118,7 @@ def made(runs) -> list[str]:
 
 
 def told(tested: Harness, asset: str = "web/foo") -> list[str]:
-    """What Dagster was told of hour 15 without a run, oldest first."""
+    """Return the observations of hour 15 in Dagster, oldest first."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(asset), asset_partitions=[HOUR])
     records = tested.instance.fetch_observations(wanted, limit=50).records
     return [str(record.asset_observation.description) for record in reversed(records)]

@@ -1,4 +1,4 @@
-"""Batches by chance: rows, late ones, loads, repeats, roll-backs, compaction, prunes, kills; each row is there once."""
+"""Random histories of batches with late rows, loads, roll-backs, compaction and kills: each row is there once."""
 
 import pytest
 
@@ -11,12 +11,12 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 
 @pytest.mark.parametrize("seed", single_seeds(1, 60))
-def test_whatever_happens_each_row_of_the_shop_is_there_once(tmp_path, seed):
+def test_random_histories_of_batches_keep_each_row_exactly_once(tmp_path, seed):
     play(tmp_path, seed)
 
 
 @pytest.mark.parametrize("seed", single_seeds(1, 20))
-def test_kills_change_nothing_in_appendable_datasets(tmp_path, forker, seed):
+def test_kills_lose_or_repeat_no_row_of_an_appendable_dataset(tmp_path, forker, seed):
     acts = ["kill", "kill", "write", "take_back", "late", "compact", "tick"]
     chance = play(tmp_path, seed, acts, 10, forker=forker)
     assert chance.kills or seed > 1, chance.done
@@ -26,11 +26,11 @@ WRONG = {
     "feed_assets.feeds.batch_set.replaced": lambda _: {},
     "feed_assets.runs.appending.overlap": lambda *_: False,
 }
-"""A reader that gets batches beside the range that holds them; a run that reads a slice again as a new batch."""
+"""Wrong rules: a reader gets batches beside the range that replaced them; a slice read again becomes a new batch."""
 
 
 @pytest.mark.parametrize("rule", WRONG)
-def test_oracle_of_appendable_datasets_catches_a_wrong_rule(fresh, monkeypatch, rule):
+def test_the_oracle_catches_a_wrong_rule_of_appendable_datasets(fresh, monkeypatch, rule):
     monkeypatch.setattr(rule, WRONG[rule])
     assert any(is_caught(fresh(seed), seed) for seed in range(14, 64))
 

@@ -39,18 +39,18 @@ HELD = Partition(Feed.parse(RAW), DAY)
 
 
 def appended(partitions_def=DAYS, **options) -> Harness:
-    """An appendable raw feed -> sums."""
+    """Build an appendable raw feed -> sums."""
     raw = foreign_feed(RAW, partitions_def=partitions_def, schema=SCHEMA, appendable=True)
     return harness(raw, sums_of(raw, partitions_def=partitions_def, **options))
 
 
 def total(world: Harness, day: str | None = DAY) -> dict[str, str]:
-    """What the newest run of sums read: the update of each batch."""
+    """Return the update of each batch that the newest run of sums read."""
     inputs = inputs_of(world.reported("t/sums", day)[0])
     return {path.removeprefix(f"{RAW}/"): update for path, update in inputs.items()}
 
 
-def test_a_new_batch_a_new_update_and_an_invalidated_batch_each_have_the_consumer_built_again():
+def test_each_change_of_the_set_of_batches_rebuilds_the_consumer():
     world = appended()
     first = world.drop(RAW, f"{DAY}/a", rows(1))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
@@ -89,7 +89,7 @@ def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
     assert reports_of(world, asked.cursor).events == ()
 
 
-def test_a_partition_whose_batches_are_all_invalid_is_waited_for():
+def test_a_partition_whose_batches_are_all_invalid_requests_no_run():
     world = appended()
     only = world.drop(RAW, f"{DAY}/a", rows(1))
     world.invalidate(RAW, f"{DAY}/a", only)
@@ -116,7 +116,7 @@ def test_a_feed_without_partitions_may_hold_batches():
     assert {*total(world, None)} == {"a", "b"}
 
 
-def test_batches_of_a_day_that_is_not_over_wait_for_it_as_one():
+def test_batches_of_an_unfinished_day_request_one_run_after_its_end():
     world, noon = appended(), datetime(2020, 1, 1, 12, tzinfo=UTC)
     for name in "ab":
         world.drop(RAW, f"{DAY}/{name}", rows(1))
@@ -154,7 +154,7 @@ defs = with_automation(dg.Definitions(assets=[RAW, sums]))
 """
 
 
-def test_explain_names_what_is_read_of_each_batch_and_which_are_left_out(tmp_path, monkeypatch):
+def test_explain_names_the_update_of_each_batch_and_the_batches_left_out(tmp_path, monkeypatch):
     (tmp_path / "appendable_world.py").write_text(WORLD)
     monkeypatch.syspath_prepend(str(tmp_path))
     world = appended()

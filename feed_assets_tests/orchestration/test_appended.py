@@ -1,4 +1,4 @@
-"""Datasets of ours that are appendable: an increment is a batch; where all is loaded, one takes the place of all."""
+"""Appendable datasets of ours: each increment is a batch, and a full load replaces all batches."""
 
 import re
 
@@ -32,7 +32,7 @@ from feed_assets_tests.orchestration.appended import (
 )
 
 
-def test_an_increment_is_a_batch_and_a_reader_gets_all_of_them(shop, told):
+def test_each_increment_is_a_batch_and_readers_get_all_batches(shop, told):
     world_ = world(shop, told)
     shop.write("a", "b")
     world_.run_until_idle()
@@ -45,7 +45,7 @@ def test_an_increment_is_a_batch_and_a_reader_gets_all_of_them(shop, told):
     assert world_.run_until_idle() == []
 
 
-def test_where_everything_is_loaded_one_batch_takes_the_place_of_all(shop, told):
+def test_a_full_load_replaces_all_batches_by_one(shop, told):
     world_ = world(shop, told)
     for key in "abc":
         shop.write(key)
@@ -62,7 +62,7 @@ def test_where_everything_is_loaded_one_batch_takes_the_place_of_all(shop, told)
     assert held() == {"b00000001-00000004": ["d"], "b00000005": ["e"]}
 
 
-def test_our_events_tell_of_the_partition_what_was_inserted_and_what_replaced_all(shop, told):
+def test_our_events_say_insert_for_a_batch_and_overwrite_for_a_full_load(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -87,7 +87,7 @@ def test_our_events_tell_of_the_partition_what_was_inserted_and_what_replaced_al
     ]
 
 
-def test_late_rows_of_a_slice_make_its_batch_again_and_are_there_once(shop, told):
+def test_late_rows_rebuild_the_batch_of_their_slice_and_appear_once(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -106,7 +106,7 @@ def test_late_rows_of_a_slice_make_its_batch_again_and_are_there_once(shop, told
     assert (last.operation, last.context["batch"]) == (Operation.OVERWRITE, "b00000002")
 
 
-def test_a_slice_that_is_read_again_by_hand_takes_the_place_of_its_batch(shop, told):
+def test_rereading_a_slice_by_hand_replaces_its_batch(shop, told):
     world_ = world(shop, told)
     for key in "abc":
         shop.write(key)
@@ -137,7 +137,7 @@ def test_a_slice_over_several_batches_loads_everything(shop, told):
     assert totals(world_) == "a,b,c"
 
 
-def test_a_batch_that_is_no_longer_valid_is_read_again_as_a_new_one(shop, told):
+def test_an_invalidated_batch_is_read_again_as_a_new_batch(shop, told):
     world_ = world(shop, told)
     for key in "abc":
         shop.write(key)
@@ -149,7 +149,7 @@ def test_a_batch_that_is_no_longer_valid_is_read_again_as_a_new_one(shop, told):
     assert totals(world_) == "a,b,c"
 
 
-def test_a_load_of_everything_that_is_no_longer_valid_gives_way_to_the_batches_before(shop, told):
+def test_invalidating_a_full_load_brings_back_the_batches_before_it(shop, told):
     world_ = world(shop, told)
     for key in "ab":
         shop.write(key)
@@ -163,7 +163,7 @@ def test_a_load_of_everything_that_is_no_longer_valid_gives_way_to_the_batches_b
     assert totals(world_) == "a,b,c"
 
 
-def test_dagster_knows_the_partition_by_all_of_its_batches(shop, told):
+def test_the_data_version_in_dagster_covers_all_batches_of_a_partition(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -188,7 +188,7 @@ OTHER = foreign_feed("t/other/v1.0", schema="k string", format="parquet")
         ({"inputs": {"orders": OTHER}}, "is appendable and reads t/other/v1.0: expected event tables alone"),
     ],
 )
-def test_what_cannot_be_appended_to_is_refused(shop, more, said):
+def test_an_appendable_dataset_that_does_not_read_events_alone_is_refused(shop, more, said):
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     options = {"inputs": {"orders": orders}, "by_events": ByEvents(), "appendable": True, **more}
     with pytest.raises(InvalidDefinition, match=said):
@@ -202,7 +202,7 @@ def test_an_increment_is_either_a_batch_or_added_to_the_update_before(shop):
         declared(lambda orders, previous: None)
 
 
-def test_a_table_of_a_warehouse_is_not_made_of_batches(shop):
+def test_a_warehouse_table_of_an_appendable_dataset_is_refused(shop):
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
     lines = feed_asset("sales/lines/v1.0", inputs={"orders": orders}, by_events=ByEvents(), appendable=True)(
         lambda orders: None
@@ -211,7 +211,7 @@ def test_a_table_of_a_warehouse_is_not_made_of_batches(shop):
         warehouse_table("main/lines", dataset=lines, warehouse="main")
 
 
-def test_late_rows_of_the_newest_batch_are_there_too_however_often_they_come(shop, told):
+def test_repeated_late_rows_of_the_newest_batch_are_all_kept(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -226,8 +226,8 @@ def test_late_rows_of_the_newest_batch_are_there_too_however_often_they_come(sho
     assert totals(world_) == "a,b,late,later"
 
 
-def heard(world_, shop):
-    """The ledger knows of the newest event, and nobody has consumed it."""
+def record_event(world_, shop):
+    """Record the newest event in the ledger without consuming it."""
     world_.ask(name="events_shop")
     with ledger().write() as connection:
         connection.execute(sa.update(due).values(requested=0, look_at=sa.func.coalesce(due.c.look_at, due.c.since)))
@@ -245,7 +245,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize(("piece", "said"), STRANGE)
-def test_a_slice_by_hand_that_is_none_is_refused_before_anything_is_read(shop, told, piece, said):
+def test_an_invalid_slice_by_hand_is_refused_before_anything_is_read(shop, told, piece, said):
     world_ = world(shop, told)
     shop.write("a")
     shop.write("b")
@@ -267,7 +267,7 @@ def test_a_slice_by_hand_that_is_none_is_refused_before_anything_is_read(shop, t
         {"plan": "Reload"},
     ],
 )
-def test_what_nobody_can_mean_is_refused(shop, told, config):
+def test_run_config_with_two_slices_or_a_wrong_plan_is_refused(shop, told, config):
     world_ = world(shop, told)
     shop.write("a")
     shop.write("b")
@@ -289,7 +289,7 @@ def test_a_batch_with_other_columns_is_not_published(shop, told):
     assert held() == {"b00000001": ["a"]}
 
 
-def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop):
+def test_a_consumer_of_batches_passes_on_the_newest_correlation_id(shop):
     world_ = beside(shop)
     for key in "abc":
         shop.write(key)
@@ -299,7 +299,7 @@ def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop
     assert [event.correlation for event in reversed(found) if not event.parents] == ["c1", "c2", "c3"]
 
 
-def test_the_page_of_a_partition_counts_all_of_its_batches(shop, told):
+def test_dagster_metadata_counts_rows_of_all_batches_of_a_partition(shop, told):
     world_ = world(shop, told)
     shop.write("a", "b")
     world_.run_until_idle()
@@ -310,12 +310,12 @@ def test_the_page_of_a_partition_counts_all_of_its_batches(shop, told):
     assert (told_last["batch"], told_last["rows of the batch"]) == ("b00000002", 1)
 
 
-def test_what_was_read_ahead_by_hand_is_read_again_as_its_events_come(shop, told):
+def test_a_slice_read_ahead_by_hand_is_read_again_when_its_events_arrive(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
-    heard(world_, shop)
+    record_event(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     shop.rows["orders", "more"] = {"key": "more", "version": 2, "by": "shop"}
     world_.run_until_idle()
@@ -325,12 +325,12 @@ def test_what_was_read_ahead_by_hand_is_read_again_as_its_events_come(shop, told
     assert held() == {"b00000001": ["a"], "b00000002": ["b", "more"], "b00000003": ["c"]}
 
 
-def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid(shop, told):
+def test_a_slice_read_by_hand_is_due_again_once_its_batch_is_invalid(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
-    heard(world_, shop)
+    record_event(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     world_.run_until_idle()
     take_back(world_, "b00000002")
@@ -339,7 +339,7 @@ def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid
     assert totals(world_) == "a,b,c"
 
 
-def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same_source(shop):
+def test_an_update_reaches_a_report_of_batches_and_another_dataset_of_one_source(shop):
     world_ = beside(shop)
     for key, version in (("a", 1), ("b", 10), ("c", 11)):
         shop.last = version - 1
@@ -354,13 +354,13 @@ def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same
     assert reported() == ["a", "b", "c", "d", "late"]
 
 
-def test_what_replaced_all_and_was_read_ahead_by_hand_is_loaded_as_its_event_comes(shop, told):
+def test_an_overwrite_read_ahead_by_hand_is_loaded_when_its_event_arrives(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.rows.clear()
     shop.write("b", operation=Operation.OVERWRITE)
-    heard(world_, shop)
+    record_event(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     world_.run_until_idle()
     assert told[-1] == ("reload", [(None, 2)])

@@ -1,4 +1,4 @@
-"""Several decide at once, and others wake the loop meanwhile: each partition is requested by one of them, once."""
+"""Several processes decide at once while others wake the loop: each partition is requested once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -42,13 +42,13 @@ ALL = [DAY, NEXT_DAY, THIRD_DAY]
 
 
 def late(world: Harness) -> list[str | None]:
-    """The partitions whose re-run the conditions request."""
+    """Return the partitions whose re-run the conditions request."""
     found = dg.evaluate_automation_conditions(world.definitions, world.instance, evaluation_time=world.now())
     return sorted(found.get_requested_partitions(dg.AssetKey(["t", "sums"])))
 
 
 def first(world: Harness) -> list[str | None]:
-    """The partitions whose first run the sensor requests."""
+    """Return the partitions whose first run the sensor requests."""
     return sorted(partition for assets, partition in world.ask().targets if assets == BOTH)
 
 
@@ -64,7 +64,7 @@ def built(world: Harness) -> Harness:
 
 
 def once_before(monkeypatch, module, name, act) -> list:
-    """What `act` gives, which is done once, before a function of a module is called for the first time."""
+    """Call `act` once, before the first call of a module's function; return a list that gets its result."""
     function, done = getattr(module, name), []
 
     def called(*arguments):
@@ -78,8 +78,8 @@ def once_before(monkeypatch, module, name, act) -> list:
     return done
 
 
-def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_if_no_run_came_of_it(monkeypatch):
-    """The other one in the middle of the first, which has read what is stale and not claimed it."""
+def test_a_rerun_is_requested_by_one_of_two_evaluations_and_again_without_a_run(monkeypatch):
+    """The second evaluation starts after the first has read the stale partitions and before it claims them."""
     world = built(short())
     drop(world, 1, 2)
     assert first(world) == [], "it is decided, and the conditions' business"
@@ -98,7 +98,7 @@ def test_a_first_run_is_requested_by_one_of_two_ticks(monkeypatch):
     assert other == [ALL]
 
 
-def test_what_another_one_has_taken_out_of_the_middle_leaves_two_ranges(monkeypatch):
+def test_a_partition_claimed_by_another_tick_splits_a_range_in_two(monkeypatch):
     world, ledger = short(), open_ledger(settings().ledger)
     drop(world, 1)
 
@@ -112,8 +112,8 @@ def test_what_another_one_has_taken_out_of_the_middle_leaves_two_ranges(monkeypa
     assert [request.partition_key for request in asked.requests] == [DAY, THIRD_DAY]
 
 
-def test_wakes_and_events_that_come_at_once_beside_ticks_make_one_run_of_each(tmp_path):
-    """Through the real receiver, first of what was never built, then of late data."""
+def test_simultaneous_wakes_events_and_ticks_request_each_run_once(tmp_path):
+    """The receiver is real. The first round is a first build, the second one late data."""
     table = event_table("team/a", source=EventSource("team", ()), table_name="a")
     by_events = feed_asset("t/told/v1.0", inputs={"a": table}, by_events=ByEvents())(lambda a: a)
     raw = raw_feed()

@@ -25,7 +25,7 @@ from feed_assets_tests.support.sum_projects import (
 
 
 def materialize(world: Harness, *assets: str, day: str = DAY, **updates: str) -> dg.ExecuteInProcessResult:
-    """`dg.materialize` on the assets of a world; `updates` are named pins of the raw feed's partitions."""
+    """Call `dg.materialize` on some assets of a world; `updates` pins updates of the raw feed."""
     pins = {f"{RAW}/{DAY}": update_id for update_id in updates.values()}
     return dg.materialize(
         [*world.definitions.assets],
@@ -47,7 +47,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
     return (error.cause or error).message
 
 
-def test_a_materialization_tells_what_was_published_and_from_what():
+def test_metadata_of_a_materialization_names_the_update_and_its_inputs():
     world = short()
     raw = world.drop(RAW, DAY, rows(1, 2))
     assert sums(world).success
@@ -80,7 +80,7 @@ def test_the_rejects_are_materialized_beside_the_dataset():
     assert (clean.metadata["rejected"], clean.metadata["rejected share"]) == (1, 0.5)
 
 
-def test_the_data_version_is_of_the_rows_and_not_of_the_files():
+def test_the_data_version_depends_on_rows_and_not_on_files():
     world = short()
     for day, numbers in ((DAY, (1, 2)), (NEXT_DAY, (2, 1, 0)), ("2020-01-03", (1,))):
         world.drop(RAW, day, rows(*numbers))
@@ -90,7 +90,7 @@ def test_the_data_version_is_of_the_rows_and_not_of_the_files():
     assert other != first
 
 
-def test_a_passed_check_is_of_its_partition_and_of_the_newest_materialization():
+def test_a_passed_check_targets_its_partition_and_newest_materialization():
     world = short()
     world.drop(RAW, DAY, rows(1))
     found = sums(world).get_asset_check_evaluations()
@@ -122,7 +122,7 @@ def test_every_check_of_a_failed_audit_is_recorded_for_its_partition():
     assert world.checks("t/sums", NEXT_DAY) == {}
 
 
-def test_a_failed_check_shows_rows_and_what_to_do(spark):
+def test_a_failed_check_shows_offending_rows_and_the_remedy(spark):
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=None)
     world.drop(RAW, DAY, rows(101))
@@ -156,7 +156,7 @@ def test_after_a_failed_audit_the_previous_update_is_still_served():
     assert world.newest(SUMS, DAY) == before
 
 
-def test_a_failed_audit_holds_what_is_downstream_of_that_partition_alone_until_its_input_is_mended():
+def test_a_failed_audit_holds_only_downstream_of_its_partition_until_a_good_input():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     world.drop(RAW, NEXT_DAY, rows(101))
@@ -165,7 +165,7 @@ def test_a_failed_audit_holds_what_is_downstream_of_that_partition_alone_until_i
     assert outcomes(world.run_until_idle()) == [("sums", NEXT_DAY, True), ("picked", NEXT_DAY, True)]
 
 
-def test_a_failed_audit_of_a_rebuild_holds_what_is_downstream_of_the_old_good_data_until_a_good_one():
+def test_a_failed_rebuild_audit_holds_downstream_of_old_data_until_a_good_build():
     raw = raw_feed()
     dataset = sums_of(raw)
     alone = harness(raw, dataset)
@@ -179,7 +179,7 @@ def test_a_failed_audit_of_a_rebuild_holds_what_is_downstream_of_the_old_good_da
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("picked", DAY, True)]
 
 
-def test_the_loop_itself_finds_that_what_was_refused_is_taken_back():
+def test_downstream_goes_on_once_the_refused_input_is_invalidated():
     raw = raw_feed()
     dataset = sums_of(raw)
     alone = harness(raw, dataset)
@@ -252,7 +252,7 @@ def test_a_dynamic_partition_can_be_materialized():
 
 
 @pytest.mark.parametrize(("limit", "policy"), [(7, dg.BackfillPolicy.multi_run(7)), (1, None)])
-def test_a_declaration_goes_by_a_setting_and_fixes_none_for_whoever_imports_it(setting, limit, policy):
+def test_backfill_policy_follows_partitions_per_run_without_caching_settings(setting, limit, policy):
     setting(partitions_per_run=limit)
     assert sums_of(raw_feed()).backfill_policy == policy
     assert settings.cache_info().currsize == 0

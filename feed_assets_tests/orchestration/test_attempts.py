@@ -1,4 +1,4 @@
-"""Runs that fail, are killed, or never begin, and what the next tick asks for then."""
+"""Runs that fail, are killed or never begin, and the requests of the next tick."""
 
 import socket
 import sys
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 class Clock:
-    """The time, as a test sets it."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.moment = utc_now()
@@ -51,7 +51,7 @@ class Clock:
         return self.moment
 
 
-def test_a_request_whose_run_never_begins_comes_again_under_another_key_and_ever_later():
+def test_a_request_without_a_run_is_repeated_with_growing_pauses_and_new_keys():
     clock = Clock()
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker(), now=clock)
@@ -70,16 +70,16 @@ def test_a_request_whose_run_never_begins_comes_again_under_another_key_and_ever
 
 
 def ticks(began, seconds: int):
-    """A tick every 5 seconds, as the daemon's; every 20 once the pauses are longer than two minutes."""
+    """Yield a tick every 5 seconds, as the daemon does; every 20 seconds once pauses exceed two minutes."""
     for after in [*range(0, 155, 5), *range(155, seconds, 20)]:
         yield began + timedelta(seconds=after)
 
 
 class Killed(BaseException):
-    """What stands for a kill: nothing of the process goes on."""
+    """A simulated kill: nothing in the process goes on."""
 
 
-def test_runs_killed_before_the_turn_of_a_partition_came_do_not_count_against_it(setting):
+def test_kills_before_a_partitions_turn_count_no_attempt_of_it(setting):
     setting(partitions_per_run=1)
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker())
@@ -98,7 +98,7 @@ def test_runs_killed_before_the_turn_of_a_partition_came_do_not_count_against_it
         assert due.listed(connection, Feed.parse(SUMS)) == ()
 
 
-def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(setting):
+def test_a_failed_run_is_retried_up_to_max_attempts_and_then_waits_for_a_person(setting):
     setting(max_attempts=2)
     world = short()
     world.drop(RAW, DAY, rows(13))
@@ -129,7 +129,7 @@ def test_a_function_that_exits_fails_its_run_and_no_other():
     assert [without_place(run.error) for run in world.runs if not run.succeeded] == ["SystemExit: 1"]
 
 
-def test_what_waits_for_a_person_is_built_on_another_input(setting):
+def test_a_partition_that_waits_for_a_person_is_built_on_a_new_input(setting):
     setting(max_attempts=1)
     world = short()
     world.drop(RAW, DAY, rows(13))
@@ -155,7 +155,7 @@ def test_a_partition_in_progress_is_not_requested_again(setting):
     assert asked == [[NEXT_DAY], []]
 
 
-def test_what_is_built_while_it_is_decided_about_is_not_requested(monkeypatch):
+def test_a_partition_being_built_during_the_decision_is_not_requested(monkeypatch):
     world = short()
     world.drop(RAW, DAY, rows(1))
     job, decide = world.definitions.resolve_implicit_global_asset_job_def(), steps.decide_due
@@ -175,7 +175,7 @@ def test_what_is_built_while_it_is_decided_about_is_not_requested(monkeypatch):
     assert [requested(world), requested(world)] == [[], [DAY]]
 
 
-def test_runs_that_found_no_input_do_not_count_against_the_one_that_comes(setting):
+def test_runs_without_input_do_not_count_as_attempts(setting):
     setting(max_attempts=1)
     world = short()
     job = world.definitions.resolve_implicit_global_asset_job_def()
@@ -185,7 +185,7 @@ def test_runs_that_found_no_input_do_not_count_against_the_one_that_comes(settin
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_the_run_of_a_killed_worker_is_failed_and_its_partition_asked_for():
+def test_the_run_of_a_killed_worker_is_failed_and_its_partition_requested():
     world = short()
     world.drop(RAW, DAY, rows(1))
     job = world.definitions.resolve_implicit_global_asset_job_def()
@@ -196,14 +196,14 @@ def test_the_run_of_a_killed_worker_is_failed_and_its_partition_asked_for():
         status=dg.DagsterRunStatus.STARTED,
         asset_selection=frozenset(map(dg.AssetKey.from_user_string, BOTH)),
     )
-    gone = f"{socket.gethostname()}:{2**22 + 1}:0.00"  # more than Linux gives to any process
+    gone = f"{socket.gethostname()}:{2**22 + 1}:0.00"  # a process id above Linux's maximum
     run = runs.Run("1", sums, runs.RUNNING, gone, utc_now(), dagster_run=left.run_id)
     runs.start(open_ledger(settings().ledger), run)
     assert requested(world) == [DAY]
     assert world.instance.get_run_by_id(left.run_id).status is dg.DagsterRunStatus.FAILURE
 
 
-def test_what_is_built_already_is_not_requested_by_the_sensor():
+def test_the_first_run_sensor_does_not_request_a_built_partition():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -211,8 +211,8 @@ def test_what_is_built_already_is_not_requested_by_the_sensor():
     assert world.ask("9").targets == []
 
 
-def conditions_ask(world) -> list[str]:
-    """The keys of `sums` that the real evaluator is asked to run, dataset and rejects alike."""
+def requested_by_conditions(world) -> list[str]:
+    """Return the keys of `sums` that the real evaluator requests, which are also those of its rejects."""
     found = dg.evaluate_automation_conditions(world.definitions, world.instance, evaluation_time=world.now())
     asked = [sorted(found.get_requested_partitions(dg.AssetKey.from_user_string(asset)), key=str) for asset in BOTH]
     assert asked[0] == asked[1]
@@ -220,7 +220,7 @@ def conditions_ask(world) -> list[str]:
 
 
 def late_world(clock) -> Harness:
-    """A day that is built, and late data of it."""
+    """Build a day, and drop late data for it."""
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker(given), now=clock)
     world.drop(RAW, DAY, rows(1))
@@ -229,32 +229,32 @@ def late_world(clock) -> Harness:
     return world
 
 
-def test_a_late_re_run_that_never_begins_is_asked_for_ever_later():
+def test_a_late_rerun_that_never_begins_is_requested_with_growing_pauses():
     clock = Clock()
     world = late_world(clock)
     began, moments = clock.moment, []
     for clock.moment in ticks(began, 650):
         world.ask()
-        if conditions_ask(world):
+        if requested_by_conditions(world):
             moments.append((clock.moment - began).total_seconds())
-        assert conditions_ask(world) == []  # of an evaluation whose runs were never created
+        assert requested_by_conditions(world) == []  # the runs of the first evaluation were never created
     assert moments == [0, 5, 15, 35, 75, 155, 315, 615]
     world.drop(RAW, DAY, rows(1, 2, 3))
     world.ask()
-    assert conditions_ask(world) == [DAY]
+    assert requested_by_conditions(world) == [DAY]
 
 
-def test_run_begins_at_once_with_a_late_re_run_that_was_asked_for_in_vain():
+def test_run_until_idle_starts_at_once_a_late_rerun_requested_in_vain():
     world = late_world(Clock())
     for _ in range(3):
         world.ask()
-        conditions_ask(world)
+        requested_by_conditions(world)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
-    assert conditions_ask(world) == []
+    assert requested_by_conditions(world) == []
 
 
 def ticking(world, clock, seconds: int) -> list[float]:
-    """When runs were made, in seconds."""
+    """Return when runs were created, in seconds."""
     began, moments = clock.moment, []
     for clock.moment in ticks(began, seconds):
         moments += [(clock.moment - began).total_seconds() for _ in world.tick()]
@@ -262,7 +262,7 @@ def ticking(world, clock, seconds: int) -> list[float]:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_runs_that_come_to_nothing_are_no_attempts_and_follow_each_other_ever_later(is_late):
+def test_runs_stopped_by_an_outage_count_no_attempt_and_pause_ever_longer(is_late):
     clock, outage = Clock(), Outage(SparkUnavailable("no Java"))
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker(outage), now=clock)
@@ -282,7 +282,7 @@ def test_runs_that_come_to_nothing_are_no_attempts_and_follow_each_other_ever_la
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_while_a_service_is_not_there_one_run_a_tick_asks_for_it_and_all_are_requested_when_it_is_back(is_late):
+def test_an_outage_limits_ticks_to_one_run_until_the_service_is_back(is_late):
     clock, outage = Clock(), Outage(SparkUnavailable("no Java"))
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker(outage), now=clock)
@@ -301,7 +301,7 @@ def test_while_a_service_is_not_there_one_run_a_tick_asks_for_it_and_all_are_req
     assert [len(world.tick()) for _ in range(2)] == [1, 1]
     outage.error = None
     clock.moment += timedelta(hours=1)
-    assert len(world.tick()) == 1  # which finds that it is back
+    assert len(world.tick()) == 1  # this run finds the service back
     assert {run.partition for run in world.run_until_idle() if run.succeeded} <= {*days}
     assert listed() == ()
 
@@ -311,7 +311,7 @@ def listed() -> tuple[due.Listed, ...]:
         return due.listed(connection, Feed.parse(SUMS))
 
 
-def test_a_run_that_comes_to_nothing_is_idle_in_the_end_and_asked_for_by_the_next_one():
+def test_run_until_idle_gives_up_on_an_outage_and_the_next_call_retries():
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker(Outage(BlackboardUnavailable("the store failed"))), now=Clock())
     world.drop(RAW, DAY, rows(1))
@@ -321,7 +321,7 @@ def test_a_run_that_comes_to_nothing_is_idle_in_the_end_and_asked_for_by_the_nex
     assert row.state == "build"
 
 
-def test_runs_that_take_longer_than_the_longest_wait_come_to_an_end_and_are_named():
+def test_outage_runs_longer_than_the_longest_pause_end_and_are_named():
     clock = Clock()
 
     def give(_task):
@@ -342,7 +342,7 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sixty_updates_with_a_kill_at_every_fifth_are_all_built_and_nobody_is_waited_for(seed):
+def test_sixty_updates_with_frequent_kills_are_all_built(seed):
     chance, days = Random(seed), dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-02-01")  # noqa: S311
     raw, sums, ended = raw_feed(partitions_def=days), dict[str, int](), []
     world = harness(raw, sums_of(raw, partitions_def=days), maker=PlainMaker(given), now=Clock())
@@ -359,13 +359,13 @@ def test_sixty_updates_with_a_kill_at_every_fifth_are_all_built_and_nobody_is_wa
 
 
 def built_of(world: Harness, day: str) -> int:
-    """The sum that a day's newest update holds."""
+    """Return the sum in a day's newest update."""
     (row,) = rows_of(world.board, read.latest(world.board, Partition(Feed.parse(SUMS), day)).update)
     return row["n"]
 
 
 def until_killed(world: Harness) -> str:
-    """Run what is due, and be killed after the first run: the others were requested, and did not begin."""
+    """Run what is due, and be killed after the first run: the other requests never begin."""
 
     def kill(_run):
         raise Killed

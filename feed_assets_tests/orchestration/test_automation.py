@@ -1,4 +1,4 @@
-"""Late data: what was built from older inputs is asked for again, once, whenever they land."""
+"""Late data: a partition built from older inputs is requested again, once, whenever newer ones land."""
 
 from datetime import timedelta
 
@@ -29,16 +29,16 @@ SUMS_OF_THE_DAY = [("t/sums", DAY), ("t/sums_rejects", DAY)]
 
 
 class Conditions:
-    """The conditions, evaluated both with a fresh cursor each time and with the one of the time before.
+    """The conditions, evaluated with a fresh cursor and with the carried one; both must agree.
 
-    Whatever was requested before and never began.
+    Earlier requests that never began do not count.
     """
 
     def __init__(self) -> None:
         self._cursor = None
 
     def requested(self, world: Harness) -> list[tuple[str, str | None]]:
-        """What the conditions ask for after a tick of the sensor, as (asset, partition)."""
+        """Tick, and return the requests of the conditions as (asset, partition)."""
         world.ask()
         end_waits(world)
         carried = dg.evaluate_automation_conditions(
@@ -60,19 +60,19 @@ def _requests(found) -> list[tuple[str, str | None]]:
 
 
 def built(world: Harness) -> Harness:
-    """A world whose DAY is built, from one row."""
+    """Build DAY from one row."""
     world.drop(RAW, DAY, rows(1))
     assert all(run.succeeded for run in world.run_until_idle())
     return world
 
 
-def test_what_was_never_built_is_not_the_conditions_business():
+def test_conditions_request_no_first_run():
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert Conditions().requested(world) == []
 
 
-def test_a_newer_input_has_exactly_its_partition_asked_for_as_often_as_one_looks():
+def test_conditions_request_exactly_the_partition_with_a_newer_input_each_time():
     world = short()
     world.drop(RAW, NEXT_DAY, rows(1))
     built(world)
@@ -82,7 +82,7 @@ def test_a_newer_input_has_exactly_its_partition_asked_for_as_often_as_one_looks
     assert [conditions.requested(world) for _ in range(3)] == [SUMS_OF_THE_DAY] * 3
 
 
-def test_so_many_late_partitions_are_asked_for_at_most_and_the_next_time_the_rest(setting):
+def test_a_tick_requests_at_most_max_requests_late_runs_and_the_next_the_rest(setting):
     setting(max_requests=1, partitions_per_run=1)
     world = short()
     for numbers in ((1,), (1, 2)):
@@ -156,7 +156,7 @@ def test_no_update_is_lost_whenever_it_lands(land, newest_sum):
     assert Conditions().requested(world) == []
 
 
-def test_an_update_that_lands_during_the_run_has_it_run_once_more():
+def test_an_update_that_lands_during_a_run_causes_one_more_run():
     late = []
 
     def land():
@@ -169,7 +169,7 @@ def test_an_update_that_lands_during_the_run_has_it_run_once_more():
     assert inputs_of(world.reported("t/sums", DAY)[0])[f"t/raw/v1.0/{DAY}"] == late[0]
 
 
-def test_a_partition_in_progress_is_not_asked_for():
+def test_conditions_do_not_request_a_partition_in_progress():
     asked = []
     world = short(during=lambda: asked.append(Conditions().requested(world)))
     built(world)
@@ -178,7 +178,7 @@ def test_a_partition_in_progress_is_not_asked_for():
     assert asked == [[], []]
 
 
-def test_what_a_person_has_rebuilt_already_is_not_built_again():
+def test_a_partition_rebuilt_by_hand_is_not_built_again():
     world = built(short())
     world.drop(RAW, DAY, rows(1, 2))
     job = world.definitions.resolve_implicit_global_asset_job_def()
@@ -192,7 +192,7 @@ def test_rebuild_with_the_same_rows_requests_nothing_downstream():
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_a_rebuild_with_other_rows_goes_on_downstream():
+def test_a_rebuild_with_other_rows_rebuilds_downstream():
     world = built(chain())
     world.drop(RAW, DAY, rows(1, 2))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("picked", DAY, True)]
@@ -262,7 +262,7 @@ def test_a_dataset_without_partitions_is_rebuilt():
     assert world.newest(SUMS) is not None
 
 
-def test_the_sensor_that_evaluates_the_conditions_asks_for_the_same():
+def test_the_late_data_sensor_requests_what_the_conditions_request():
     world = built(short())
     world.drop(RAW, DAY, rows(1, 2))
     assert Conditions().requested(world) == SUMS_OF_THE_DAY

@@ -1,4 +1,4 @@
-"""The slow sensor reads old updates once a day: what is damaged is an alert until it is well, or replaced."""
+"""The slow sensor reads old updates once a day: damage is an alert until it is repaired or replaced."""
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.read import named

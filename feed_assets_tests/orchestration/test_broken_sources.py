@@ -1,4 +1,4 @@
-"""An event source that cannot be read: its own tick fails, with nothing lost, and `run` does not call it idle."""
+"""An event source that cannot be read: its own tick fails, nothing is lost, and `run` does not call it idle."""
 
 from datetime import UTC, datetime
 from socket import create_server
@@ -35,7 +35,7 @@ def hide(folder):
     (folder / "team.db").rename(folder / "hidden.db")
 
 
-def test_the_tick_of_a_source_of_which_nothing_can_be_read_fails_with_the_reason(team, tmp_path):
+def test_the_tick_of_an_unreadable_source_fails_with_the_reason(team, tmp_path):
     world = world_of(team.source)
     hide(tmp_path)
     with pytest.raises(SourceUnavailable, match="the event source team: part 0 of team: There is no SQLite database"):
@@ -43,8 +43,8 @@ def test_the_tick_of_a_source_of_which_nothing_can_be_read_fails_with_the_reason
     assert [*open_reasons()] == ["failing:events_team:part 0 of team"]
 
 
-def test_what_a_tick_requests_and_reports_is_not_lost_with_it(team, tmp_path):
-    """What was read before is built while the source is away; the tick after it fails."""
+def test_a_source_that_fails_loses_no_request_or_report_of_its_tick(team, tmp_path):
+    """Events that were read before are built while the source is down; the tick after that fails."""
     world = world_of(team.source)
     team.publish(("a", "X", 1), ("b", "X", 7))
     assert len(world.ask(name="events_team").requests) == 1
@@ -55,7 +55,7 @@ def test_what_a_tick_requests_and_reports_is_not_lost_with_it(team, tmp_path):
         world.ask(name="events_team")
 
 
-def test_a_source_of_which_a_part_can_be_read_goes_on_and_tells_of_the_other(team):
+def test_readable_parts_of_a_source_are_read_and_the_broken_part_is_named(team):
     both = EventSource("team", (SqlTable(NOWHERE, "events", "id"), *team.source.parts))
     world = world_of(both)
     team.publish(("a", "X", 1), ("b", "X", 7))
@@ -64,7 +64,7 @@ def test_a_source_of_which_a_part_can_be_read_goes_on_and_tells_of_the_other(tea
     assert [*world.runner.failing()] == ["events_team:part 0 of team"]
 
 
-def test_it_fails_alone(team):
+def test_a_source_that_fails_stops_no_other_source_or_dataset(team):
     away = EventSource("away", (SqlTable(NOWHERE, "events", "id"),))
     raw = raw_feed()
     world = world_of(team.source, event_table("away/c", source=away, table_name="c"), raw, sums_of(raw))
@@ -74,7 +74,7 @@ def test_it_fails_alone(team):
     assert "There is no SQLite database" in world.runner.failing()["events_away:part 0 of away"]
 
 
-def test_once_it_answers_again_nothing_fails_and_what_came_meanwhile_is_built(team, tmp_path):
+def test_a_recovered_source_delivers_the_events_of_its_outage(team, tmp_path):
     world = world_of(team.source)
     hide(tmp_path)
     world.run_until_idle()
@@ -85,7 +85,7 @@ def test_once_it_answers_again_nothing_fails_and_what_came_meanwhile_is_built(te
     assert world.runner.failing() == {}
 
 
-def test_a_slice_of_an_event_table_is_named_for_what_it_is(team):
+def test_metadata_names_each_slice_by_its_markers(team):
     world = world_of(team.source)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.run_until_idle()
@@ -96,7 +96,7 @@ def test_a_slice_of_an_event_table_is_named_for_what_it_is(team):
     }
 
 
-def test_parts_on_silent_servers_are_each_tried_and_soon_given_up_once_the_time_is_over(team):
+def test_silent_servers_are_each_tried_and_given_up_soon_when_time_is_over(team):
     team.publish(("a", "X", 1), ("b", "X", 7))
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/lake"

@@ -1,4 +1,4 @@
-"""A tick's time with very much to do, and what could make Dagster fail a whole tick."""
+"""The time limit of a tick with very much to do, and bad parts that could make Dagster fail a whole tick."""
 
 from time import monotonic
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def waiting(count: int) -> Harness:
-    """So many partitions of the raw feed, each with an update that nobody has looked at."""
+    """Insert an unread update for each of `count` partitions of the raw feed."""
     keys = [f"k{number:05}" for number in range(count)]
     parts = dg.StaticPartitionsDefinition(keys)
     raw = raw_feed(partitions_def=parts)
@@ -47,7 +47,7 @@ def waiting(count: int) -> Harness:
     return world
 
 
-def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the_rest(setting):
+def test_each_step_does_one_piece_when_time_is_over_and_later_ticks_the_rest(setting):
     setting(tick_seconds=1e-9, max_requests=1000)
     world = waiting(250)
     ticks, cursor = [], None
@@ -71,7 +71,7 @@ def test_a_tick_keeps_its_time_with_ten_thousand_updates_waiting(setting):
         took = monotonic() - began + 0.01 * len(asked.events)
         cursor, wanted = asked.cursor, wanted + [partition for _, partition in asked.targets]
         assert took <= 20, f"{took:.1f} s"
-    assert len({*wanted}) == len(wanted) >= 500  # How many more of them are neighbours of these depends on the machine.
+    assert len({*wanted}) == len(wanted) >= 500  # The number of neighbours among the others depends on the machine.
     began = monotonic()
     dg.evaluate_automation_conditions(world.definitions, world.instance)
     assert monotonic() - began <= 20
@@ -90,12 +90,12 @@ def test_a_dynamic_partition_that_was_removed_does_not_hold_up_the_others():
     sensor = world.definitions.resolve_sensor_def("feeds")
     context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="feeds")
     with context, dg.partition_loading_context(dynamic_partitions_store=world.instance):
-        found = sensor.evaluate_tick(context)  # Dagster's own look at the requests: one bad key fails all.
+        found = sensor.evaluate_tick(context)  # Dagster validates the requests here: one bad key fails all.
     assert [request.partition_key for request in found.run_requests] == ["south"]
 
 
 class Broken(dg.IdentityPartitionMapping):
-    """A mapping of a user's that raises for one partition."""
+    """A user's mapping that raises for one partition."""
 
     def get_upstream_mapped_partitions_result_for_partitions(self, downstream_partitions_subset, *args, **kwargs):
         if DAY in (downstream_partitions_subset or ()).get_partition_keys():

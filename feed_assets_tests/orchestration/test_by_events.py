@@ -22,7 +22,7 @@ REPORT = Feed.parse("t/report/v1.0")
 
 
 def made_of(name, **inputs):
-    """A dataset that hands on its first input."""
+    """Build a dataset that passes on its first input."""
     parameters = ", ".join(inputs)
     scope = {}
     exec(f"def function({parameters}): return {next(iter(inputs))}.select('k', 'n')", scope)  # noqa: S102
@@ -30,7 +30,7 @@ def made_of(name, **inputs):
 
 
 def world(**options):
-    """raw -> a, b (from a); other -> c; a, b and c -> report, by events."""
+    """Build raw -> a -> b, other -> c, and a report of a, b and c by events."""
     raw, other = raw_feed(), raw_feed("t/other/v1.0")
     a = made_of("t/a/v1.0", raw=raw)
     b = made_of("t/b/v1.0", a=a)
@@ -41,7 +41,7 @@ def world(**options):
     return harness(raw, other, a, b, c, report)
 
 
-def test_a_run_of_a_backfill_is_of_one_partition(setting):
+def test_backfills_of_a_dataset_by_events_run_one_partition_each(setting):
     setting(partitions_per_run=7)
     assets = world().definitions.resolve_asset_graph()
     of = {name: assets.get(dg.AssetKey(["t", name])).backfill_policy for name in ("report", "a")}
@@ -72,21 +72,21 @@ def correlations(table, day=DAY):
     return [event.correlation for event in events_of(table, day)]
 
 
-def left(day=DAY):
+def waiting_updates(day=DAY):
     return waiting(ledger(), REPORT).get(day, ())
 
 
-def test_an_update_is_taken_once_it_has_reached_every_table():
+def test_an_update_is_consumed_once_it_has_reached_every_table():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
     ran = built(world_.run_until_idle())
     assert ran.count(("report", DAY)) == 1
     assert ran.index(("report", DAY)) == len(ran) - 1
-    assert not left()
+    assert not waiting_updates()
 
 
-def test_one_correlation_id_goes_in_and_the_same_comes_out():
+def test_a_pipeline_keeps_the_correlation_id_and_a_report_gets_its_own():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -96,7 +96,7 @@ def test_one_correlation_id_goes_in_and_the_same_comes_out():
     assert report not in correlations("t/raw/v1.0") + correlations("t/other/v1.0")
 
 
-def test_a_late_update_is_taken_once_and_with_every_table_of_it():
+def test_a_late_update_is_consumed_once_together_with_all_its_tables():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -118,10 +118,10 @@ def test_an_update_without_new_data_passes_every_table_and_starts_no_run():
     assert built(world_.run_until_idle()) == [("a", DAY)]
     assert correlations("t/a/v1.0") == correlations("t/b/v1.0") == correlations("t/raw/v1.0")
     assert len(correlations("t/report/v1.0")) == 2
-    assert not left()
+    assert not waiting_updates()
 
 
-def test_what_is_on_its_way_waits_and_says_for_what():
+def test_an_update_on_its_way_names_the_table_that_it_has_not_reached():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -137,7 +137,7 @@ def test_what_is_on_its_way_waits_and_says_for_what():
     assert f"update {raw} of {DAY} has not reached t/b/v1.0 (pipeline t/raw/v1.0)" in said
 
 
-def test_a_run_reads_what_it_was_told_although_more_has_come():
+def test_a_run_reads_the_updates_of_its_request_although_newer_ones_exist():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
@@ -162,11 +162,11 @@ def test_a_run_reads_what_it_was_told_although_more_has_come():
     assert pins(world_.newest("t/report/v1.0", DAY))["t/c/v1.0"] == decided < newer
     world_.run_until_idle()
     assert pins(world_.newest("t/report/v1.0", DAY))["t/c/v1.0"] == newer
-    assert not left()
+    assert not waiting_updates()
 
 
 def chain_of(a):
-    """raw -> a -> b -> c; a and c -> report, by events."""
+    """Build a -> b -> c, and a report of a and c by events."""
     b = made_of("t/b/v1.0", a=a)
     c = made_of("t/c/v1.0", b=b)
     report = feed_asset("t/report/v1.0", partitions_def=DAYS, inputs={"a": a, "c": c}, by_events=ByEvents())(
@@ -176,7 +176,7 @@ def chain_of(a):
 
 
 def chained():
-    """That chain, built from a first update."""
+    """Run that chain on a first update."""
     raw = raw_feed()
     world_ = harness(raw, *chain_of(made_of("t/a/v1.0", raw=raw)))
     world_.drop("t/raw/v1.0", DAY, rows(1))
@@ -184,7 +184,7 @@ def chained():
     return world_
 
 
-def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
+def test_a_roll_back_is_read_once_it_has_passed_the_whole_pipeline():
     world_ = chained()
     second = world_.drop("t/raw/v1.0", DAY, rows(1, 2))
     world_.run_until_idle()
@@ -193,10 +193,10 @@ def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
     assert ran == [("a", DAY), ("b", DAY), ("c", DAY), ("report", DAY)]
     newest = pins(world_.newest("t/report/v1.0", DAY))
     assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
-    assert not left()
+    assert not waiting_updates()
 
 
-def test_a_dataset_in_the_middle_that_is_materialized_by_hand_with_other_code_is_read_with_what_follows_from_it():
+def test_a_middle_dataset_rebuilt_by_hand_is_read_with_its_descendants():
     before = chained()
     raw = raw_feed()
 
@@ -211,24 +211,24 @@ def test_a_dataset_in_the_middle_that_is_materialized_by_hand_with_other_code_is
     assert sorted(built(world_.run_until_idle())) == [("b", DAY), ("c", DAY), ("report", DAY)]
     newest = pins(world_.newest("t/report/v1.0", DAY))
     assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
-    assert not left()
+    assert not waiting_updates()
 
 
 def source_of(feed, update_id):
-    """The update of the raw feed that an update was made of, level by level."""
+    """Return the raw feed's update from which an update was made, through all levels."""
     with ledger().read() as connection:
         made_of = updates.consumed_by(connection, Partition(Feed.parse(feed), DAY), update_id)
     return source_of(str(made_of[0].partition.feed), made_of[0].update_id) if made_of else update_id
 
 
 def due_now(world_):
-    """What `events due` and the alerts go by."""
+    """Return the due events that `events due` and the alerts use."""
     graph = Graph(world_.definitions.resolve_asset_graph())
     with ledger().read() as connection:
         return due_of(graph, connection, [graph.node(REPORT)], world_.now(), {})[Partition(REPORT, DAY)]
 
 
-def test_what_is_complete_by_events_and_mixed_is_not_due_now():
+def test_an_update_complete_by_events_but_mixed_by_lineage_is_not_due():
     world_ = chained()
     world_.drop("t/raw/v1.0", DAY, rows(1, 2))
     while ("c", DAY) not in built(world_.tick()):
@@ -243,8 +243,8 @@ def test_what_is_complete_by_events_and_mixed_is_not_due_now():
     assert "do not belong together" in found.waits
 
 
-def test_what_is_incomplete_by_events_and_whole_by_lineage_is_due_and_not_stuck():
-    """An event of `a` alone, which nothing follows from."""
+def test_an_update_incomplete_by_events_but_whole_by_lineage_is_due():
+    """The event is of `a` alone, and nothing follows from it."""
     world_ = chained()
     last, much_later = events_of("t/a/v1.0")[-1], world_.now() + timedelta(days=2)
     ghost = WriteEvent("t/a/v1.0", last.time + timedelta(seconds=1), last.time, "ghost", partition_key=DAY)
@@ -252,15 +252,15 @@ def test_what_is_incomplete_by_events_and_whole_by_lineage_is_due_and_not_stuck(
         event_store.publish(connection, ghost, world_.now())
     graph = Graph(world_.definitions.resolve_asset_graph())
     fan_out_to(graph, [graph.node(REPORT)], ledger(), world_.now(), lambda: False)
-    assert [each.correlation for each in left()] == ["ghost"]
+    assert [each.correlation for each in waiting_updates()] == ["ghost"]
     assert (due_now(world_).correlations, due_now(world_).incomplete) == (("ghost",), ())
     keep_alerts(graph, ledger(), much_later, lambda: False)
     with ledger().read() as connection:
         assert [each.name for each in alerts.open_alerts(connection)] == []
 
 
-def test_what_is_left_of_a_complete_update_is_not_read_beside_older_data():
-    """Its events name `a` and `c`; `a` is taken back before they are read, and what was before it is of older data."""
+def test_the_rest_of_a_complete_update_is_not_read_beside_older_data():
+    """Its events name `a` and `c`. Before they are read, `a` is invalidated; its previous update is of older data."""
     world_ = chained()
     world_.drop("t/raw/v1.0", DAY, rows(1, 2))
     while ("c", DAY) not in built(world_.tick()):
@@ -274,4 +274,4 @@ def test_what_is_left_of_a_complete_update_is_not_read_beside_older_data():
     assert [len({source_of(*pin) for pin in read.items()}) for read in reports] == [1, 1]
     assert reports[0] == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
     assert reports[0]["t/a/v1.0"] > taken_back
-    assert not left()
+    assert not waiting_updates()

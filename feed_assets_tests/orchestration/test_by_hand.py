@@ -1,4 +1,4 @@
-"""Partitions that somebody builds by hand: which, in which order, from what, and what stays unbuilt."""
+"""Partitions that a person builds by hand: choice, order, inputs, and reasons for those that stay unbuilt."""
 
 from functools import partial
 
@@ -56,7 +56,7 @@ def build(world, *outputs, who="alice") -> dict[Partition, str]:
     return by_hand.build(graph(world), Services.of(settings()), planned(world, *outputs), who, run)
 
 
-def test_a_plan_says_what_is_built_in_which_order_and_from_what_before_any_tick():
+def test_a_plan_lists_outputs_in_build_order_with_their_inputs():
     world = chain()
     first, other = world.drop(RAW, DAY, rows(1)), world.drop(RAW, NEXT_DAY, rows(1, 2))
     found = planned(world, PICK(DAY), SUM(NEXT_DAY), SUM(DAY))
@@ -69,14 +69,14 @@ def test_a_plan_says_what_is_built_in_which_order_and_from_what_before_any_tick(
     assert by_hand.with_inputs(found) == found
 
 
-def test_what_lacks_what_nothing_in_the_plan_makes_is_left_out():
+def test_outputs_whose_inputs_the_plan_does_not_make_are_left_out():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     found = planned(world, SUM(DAY), PICK(DAY), SUM(NEXT_DAY), PICK(NEXT_DAY), PICK(THIRD_DAY))
     assert [each.output for each in by_hand.with_inputs(found)] == [SUM(DAY), PICK(DAY)]
 
 
-def test_inputs_are_built_before_what_is_made_of_them():
+def test_inputs_are_built_before_their_consumers():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     assert build(world, PICK(DAY), SUM(DAY)) == {}
@@ -84,7 +84,7 @@ def test_inputs_are_built_before_what_is_made_of_them():
     assert world.run_until_idle() == []
 
 
-def test_what_waits_for_a_person_is_tried_once_more_and_the_ledger_knows_who_asked():
+def test_building_a_given_up_partition_by_hand_records_who_asked():
     broken = [True]
 
     def during():
@@ -108,7 +108,7 @@ def asked_by(output: Partition) -> tuple[str, str | None]:
     return run.state, run.asked_by
 
 
-def test_a_run_that_a_sensor_asked_for_says_nobody_and_one_in_dagster_somebody():
+def test_a_run_records_who_asked_for_it_and_none_for_a_sensor():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.drop(RAW, NEXT_DAY, rows(1))
@@ -122,7 +122,7 @@ def test_a_run_that_a_sensor_asked_for_says_nobody_and_one_in_dagster_somebody()
     assert asked_by(SUM(NEXT_DAY)) == ("unchanged", "bob")
 
 
-def test_what_was_refused_is_chosen_by_its_name_and_what_failed_is_not():
+def test_refused_and_failed_partitions_are_chosen_apart():
     world = short()
     world.drop(RAW, DAY, rows(101))
     world.drop(RAW, NEXT_DAY, rows(13))
@@ -132,8 +132,8 @@ def test_what_was_refused_is_chosen_by_its_name_and_what_failed_is_not():
     assert chosen(world, Chosen.FAILED, Chosen.REFUSED, of=[SUMS]) == {SUM(DAY), SUM(NEXT_DAY)}
 
 
-def test_what_failed_when_it_was_made_again_is_chosen_though_it_stands_published():
-    """Nothing of it has changed but its function, for which it is on no list."""
+def test_a_failed_rebuild_is_chosen_although_its_update_is_published():
+    """Only its function has changed, so no list of due partitions has it."""
     broken = list[bool]()
 
     def during():
@@ -156,7 +156,7 @@ def test_what_failed_when_it_was_made_again_is_chosen_though_it_stands_published
     assert chosen(changed, Chosen.FAILED, of=[SUMS]) == set()
 
 
-def test_what_is_missing_is_what_has_an_input_and_no_valid_update():
+def test_missing_partitions_have_an_input_and_no_valid_update():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -176,7 +176,7 @@ def test_build_by_hand_leaves_partitions_without_input_and_names_the_reason():
     assert world.newest(SUMS, NEXT_DAY)
 
 
-def test_what_reads_a_partition_that_could_not_be_built_is_left_with_the_reason():
+def test_readers_of_a_partition_that_failed_stay_unbuilt_with_the_reason():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     build(world, SUM(DAY), PICK(DAY))
@@ -187,7 +187,7 @@ def test_what_reads_a_partition_that_could_not_be_built_is_left_with_the_reason(
     assert world.newest(PICKED, DAY) == picked
 
 
-def test_what_was_refused_is_tried_again_by_hand():
+def test_a_refused_partition_is_tried_again_by_hand():
     world = short()
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()
@@ -205,7 +205,7 @@ def test_late_data_below_the_threshold_are_taken_by_hand():
     assert rows_of(world.board, read.latest(world.board, SUM(DAY)).update) == [{"k": "a", "n": 3}]
 
 
-def test_an_input_or_a_feed_of_somebody_else_is_no_dataset():
+def test_a_foreign_feed_cannot_be_built_by_hand():
     world = short()
     with pytest.raises(InvalidName, match=r"t/raw/v1\.0 is a foreign feed: expected a dataset"):
         graph(world).dataset_of(Feed.parse(RAW))

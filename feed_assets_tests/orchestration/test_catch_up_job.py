@@ -1,4 +1,4 @@
-"""Days of hours arrive at once: few runs take them, each hour is its own, and a bad one is tried again alone."""
+"""Days of hours arrive at once: few runs build them, each hour has its own update, and bad ones are retried alone."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ from feed_assets_tests.support.sum_projects import RAW, SUMS, UNLUCKY, harness, 
 
 NO_TIME = timedelta(0)
 BROKEN, REFUSED, TOO_MUCH = "2020-01-02-06:00", "2020-01-04-10:00", 101
-"""An hour that the function fails for, and one that its audit refuses."""
+"""An hour whose function fails, and one that its audit refuses."""
 
 
 def daily(sums, days):
     @feed_asset("t/daily/v1.0", partitions_def=days, inputs={"sums": Input(sums, mapping=Within())})
     def made(sums):
-        """The hours of a day."""
+        """Return the hours of a day."""
         return sums.drop("_partition")
 
     return made
 
 
 class World:
-    """What the hours of a raw feed are summed to, and what is made of these by the day."""
+    """Hourly sums of a raw feed, and a daily dataset made of them."""
 
     def __init__(self, end: str) -> None:
         hours = dg.HourlyPartitionsDefinition("2020-01-01-00:00", end_date=f"{end}-00:00")
@@ -42,14 +42,14 @@ class World:
         self.harness, self.seen = harness(raw, sums, daily(sums, days)), set[str]()
 
     def arrive(self, numbers: Mapping[str, int]) -> None:
-        """An update of each of these hours comes by intake: the ledger knows of it at once."""
+        """Drop an update of each of these hours, and record it in the ledger at once."""
         ledger = open_ledger(settings().ledger)
         for hour, number in numbers.items():
             self.harness.drop(RAW, hour, f"k,n\n{hour},{number}\n")
             sync(self.harness.board, ledger, Partition(Feed.parse(RAW), hour), self.harness.now())
 
     def tick(self, after: timedelta = NO_TIME) -> tuple[dict[str, int], set[str | None]]:
-        """How many runs of Dagster each dataset has in a tick, and which of their partitions were not built."""
+        """Tick, and return the number of Dagster runs for each dataset and the partitions that failed."""
         self.harness.now = lambda: utc_now() + after
         ended = self.harness.tick()
         runs = {each.run_id: each for each in self.harness.instance.get_runs() if each.run_id not in self.seen}
@@ -58,17 +58,17 @@ class World:
         return dict(names), {each.partition for each in ended if not each.succeeded}
 
     def newest(self) -> dict[str, str]:
-        """The updates of the hours that are built."""
+        """Return the newest updates of the built hours."""
         found = {hour: self.harness.newest(SUMS, hour) for hour in self.hours}
         return {hour: update for hour, update in found.items() if update}
 
     def days(self) -> Counter[str]:
-        """How often each day was built."""
+        """Return how often each day was built."""
         return Counter(each.partition or "" for each in self.harness.reported("t/daily"))
 
 
 def each_hour_is_its_own(world: World, updates: Mapping[str, str]) -> None:
-    """Dagster knows of each the update, a data version that no other one has, and the results of its checks."""
+    """Assert that Dagster has for each hour its update, a data version of its own, and its check results."""
     told = {each.partition: each for each in reversed(world.harness.reported("t/sums"))}
     assert {hour: each.update_id for hour, each in told.items()} == updates
     assert len({each.version for each in told.values()}) == len(updates)
@@ -82,13 +82,13 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
 
 @pytest.fixture
 def paused(monkeypatch):
-    """The next attempt comes after the longest of pauses, however long this machine takes."""
+    """Have each next attempt wait for the longest pause, however slow this machine is."""
     monkeypatch.setattr(attempts, "FIRST_PAUSE", attempts.LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize(("end", "count"), [("2020-01-06", 6), pytest.param("2020-01-08", 9, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("paused")
-def test_days_of_hours_are_taken_by_few_runs_and_what_is_bad_in_them_is_tried_again_alone(end, count):
+def test_days_of_hours_need_few_runs_and_bad_hours_are_retried_alone(end, count):
     world = World(end)
     for number, is_late in ((1, False), (2, True)):
         before, days = world.newest(), world.days()
@@ -98,7 +98,7 @@ def test_days_of_hours_are_taken_by_few_runs_and_what_is_bad_in_them_is_tried_ag
         assert changed(before, taken) == {*world.hours} - {BROKEN, REFUSED}
         assert world.harness.checks("t/sums", REFUSED)["within_n"] is False
 
-        # A day waits for what was refused, and for what is not there; if it is, it is made of that once more.
+        # A day waits for the refused hour and for an absent one; once it has them, it is built once more.
         waits = {REFUSED[:10], *([] if is_late else [BROKEN[:10]])}
         assert world.tick() == ({"t/daily": 2 if is_late else 3}, set())
         assert world.days() - days == Counter({*world.all_days} - waits)

@@ -1,4 +1,4 @@
-"""Days and weeks whose midnight comes twice are built once all is there, whatever comes last, and again."""
+"""Days and weeks with a repeated midnight are built, and rebuilt, once all hours are there, in any order."""
 
 import dagster as dg
 import pytest
@@ -15,7 +15,7 @@ def world(zone: str, first: str, outputs: dg.TimeWindowPartitionsDefinition, las
 
     @feed_asset("clocks/long/v1.0", partitions_def=outputs, inputs={"raw": raw}, late=Late(growth=0))
     def long(raw):
-        """Rows of a longer window."""
+        """Return the rows of a longer window."""
         return raw
 
     return with_automation(dg.Definitions(assets=[raw, long]))
@@ -34,7 +34,7 @@ def hours_of(defs: dg.Definitions, begin: str, end: str) -> list[str]:
         ("America/Havana", "2025-11-02", "2025-11-02-00:00"),
     ],
 )
-def test_a_day_is_built_whichever_of_its_hours_comes_last_and_again(zone, day, last):
+def test_a_25_hour_day_is_built_and_rebuilt_whichever_hour_comes_last(zone, day, last):
     after = f"{day[:8]}{int(day[8:]) + 1:02}"
     days = dg.DailyPartitionsDefinition(day, end_date=after, timezone=zone)
     defs = world(zone, day, days, after)

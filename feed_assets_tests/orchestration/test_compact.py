@@ -1,4 +1,4 @@
-"""Batches of an appendable dataset are put together: the same rows, and nobody downstream runs."""
+"""Compaction of an appendable dataset's batches: the rows stay, and nothing downstream runs."""
 
 import signal
 from dataclasses import replace
@@ -38,7 +38,7 @@ from feed_assets_tests.support.kill_points import call_and_die
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Four batches, of which a consumer has read all, in a folder of their own."""
+    """Build four batches, all read by a consumer, in a folder of their own."""
     folder = tmp_path_factory.mktemp("kept")
 
     def build():
@@ -53,10 +53,10 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def batched(kept, shop, told, home):
-    """The same, in the test's own home."""
+    """Return the same world in the test's own home."""
     restore(kept, home)
     for key in "abcd":
-        shop.write(key)  # The events of the kept ledger, which it has each once.
+        shop.write(key)  # Each of these events is already in the kept ledger.
     return world(shop, told)
 
 
@@ -73,7 +73,7 @@ def _board():
     return Services.of(settings()).board
 
 
-def test_one_batch_takes_the_place_of_all_and_nobody_runs(batched, told):
+def test_compaction_replaces_all_batches_by_one_and_starts_no_run(batched, told):
     (done,) = compact(services(), OUTPUT, 2, apply=True)
     assert (done.into, done.batches) == ("b00000001-00000004", tuple(f"b0000000{n}" for n in range(1, 5)))
     assert held() == {"b00000001-00000004": ["a", "b", "c", "d"]}
@@ -82,7 +82,7 @@ def test_one_batch_takes_the_place_of_all_and_nobody_runs(batched, told):
     assert totals(batched) == "a,b,c,d"
 
 
-def test_a_consumer_that_has_read_some_reads_the_rest(shop, told, batched):
+def test_a_consumer_reads_only_new_batches_after_a_compaction(shop, told, batched):
     compact(services(), OUTPUT, 2, apply=True)
     batched.run_until_idle()
     shop.write("e")
@@ -92,7 +92,7 @@ def test_a_consumer_that_has_read_some_reads_the_rest(shop, told, batched):
     assert totals(batched) == "a,b,c,d,e"
 
 
-def test_it_is_said_what_would_be_done_and_nothing_is(batched):
+def test_a_dry_compaction_reports_and_changes_nothing(batched):
     (would,) = compact(services(), OUTPUT, 2)
     assert not would.applied
     assert len(held()) == 4
@@ -100,7 +100,7 @@ def test_it_is_said_what_would_be_done_and_nothing_is(batched):
     assert partitions_of(services(), SALES) == [OUTPUT]
 
 
-def test_what_was_put_together_is_put_together_again_with_what_came(shop, batched):
+def test_a_compacted_range_is_compacted_again_with_newer_batches(shop, batched):
     compact(services(), OUTPUT, 2, apply=True)
     shop.write("e")
     batched.run_until_idle()
@@ -109,7 +109,7 @@ def test_what_was_put_together_is_put_together_again_with_what_came(shop, batche
     assert batched.run_until_idle() == []
 
 
-def test_late_rows_have_all_that_was_put_together_read_again(shop, told):
+def test_late_rows_of_a_compacted_range_have_the_whole_range_read_again(shop, told):
     world_ = world(shop, told)
     for key, version in (("a", 1), ("b", 10), ("c", 20)):
         shop.last = version - 1
@@ -125,7 +125,7 @@ def test_late_rows_have_all_that_was_put_together_read_again(shop, told):
     assert totals(world_) == "a,b,c,d,late"
 
 
-def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched):
+def test_an_invalid_batch_that_may_become_valid_stays_between_two_ranges(shop, told, batched):
     with ledger().read() as connection:
         (gone,) = [pin for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
     shop.write("e")
@@ -138,7 +138,7 @@ def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched
     assert totals(batched) == "a,b,c,d,e"
 
 
-def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
+def test_an_invalid_batch_read_again_does_not_split_the_compaction(batched):
     take_back(batched, "b00000003")
     batched.run_until_idle()
     (done,) = compact(services(), OUTPUT, 2, apply=True)
@@ -147,7 +147,7 @@ def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
     assert batched.run_until_idle() == []
 
 
-def test_what_was_read_again_since_is_not_made_valid_again(batched):
+def test_a_batch_that_was_read_again_cannot_be_revalidated(batched):
     with ledger().read() as connection:
         (gone,) = [pin for pin in batch_sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
     take_back(batched, "b00000003")
@@ -156,7 +156,7 @@ def test_what_was_read_again_since_is_not_made_valid_again(batched):
         revalidate(services(), gone.partition, gone.update_id)
 
 
-def test_what_a_run_reads_again_is_not_made_valid_meanwhile(shop, told):
+def test_a_batch_being_read_again_cannot_be_revalidated_meanwhile(shop, told):
     def during():
         if gone:
             with pytest.raises(AlreadyRunning, match="is being built by run"):
@@ -175,7 +175,7 @@ def test_what_a_run_reads_again_is_not_made_valid_meanwhile(shop, told):
         revalidate(services(), OUTPUT.batch("b00000001"), update_id)
 
 
-def test_the_batches_are_there_again_if_what_holds_them_is_not_valid(batched):
+def test_invalidating_a_compacted_range_brings_its_batches_back(batched):
     (done,) = compact(services(), OUTPUT, 2, apply=True)
     take_back(batched, done.into)
     assert len(held()) == 4
@@ -185,7 +185,7 @@ def test_the_batches_are_there_again_if_what_holds_them_is_not_valid(batched):
     assert held() == {done.into: [*"abcd"]}
 
 
-def test_other_rows_are_not_published(batched):
+def test_a_compaction_that_changes_rows_is_not_published(batched):
     with pytest.raises(UpdateChanged, match="1 rows were written, and its batches have 4"):
         compact(services(rows=[{"key": "a", "version": 1, "by": "shop"}]), OUTPUT, 2, apply=True)
     assert len(held()) == 4
@@ -200,7 +200,7 @@ def compact_and_die(number):
     call_and_die(number, local_root(settings().blackboard), put_together)
 
 
-def test_a_kill_at_any_change_leaves_all_rows_once(batched, forker):
+def test_a_compaction_killed_at_any_change_leaves_each_row_once(batched, forker):
     for number in count(1):
         code = forker.run(compact_and_die, number)
         assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
@@ -212,7 +212,7 @@ def test_a_kill_at_any_change_leaves_all_rows_once(batched, forker):
     assert batched.run_until_idle() == []
 
 
-def test_batches_that_were_put_together_are_pruned(batched):
+def test_compacted_batches_are_pruned_by_age(batched):
     compact(services(), OUTPUT, 2, apply=True)
     later = services(ahead=timedelta(days=2))
     policy = Retention(older_than=timedelta(days=1))
@@ -224,7 +224,7 @@ def test_batches_that_were_put_together_are_pruned(batched):
     assert [each for each in prune_feed(later, SALES, policy, apply=True) if each.gone] == []
 
 
-def test_who_has_read_batches_that_were_pruned_since_reads_what_comes_next(shop, batched):
+def test_a_consumer_of_batches_pruned_since_reads_the_next_batch(shop, batched):
     compact(services(), OUTPUT, 2, apply=True)
     shop.write("e")
     batched.tick()
@@ -234,13 +234,13 @@ def test_who_has_read_batches_that_were_pruned_since_reads_what_comes_next(shop,
     assert totals(batched) == "a,b,c,d,e"
 
 
-def test_batches_that_were_put_together_just_now_stay(batched):
+def test_batches_compacted_just_now_are_not_pruned(batched):
     compact(services(), OUTPUT, 2, apply=True)
     policy = Retention(older_than=timedelta(days=1))
     assert [each for each in prune_feed(services(), SALES, policy, apply=True) if each.gone] == []
 
 
-def test_what_an_invalid_range_held_and_is_pruned_is_loaded_with_the_next_event(shop, batched):
+def test_rows_of_an_invalid_range_with_pruned_batches_load_with_the_next_event(shop, batched):
     (done,) = compact(services(), OUTPUT, 2, apply=True)
     shop.write("e")
     batched.run_until_idle()
@@ -252,7 +252,7 @@ def test_what_an_invalid_range_held_and_is_pruned_is_loaded_with_the_next_event(
     assert totals(batched) == "a,b,c,d,e,f"
 
 
-def test_what_an_invalid_range_held_and_is_pruned_is_loaded_at_once(shop, batched):
+def test_rows_of_an_invalid_range_with_pruned_batches_load_at_once(shop, batched):
     (done,) = compact(services(), OUTPUT, 2, apply=True)
     shop.write("e")
     batched.run_until_idle()
@@ -263,7 +263,7 @@ def test_what_an_invalid_range_held_and_is_pruned_is_loaded_at_once(shop, batche
     assert totals(batched) == "a,b,c,d,e"
 
 
-def test_what_a_batch_had_read_before_it_was_made_again_and_pruned_is_loaded_anew(shop, told):
+def test_rows_of_a_rebuilt_batch_with_pruned_updates_are_loaded_again(shop, told):
     world_ = world(shop, told)
     for key, version in (("a", 1), ("b", 10)):
         shop.last = version - 1
@@ -278,7 +278,7 @@ def test_what_a_batch_had_read_before_it_was_made_again_and_pruned_is_loaded_ane
     assert totals(world_) == "a,b,late"
 
 
-def test_a_read_as_of_a_time_after_they_were_put_together_needs_no_batch_that_was_pruned(batched):
+def test_a_read_as_of_a_time_after_the_compaction_needs_no_pruned_batch(batched):
     compact(services(), OUTPUT, 2, apply=True)
     then = utc_now() + timedelta(minutes=1)
     assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
@@ -288,7 +288,7 @@ def test_a_read_as_of_a_time_after_they_were_put_together_needs_no_batch_that_wa
         batch_set.latest(open_board(settings()), OUTPUT, then - timedelta(hours=1))
 
 
-def test_an_invalid_range_whose_batches_are_pruned_may_be_valid_again(batched):
+def test_an_invalid_range_with_pruned_batches_can_be_revalidated(batched):
     (done,) = compact(services(), OUTPUT, 2, apply=True)
     update_id = batched.newest(str(SALES), done.into)
     assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
@@ -297,7 +297,7 @@ def test_an_invalid_range_whose_batches_are_pruned_may_be_valid_again(batched):
     assert held() == {done.into: [*"abcd"]}
 
 
-def test_what_is_read_by_events_is_read_in_full_after_its_batches_were_put_together(shop):
+def test_a_consumer_by_events_reads_all_rows_after_a_compaction(shop):
     world_ = beside(shop)
     for key in "abc":
         shop.write(key)

@@ -1,4 +1,4 @@
-"""Feeds with windows, tick by tick: counted by who writes or first reads them, and waited for by the others."""
+"""Feeds with windows, tick by tick: their writer or first reader counts them, and other readers wait."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -53,18 +53,18 @@ def dataset(name: str, read, completeness: Completeness | None = None) -> dg.Ass
         completeness=completeness,
     )
     def made(read, partition):
-        """What was read."""
+        """Read one input."""
 
     return made
 
 
 class World:
-    """Datasets of which `counts` are what the next run finds, of its own rows and of the raw feed's."""
+    """Datasets whose next run counts `counts`, in its own rows and in those of the raw feed."""
 
     def __init__(self, *assets) -> None:
         self.counts, self.made, self.now, self.fails = WHOLE, list[str](), NOW, False
         self.harness = harness(*assets, give=self.give, now=lambda: self.now)
-        self.harness.tick()  # From then on the ledger has the declarations, and with them the base grain.
+        self.harness.tick()  # Declarations are now in the ledger, and with them the base grain.
 
     def give(self, task) -> Given:
         if self.fails and str(task.recipe.feed) == CLEAN:
@@ -91,12 +91,12 @@ def ledger():
 
 
 def served(feed: str, counts=WHOLE, version: int = 0) -> None:
-    """The ad server tells how many there were."""
+    """Report the ad server's counts."""
     told = [Report(Feed.parse(feed), "", str(at), ((at, n),), "adserver", f"{version:020d}") for at, n in counts]
     assert not report(ledger(), told, NOW).rejected
 
 
-def test_the_first_that_reads_another_team_s_feed_counts_it_and_the_others_wait_for_its_windows():
+def test_the_first_reader_counts_a_foreign_feed_and_others_wait_for_its_windows():
     world = World(read := raw(), dataset(CLEAN, read), dataset(TOP, read))
     world.harness.drop(RAW, DAY, CSV)
     world.harness.run_until_idle()
@@ -110,7 +110,7 @@ def test_the_first_that_reads_another_team_s_feed_counts_it_and_the_others_wait_
     assert (world.state(RAW), world.made) == ("complete", [CLEAN, TOP])
 
 
-def test_a_newer_update_opens_its_windows_until_it_is_counted():
+def test_a_newer_update_opens_its_windows_until_they_are_counted():
     world = World(read := raw(), dataset(CLEAN, read), dataset(TOP, read))
     served_and_built(world)
     world.counts = LACKING
@@ -130,13 +130,13 @@ def served_and_built(world: World) -> None:
     assert world.made == [CLEAN, TOP]
 
 
-def test_of_two_that_read_it_the_one_that_is_made_of_the_other_does_not_count():
+def test_a_reader_made_of_another_reader_does_not_count():
     read, named_first = raw(), "t/a/v1.0"
     clean = dataset(CLEAN, read)
 
     @feed_asset(named_first, partitions_def=DAYS, inputs={"read": read, "clean": clean})
     def joined(read, clean):
-        """Both."""
+        """Read both inputs."""
 
     world = World(read, clean, joined)
     world.harness.drop(RAW, DAY, CSV)
@@ -145,12 +145,12 @@ def test_of_two_that_read_it_the_one_that_is_made_of_the_other_does_not_count():
     assert (world.state(RAW), world.made) == ("complete", [CLEAN, named_first])
 
 
-def test_one_that_has_other_partitions_does_not_count():
+def test_a_reader_with_other_partitions_does_not_count():
     read, later = raw(), dg.DailyPartitionsDefinition("2026-01-05")
 
     @feed_asset(CLEAN, partitions_def=later, inputs={"read": read})
     def made(read):
-        """What was read."""
+        """Read one input."""
 
     world = World(read, made, dataset(TOP, read))
     world.harness.drop(RAW, DAY, CSV)
@@ -159,7 +159,7 @@ def test_one_that_has_other_partitions_does_not_count():
     assert (world.state(RAW), world.made) == ("complete", [TOP])
 
 
-def test_what_was_read_before_its_feed_had_windows_is_counted_by_the_next_that_reads_it():
+def test_the_next_reader_counts_data_read_before_the_feed_had_windows():
     before = World(plain := raw(completeness=None, event_time=None), dataset(CLEAN, plain))
     before.harness.drop(RAW, DAY, CSV)
     before.harness.run_until_idle()
@@ -173,7 +173,7 @@ def test_what_was_read_before_its_feed_had_windows_is_counted_by_the_next_that_r
     assert (world.state(RAW), world.made) == ("complete", [TOP])
 
 
-def test_who_waits_for_a_person_counts_nothing_and_the_next_that_reads_it_does(setting):
+def test_a_reader_that_waits_for_a_person_leaves_counting_to_the_next_one(setting):
     setting(max_attempts=1)
     world = World(read := raw(), dataset(CLEAN, read), dataset(TOP, read))
     world.fails = True
@@ -186,7 +186,7 @@ def test_who_waits_for_a_person_counts_nothing_and_the_next_that_reads_it_does(s
     assert world.made == [TOP]
 
 
-def test_without_an_event_time_the_producer_counts_and_all_wait_for_it():
+def test_without_an_event_time_all_readers_wait_for_the_producers_counts():
     world = World(read := raw(event_time=None), dataset(CLEAN, read))
     world.harness.drop(RAW, DAY, CSV)
     served(RAW)
@@ -197,7 +197,7 @@ def test_without_an_event_time_the_producer_counts_and_all_wait_for_it():
     assert (world.state(RAW), world.made) == ("complete", [CLEAN])
 
 
-def test_what_we_make_is_counted_as_it_is_written_and_what_reads_it_waits_until_it_is_complete():
+def test_a_dataset_counts_its_own_rows_and_readers_wait_until_it_is_complete():
     plain = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
     clean = dataset(CLEAN, plain, SERVED)
     world = World(plain, clean, dataset(TOP, clean))
@@ -213,7 +213,7 @@ def test_what_we_make_is_counted_as_it_is_written_and_what_reads_it_waits_until_
     assert (world.state(CLEAN), world.made) == ("complete", [CLEAN, CLEAN, TOP])
 
 
-def test_a_source_opens_windows_of_what_is_closed_until_somebody_accepts_them():
+def test_a_late_count_opens_windows_of_a_closed_partition_until_accepted():
     plain = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
     world = World(plain, dataset(CLEAN, plain, SERVED))
     world.harness.drop(RAW, DAY, CSV)
@@ -239,7 +239,7 @@ def last_change() -> int:
         return log.last(connection)
 
 
-def test_a_function_that_asks_for_it_gets_the_time_of_its_partition():
+def test_a_function_with_a_partition_parameter_gets_its_time_range():
     asked: list[Partition] = []
     world = World(read := raw(completeness=None), dataset(CLEAN, read))
     world.harness = harness(read, dataset(CLEAN, read), give=lambda task: asked.append(task.output) or Given())

@@ -1,4 +1,4 @@
-"""Arguments that users of Dagster type: those that ours take, and cures for those that they do not."""
+"""Arguments of Dagster's own decorators: accepted by ours, or refused with a cure."""
 
 from inspect import signature
 
@@ -38,7 +38,7 @@ def plain(): ...
 def sums(name=SUMS, **options):
     @feed_asset(name, **{"inputs": {"raw": raw_feed()}, "partitions_def": DAYS, **options})
     def sums(raw):
-        """Numbers summed."""
+        """Sum numbers."""
         return raw
 
     return sums
@@ -54,7 +54,7 @@ def attributes(spec: dg.AssetSpec) -> dict:
     return {"group_name": spec.group_name, "tags": tags, "kinds": spec.kinds, "metadata": metadata}
 
 
-def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset():
+def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
     rejects, main = sums(**SHOWN, description="Told otherwise.").specs
     assert (attributes(main), main.description) == (SHOWN, "Told otherwise.")
     of_rejects = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"pyspark", "parquet"}, "metadata": {}}
@@ -92,20 +92,20 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),
     ],
 )
-def test_what_cannot_be_declared_is_refused_in_one_line_with_the_cure(declare, options, expected):
+def test_an_argument_that_cannot_be_taken_is_refused_in_one_line_with_the_cure(declare, options, expected):
     with pytest.raises(InvalidDefinition, match=expected) as refused:
         declare(**options)
     assert "\n" not in str(refused.value)
 
 
-def test_every_argument_of_dagsters_assets_is_taken_or_has_a_cure():
+def test_every_argument_of_dagsters_assets_is_accepted_or_has_a_cure():
     dagsters = {*signature(dg.asset).parameters, *signature(dg.AssetSpec).parameters} - {"compute_fn", "kwargs"}
     for ours, cures in ((feed_asset, INSTEAD), (foreign_feed, INSTEAD_OF_FOREIGN)):
         assert dagsters - {*signature(ours).parameters} <= {*cures}
         assert {*cures} & {*signature(ours).parameters} == set()
 
 
-def test_a_dep_is_waited_for_and_pinned_and_its_rows_reach_no_function():
+def test_a_dep_is_waited_for_and_pinned_but_not_passed_to_the_function():
     read: list[set[str]] = []
 
     def give(task):
@@ -123,7 +123,7 @@ def test_a_dep_is_waited_for_and_pinned_and_its_rows_reach_no_function():
     assert (read, made.rows("t/sums/v1.0", DAY)) == ([{"raw"}], [{"k": "a", "n": 1}])
 
 
-def test_a_dep_that_is_newer_or_rolled_back_builds_again_as_late_says_and_one_without_update_is_waited_for():
+def test_a_changed_dep_rebuilds_by_its_late_policy_and_an_absent_one_is_waited_for():
     raw, settled = raw_feed(), raw_feed(SETTLED)
     tested = harness(raw, settled, sums(inputs={"raw": raw}, deps=[Input(settled, late=Late("100%"))]))
     tested.drop(RAW, DAY, rows(1))

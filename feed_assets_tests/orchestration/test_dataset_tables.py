@@ -1,4 +1,4 @@
-"""Tables of datasets in a warehouse as assets: loads are events by partition, and a dataset is built by these."""
+"""Warehouse tables of datasets as assets: each load is an event by partition, and these events build datasets."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -89,7 +89,7 @@ def test_each_load_of_a_partition_is_an_event_with_the_update(target):
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
-def test_a_partition_whose_rows_went_is_an_event_without_an_update(target):
+def test_removing_a_partitions_rows_is_a_delete_event_without_an_update(target):
     loop_ = loop()
     dataset = published(loop_)
     only = dataset.publish(DAY, {"k": "a", "n": 1})
@@ -104,14 +104,14 @@ def test_a_partition_whose_rows_went_is_an_event_without_an_update(target):
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)
-def test_a_warehouse_that_is_busy_is_an_alert_only_if_it_stays_so(target, tmp_path, monkeypatch):
+def test_a_busy_warehouse_is_an_alert_only_if_it_stays_busy(target, tmp_path, monkeypatch):
     loop_ = loop()
     dataset = published(loop_)
     dataset.publish(DAY, {"k": "a", "n": 1})
     load(target, dataset)
     loop_.tick()
     monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
-    later(loop_, timedelta(hours=9))  # Nobody has looked for a night.
+    later(loop_, timedelta(hours=9))  # No tick for a whole night.
     for _ in range(2):
         with held_open(tmp_path / "main.db"):
             loop_.tick()
@@ -125,7 +125,7 @@ def test_a_warehouse_that_is_busy_is_an_alert_only_if_it_stays_so(target, tmp_pa
         assert open_reasons() == {}
 
 
-def test_a_busy_warehouse_is_looked_at_once_for_all_of_its_tables(monkeypatch):
+def test_a_busy_warehouse_is_queried_once_for_all_of_its_tables(monkeypatch):
     looks = []
 
     def busy(warehouse):
@@ -141,7 +141,7 @@ def test_a_busy_warehouse_is_looked_at_once_for_all_of_its_tables(monkeypatch):
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)
-def test_what_reads_the_table_is_built_when_its_partition_is_loaded(target):
+def test_a_reader_of_the_table_is_built_when_its_partition_is_loaded(target):
     specs, raw = [], raw_feed()
     sums = sums_of(raw)
     table = warehouse_table(TABLE, dataset=sums, warehouse="main")
@@ -165,7 +165,7 @@ def test_what_reads_the_table_is_built_when_its_partition_is_loaded(target):
 
 
 @pytest.mark.parametrize("target", ["duckdb"], indirect=True)
-def test_a_table_is_missing_before_its_first_load_and_with_issue_once_it_has_stopped(target):
+def test_a_table_is_missing_before_its_first_load_and_an_issue_after_loads_stop(target):
     loop_ = loop()
     dataset = published(loop_)
     dataset.publish(DAY, {"k": "a", "n": 1})
@@ -196,7 +196,7 @@ def test_a_table_depends_on_its_dataset_and_has_its_partitions():
     assert [*declared_tables([declaration_of(spec)], "main")] == [SUMS]
 
 
-def test_what_is_wrongly_declared_is_refused():
+def test_a_warehouse_table_with_wrong_arguments_is_refused():
     topic, sums = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"]), sums_of(raw_feed())
     for given, said in (
         ({}, "expected one of topic and dataset, found none"),

@@ -1,4 +1,4 @@
-"""Feeds and events on a blackboard of others: read there, under its name, and never written or removed there."""
+"""Feeds and events on a blackboard of others: read there under its name, never written or removed there."""
 
 import json
 from pathlib import Path
@@ -28,18 +28,18 @@ THEIRS = "t/theirs/v1.0"
 
 @pytest.fixture
 def partner(world: Path, setting) -> Path:
-    """The folder of the partner's blackboard, which is in the settings."""
+    """Return the folder of the partner's blackboard, which the settings name."""
     (folder := world / "partner").mkdir()
     setting(blackboards=json.dumps({"partner": {"url": folder.as_uri()}}))
     return folder
 
 
-def theirs(**options) -> dg.AssetSpec:
+def partner_feed(**options) -> dg.AssetSpec:
     return foreign_feed(THEIRS, partitions_def=DAYS, schema=SCHEMA, blackboard="partner", **options)
 
 
-def fed() -> Harness:
-    spec = theirs()
+def harness_of_partner() -> Harness:
+    spec = partner_feed()
     return harness(spec, sums_of(spec), give=PlainMaker().give)
 
 
@@ -52,8 +52,8 @@ def open_names() -> dict[str, str]:
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def test_a_feed_is_read_on_its_own_blackboard_and_what_is_made_of_it_is_on_ours(partner):
-    world = fed()
+def test_a_partner_feed_is_read_on_its_blackboard_and_its_dataset_is_on_ours(partner):
+    world = harness_of_partner()
     update_id = world.drop(THEIRS, DAY, rows(1))
     before = files_in(partner)
     assert [run.succeeded for run in world.run_until_idle()] == [True]
@@ -66,16 +66,16 @@ def made_of(world: Harness, day: str) -> dict:
     return row
 
 
-def test_what_lies_on_ours_under_its_name_is_not_read(partner):
-    world = fed()
+def test_updates_of_a_partner_feed_on_our_blackboard_are_not_read(partner):
+    world = harness_of_partner()
     theirs_id = world.drop(THEIRS, DAY, rows(1))
     publish(open_board(settings()), Partition(Feed.parse(THEIRS), NEXT_DAY), {"part-1": b"k,n\n"}, utc_now())
     assert [run.partition for run in world.run_until_idle()] == [DAY]
     assert made_of(world, DAY)["raw"] == [f"{THEIRS}/{DAY}/{theirs_id}"]
 
 
-def test_what_becomes_invalid_there_is_seen(partner):
-    world = fed()
+def test_an_update_invalidated_on_the_partner_blackboard_is_noticed(partner):
+    world = harness_of_partner()
     first = world.drop(THEIRS, DAY, rows(1))
     second = world.drop(THEIRS, DAY, rows(1, 2))
     world.run_until_idle()
@@ -86,8 +86,8 @@ def test_what_becomes_invalid_there_is_seen(partner):
     assert [row.id for row in newest.values()] == [first]
 
 
-def test_a_blackboard_that_is_away_is_named_and_holds_up_nobody_else(partner):
-    spec, raw = theirs(), foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
+def test_an_unreachable_partner_blackboard_is_named_and_stops_no_other_feed(partner):
+    spec, raw = partner_feed(), foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
     world = harness(spec, raw, sums_of(raw), give=PlainMaker().give)
     world.drop(RAW, DAY, rows(1))
     partner.rename(partner.with_name("gone"))
@@ -96,16 +96,16 @@ def test_a_blackboard_that_is_away_is_named_and_holds_up_nobody_else(partner):
     assert "(the blackboard 'partner')" in reason
 
 
-def test_when_all_foreign_feeds_are_on_one_that_is_away_the_tick_still_goes_on(partner):
-    world = fed()
+def test_a_tick_goes_on_if_all_foreign_feeds_are_on_an_unreachable_blackboard(partner):
+    world = harness_of_partner()
     partner.rename(partner.with_name("gone"))
     world.run_until_idle()
     assert f"failing:feeds:{THEIRS}" in open_names()
 
 
-def test_a_blackboard_that_is_not_in_the_settings_is_said(setting):
+def test_a_blackboard_missing_in_the_settings_is_an_alert(setting):
     setting(blackboards=json.dumps({"partner": {"url": "memory://"}}))
-    world = fed()
+    world = harness_of_partner()
     setting(blackboards="{}")
     with pytest.raises(Exception, match="FEED_ASSETS_BLACKBOARDS has none"):
         world.drop(THEIRS, DAY, rows(1))
@@ -113,16 +113,16 @@ def test_a_blackboard_that_is_not_in_the_settings_is_said(setting):
     assert "there is no blackboard 'partner'" in open_names()[f"failing:feeds:{THEIRS}"]
 
 
-def test_it_has_no_retention_and_no_intake():
+def test_a_partner_feed_with_retention_or_intake_is_refused():
     with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, as nothing is written"):
-        theirs(retention=Retention(keep=1))
+        partner_feed(retention=Retention(keep=1))
     with pytest.raises(InvalidDefinition, match="has intake: expected one of the two"):
-        theirs(intake=Pull("partner", "%Y-%m-%d/*"))
+        partner_feed(intake=Pull("partner", "%Y-%m-%d/*"))
 
 
-def test_an_empty_blackboard_of_ours_is_not_taken_for_another_one_because_of_what_is_there(partner):
-    """What shows that ours is the right one lies on ours alone."""
-    world = fed()
+def test_partner_files_do_not_make_our_emptied_blackboard_look_right(partner):
+    """Only files on our own blackboard prove that it is the right one."""
+    world = harness_of_partner()
     world.drop(THEIRS, DAY, rows(1))
     world.run_until_idle()
     open_board(settings()).sweep(SUMS.split("/")[0])
@@ -131,7 +131,7 @@ def test_an_empty_blackboard_of_ours_is_not_taken_for_another_one_because_of_wha
     assert verify_all(services, graph.own(), graph.by_feed).is_other_blackboard
 
 
-def test_event_files_are_read_there(partner):
+def test_event_files_are_read_on_the_partner_blackboard(partner):
     columns = Columns()
     source = EventSource("shop", (EventFiles("events/shop", "csv", columns, blackboard="partner"),))
     world = harness(event_table("shop/orders", source=source, table_name="ORDERS"))
@@ -144,7 +144,7 @@ def test_event_files_are_read_there(partner):
         assert [each.correlation for each in event_store.newest(connection, 10, None)] == ["c-1"]
 
 
-def test_the_command_line_takes_the_name_for_its_url(partner):
+def test_the_command_line_accepts_the_name_of_a_partner_blackboard(partner):
     assert named_board("partner").url == partner.as_uri()
     with pytest.raises(Exception, match=r"there is no blackboard 'partne': FEED_ASSETS_BLACKBOARDS has partner"):
         named_board("partne")

@@ -1,4 +1,4 @@
-"""Teams that share nothing but a table of events: from their rows to runs over slices, tick by tick."""
+"""Teams that share only an event table, tick by tick: from event rows to runs over slices."""
 
 import json
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def team(tmp_path):
 
 @pytest.fixture
 def seen():
-    """The spec of each run of the report, in order."""
+    """Return a list that gets the spec of each run of the report, in order."""
     return []
 
 
@@ -70,7 +70,7 @@ def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen):
     assert world_.run_until_idle() == []
 
 
-def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_returns_is_published(team, spark):
+def test_the_function_gets_slices_partition_and_run_spec_and_its_rows_are_published(team, spark):
     got = []
 
     def report(a, b, partition, run_spec):
@@ -89,7 +89,7 @@ def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_ret
     ]
 
 
-def test_the_next_run_reads_on_from_the_markers(team, seen):
+def test_the_next_run_reads_on_from_the_consumed_markers(team, seen):
     world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
@@ -99,7 +99,7 @@ def test_the_next_run_reads_on_from_the_markers(team, seen):
     assert seen[1].consumes
 
 
-def test_dagster_hears_of_each_event(team, seen):
+def test_each_event_is_reported_to_dagster_with_its_context(team, seen):
     world_ = report_world(team, seen)
     team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
     world_.run_until_idle()
@@ -109,7 +109,7 @@ def test_dagster_hears_of_each_event(team, seen):
     assert reported[0].metadata["rows"] == 3
 
 
-def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
+def test_an_event_that_arrives_during_a_run_is_read_by_the_next_run(team, seen):
     more = iter([lambda: team.publish(("a", "Y", 2), ("b", "Y", 9))])
     world_ = report_world(team, seen, during=lambda: next(more, lambda: None)())
     team.publish(("a", "X", 1), ("b", "X", 7))
@@ -130,7 +130,7 @@ def failing_once():
     return during
 
 
-def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
+def test_a_failed_run_leaves_its_markers_and_is_retried(team, seen):
     world_ = report_world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     (first,) = world_.run_until_idle()
@@ -141,7 +141,7 @@ def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
     assert consumed_markers() == {"team/a": 1, "team/b": 7}
 
 
-def test_a_build_by_hand_of_what_failed_consumes_what_is_due(team, seen):
+def test_building_a_failed_report_by_hand_consumes_the_due_slices(team, seen):
     world_ = report_world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
@@ -177,7 +177,7 @@ def started(world_, slices):
     assert job.execute_in_process(instance=world_.instance, asset_selection=key, run_config=config).success
 
 
-def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not_read(team, seen):
+def test_pipelines_do_not_wait_for_each_other_and_empty_tables_are_not_read(team, seen):
     world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "X", 1))
     (run,) = world_.run_until_idle()
@@ -188,7 +188,7 @@ def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not
     assert consumed_markers() == {"team/a": 1, "team/b": 7}
 
 
-def test_all_of_them_are_waited_for_if_it_says_so(team, seen):
+def test_wait_for_all_waits_for_every_pipeline(team, seen):
     world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
@@ -197,7 +197,7 @@ def test_all_of_them_are_waited_for_if_it_says_so(team, seen):
     assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
 
 
-def test_by_hand_there_must_be_something_to_read(team, seen):
+def test_a_run_by_hand_without_any_event_fails_with_the_reason(team, seen):
     world_ = report_world(team, seen)
     job = world_.definitions.resolve_implicit_global_asset_job_def()
     key = [dg.AssetKey(["gamma", "report"])]
@@ -218,11 +218,11 @@ def test_a_paused_consumer_loses_nothing(team, seen):
     assert [slice_ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 
 
-def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen):
+def test_a_run_that_cannot_begin_is_requested_twice_and_then_pauses(team, seen):
     unknown = Plan(tags={"feed_assets/spark_profile": "large"})
     world_ = report_world(team, seen, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
     began = datetime.now(UTC)
-    world_.now = lambda: began  # On a slow machine the pause before another attempt would be over.
+    world_.now = lambda: began  # On a slow machine the pause before the next attempt would be over.
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 2), ("b", "Y", 8), operation=Operation.OVERWRITE)
@@ -253,7 +253,7 @@ def test_the_plan_is_chosen_before_the_run_starts(team, seen, monkeypatch):
     assert slice_ranges(seen[1])["team/a"] == (None, 2)
 
 
-def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen):
+def test_events_of_unknown_partitions_or_tables_are_rejected_with_the_reason(team, seen):
     world_ = report_world(team, seen)
     team.publish(("a", "X", 1), key="2024-01-01")
     team.publish(("gamma/report/v1.0", "X", 1))
@@ -265,7 +265,7 @@ def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen
 
 
 @pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])
-def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
+def test_events_out_of_order_in_a_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
     team.source = EventSource("team", team.source.parts, out_of_order)
     world_ = report_world(team, seen)
     team.publish(("a", "X", 10), ("b", "X", 7))
@@ -295,8 +295,8 @@ def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, 
     assert len(seen) == 1
 
 
-def test_what_is_made_by_hand_after_an_event_out_of_order_is_read_with_the_next_one(team):
-    """The report has read its table up to 15 last, and what was made of it by hand up to 20: by marker that differs."""
+def test_a_build_by_hand_after_an_event_out_of_order_is_read_with_the_next_event(team):
+    """The report last read its table up to 15; the dataset made by hand read it up to 20. Their markers differ."""
     table = event_table("team/a", source=team.source, table_name="a")
     derived = feed_asset("gamma/derived/v1.0", inputs={"a": table}, by_events=ByEvents())(lambda a: None)
     report = feed_asset("gamma/report/v1.0", inputs={"a": table, "derived": derived}, by_events=ByEvents())(
@@ -322,7 +322,7 @@ def test_what_is_made_by_hand_after_an_event_out_of_order_is_read_with_the_next_
         assert (inbox.outputs(connection), due.listed(connection, REPORT)) == ((), ())
 
 
-def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, caplog):
+def test_a_source_part_that_does_not_answer_is_an_alert_and_stops_no_other_part(team, seen, caplog):
     broken = EventSource("team", (SqlTable("sqlite:////nowhere/at/all.db", "events", "id"), *team.source.parts))
     team.source = broken
     world_ = report_world(team, seen)
@@ -354,15 +354,15 @@ def test_pipelines_come_from_a_lineage_table_of_others(team, seen, tmp_path):
     engine.dispose()
 
 
-def test_a_run_that_asks_for_a_profile_which_is_not_there_says_so(team, seen):
+def test_a_run_with_an_unknown_spark_profile_fails_with_the_reason(team, seen):
     world_ = report_world(team, seen, plans=[Rule(Plan(tags={"feed_assets/spark_profile": "large"}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     (run, *_) = world_.tick()
     assert "a run asks for the Spark profile 'large': FEED_ASSETS_SPARK_PROFILES has none" in run.error
 
 
-def test_a_profile_reaches_its_run_and_no_other_or_is_refused(team, spark, setting):
-    """Runs in one process share its session: what Spark takes only when it starts cannot be one run's alone."""
+def test_a_spark_profile_applies_to_its_own_run_alone_or_is_refused(team, spark, setting):
+    """Runs in one process share a session, so an option that Spark takes only at its start cannot be for one run."""
     profiles = {"more": {SHUFFLE: "77"}, "large": {SHUFFLE: "78", "spark.driver.memory": "8g"}}
     setting(spark_profiles=json.dumps(profiles))
     operations = {"more": Operation.OVERWRITE, "large": Operation.DELETE}
@@ -395,7 +395,7 @@ def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, see
     assert "| 2 |" in newest
 
 
-def test_event_tables_in_yaml_are_those_of_python(tmp_path):
+def test_event_tables_in_yaml_equal_those_declared_in_python(tmp_path):
     source = {"name": "shop", "parts": [{"url": "env:SHOP", "table": "events", "order_by": "id"}]}
     tables = [EventTableYaml(table="shop/orders", table_name="ORDERS", start_date="2024-01-01")]
     made = EventTableComponent(source=source, tables=tables).build_defs(dg.ComponentTree.for_test().load_context)

@@ -1,6 +1,6 @@
-"""Event tables tick by tick, with Dagster in this process: whatever is interleaved, each complete update is read once.
+"""Event tables tick by tick, in one process with Dagster: whatever is interleaved, each complete update is read once.
 
-And a bad day of their sensor: a source that is down, very many events, runs that fail or are deleted.
+Also bad days of their sensor: a source that is down, very many events, runs that fail or are deleted.
 """
 
 import os
@@ -25,7 +25,7 @@ REPORT = Feed.parse("gamma/report/v1.0")
 
 
 class World:
-    """A team's tables a and b, a consumer of both that notes what it read, and what was published."""
+    """A team's tables a and b, and a consumer of both that notes its slices."""
 
     def __init__(self, folder, late=()):
         self.sink = SqlSink(f"sqlite:///{folder / 'team.db'}", "events")
@@ -75,7 +75,7 @@ class World:
         )
 
     def markers_read(self, name, table, read=None):
-        """Every marker of a table that a consumer's slices covered, as often as they did."""
+        """Return every marker of a table in a consumer's slices, once for each time that it was read."""
         pieces = [
             piece
             for who, some in (self.read if read is None else read)
@@ -87,7 +87,7 @@ class World:
 
 
 class Chance:
-    """What happens by chance to a world: one of these at a time."""
+    """Random acts on a world, one at a time."""
 
     def __init__(self, world, random):
         self.world, self.random, self.old = world, random, []
@@ -140,7 +140,7 @@ def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, se
     for table in "ab":
         for name in [name for name in NAMES[:-1] if name not in world.reported[table]]:
             world.publish(table, name)
-    later(world.harness, LONGEST_PAUSE)  # The pause after an attempt that failed is over.
+    later(world.harness, LONGEST_PAUSE)  # The pause after a failed attempt is over.
     world.harness.run_until_idle()
     complete = [name for name in NAMES if name in world.reported["a"] and name in world.reported["b"]]
     for table in "ab":
@@ -148,11 +148,11 @@ def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, se
         once = world.markers_read("report", table)
         by_hand = world.markers_read("report", table, world.by_hand)
         assert len(once) == len({*once}), f"seed {seed}: {world.read}"
-        # What a run by hand has read just so is consumed without reading it again.
+        # Markers that a run by hand has read exactly are consumed without reading them again.
         assert sorted({*once, *by_hand}) == expected, f"seed {seed}: {world.read}, by hand {world.by_hand}"
 
 
-def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_the_end(tmp_path, setting):
+def test_ticks_stay_bounded_with_ten_thousand_events_and_consume_all_of_them(tmp_path, setting):
     setting(tick_seconds=10, max_requests=2)
     world = World(tmp_path, late=("second", "third"))
     events = [WriteEvent(table, n, n, f"X{n}", Operation.UPSERT) for n in range(1, 5001) for table in ("a", "b")]
@@ -167,7 +167,7 @@ def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_
         assert world.markers_read(name, "a") == world.markers_read(name, "b") == [*range(1, 5001)]
 
 
-def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_for_a_person(tmp_path):
+def test_a_run_that_fails_is_requested_with_new_keys_up_to_max_attempts(tmp_path):
     world = World(tmp_path)
     world.publish("a", "X")
     world.publish("b", "X")
@@ -196,7 +196,7 @@ def test_a_run_that_is_deleted_from_dagster_is_not_run_again(tmp_path):
     assert len(world.read) == 1
 
 
-def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path):
+def test_events_read_before_an_outage_of_their_source_are_built(tmp_path):
     world = World(tmp_path)
     world.publish("a", "X")
     world.publish("b", "X")

@@ -1,4 +1,4 @@
-"""What the ledger keeps of each run: where it ran, and what it was told beside its partition."""
+"""Records of runs in the ledger: the Spark cluster, and the parameters beside the partition."""
 
 import json
 
@@ -24,7 +24,7 @@ def last_run():
     return found
 
 
-def test_a_run_that_is_told_nothing_has_no_parameters_and_one_by_hand_has_what_it_was_told():
+def test_a_run_by_hand_records_its_parameters_and_a_plain_run_none():
     world = short()
     first = world.drop(RAW, DAY, "k,n\na,1\n")
     world.drop(RAW, DAY, "k,n\na,2\n")
@@ -37,7 +37,7 @@ def test_a_run_that_is_told_nothing_has_no_parameters_and_one_by_hand_has_what_i
     assert json.loads(last_run().parameters or "") == told
 
 
-def test_what_a_run_is_told_is_kept_without_its_secrets():
+def test_run_parameters_are_recorded_without_secrets():
     slices = [SliceConfig(table="shop/orders", upto="7")]
     config = RunConfig(slices=slices, plan_config={"from": "postgresql://bob:hunter22@host/db"})
     text = parameters_of(config) or ""
@@ -57,7 +57,7 @@ def test_what_a_run_is_told_is_kept_without_its_secrets():
         ({"spark_remote": "sc://spark.example.com"}, "big", "sc://spark.example.com"),
     ],
 )
-def test_the_cluster_is_the_spark_that_makes_the_rows_without_secrets(given, profile, expected):
+def test_the_recorded_cluster_is_the_spark_master_without_secrets(given, profile, expected):
     found = Settings(**given, spark_profiles={"big": {"spark.master": "k8s://https://big"}})
     tags = {SPARK_PROFILE: profile} if profile else {}
     run = dg.DagsterRun(job_name="a", tags=tags)

@@ -1,4 +1,4 @@
-"""What should be there and is not, tick by tick: a later partition hides none that is missing."""
+"""Expected partitions that are missing, tick by tick: a later partition hides none of them."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -31,7 +31,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DAYS, HOURS = dg.DailyPartitionsDefinition("2026-01-01"), dg.HourlyPartitionsDefinition("2016-01-01-00:00")
 SIX, NO_HOLES = Cadence("0 6 * * *", HOUR), Cadence(tolerance=HOUR)
 NOON = datetime(2026, 1, 3, 12, tzinfo=UTC)
-"""When the feeds of these tests are declared: the first day that is expected is the third."""
+"""Declaration time of the feeds in these tests: the first expected day is the third."""
 
 
 def raw(partitions_def=DAYS, cadence=SIX, **options) -> dg.AssetSpec:
@@ -41,7 +41,7 @@ def raw(partitions_def=DAYS, cadence=SIX, **options) -> dg.AssetSpec:
 def made(read, **options) -> dg.AssetsDefinition:
     @feed_asset(MADE, partitions_def=read.partitions_def, inputs={"raw": read}, **options)
     def made(raw):
-        """What was read."""
+        """Read one input."""
         return raw
 
     return made
@@ -49,7 +49,7 @@ def made(read, **options) -> dg.AssetsDefinition:
 
 feed = raw()
 defs = with_automation(dg.Definitions(assets=[feed, made(feed, cadence=SIX)]))
-"""What the commands of these tests load."""
+"""Definitions that the commands of these tests load."""
 
 
 def world(*assets, now=NOON):
@@ -59,7 +59,7 @@ def world(*assets, now=NOON):
 
 
 def tick_at(tested, day: int, hour: float = 7) -> dict[str, str]:
-    """Tick at an hour of a day of January 2026, and say which alerts are open."""
+    """Tick at an hour of a day of January 2026, and return the open alerts."""
     moment = datetime(2026, 1, day, tzinfo=UTC) + hour * HOUR
     tested.now = lambda: moment
     tested.tick()
@@ -84,7 +84,7 @@ def invoke(*args: str):
     return CliRunner().invoke(app, [*args, "-m", __name__])
 
 
-def test_a_day_that_never_came_is_late_although_the_days_after_it_come():
+def test_a_missing_day_is_late_although_later_days_arrive():
     tested = world()
     drop(tested, 3)
     assert tick_at(tested, 4) == tick_at(tested, 5, 6.9) == {}
@@ -102,7 +102,7 @@ def test_a_day_that_never_came_is_late_although_the_days_after_it_come():
     assert check_results(tested, "web/raw", "on_time")[0] == "SUCCEEDED"
 
 
-def test_what_was_before_the_declaration_is_not_late():
+def test_partitions_before_the_declaration_are_not_late():
     tested = world(raw(), now=NOON - 6.5 * HOUR)
     assert tick_at(tested, 3, 6.9) == {}
     assert missing() == []
@@ -110,7 +110,7 @@ def test_what_was_before_the_declaration_is_not_late():
     assert missing() == ["2026-01-02", "2026-01-03"]
 
 
-def test_a_ledger_that_watched_events_alone_is_not_late_for_what_was_before():
+def test_partitions_before_their_first_cadence_are_not_late_in_an_older_ledger():
     with open_ledger(settings().ledger).write() as connection:
         put_cursors(connection, {f"watched since {RAW}": (NOON - 300 * DAY).isoformat()})
     tested = world()
@@ -118,7 +118,7 @@ def test_a_ledger_that_watched_events_alone_is_not_late_for_what_was_before():
     assert missing() == ["2026-01-03", "2026-01-04"]
 
 
-def test_a_day_that_is_no_longer_valid_is_late_again_unless_an_earlier_update_of_it_is():
+def test_an_invalidated_day_is_late_again_unless_an_earlier_update_is_valid():
     tested = world()
     (id_of_3,), (first_of_4,) = drop(tested, 3), drop(tested, 4)
     (second_of_4,) = drop(tested, 4)
@@ -137,7 +137,7 @@ def test_a_day_that_is_no_longer_valid_is_late_again_unless_an_earlier_update_of
     assert opened() == {}
 
 
-def test_somebody_says_that_a_day_never_comes_and_takes_it_back():
+def test_closing_a_day_ends_its_lateness_and_reopening_restores_it():
     tested = world()
     tick_at(tested, 5)
     assert missing() == ["2026-01-03", "2026-01-04"]
@@ -149,7 +149,7 @@ def test_somebody_says_that_a_day_never_comes_and_takes_it_back():
     assert missing() == ["2026-01-04"]
 
 
-def test_what_is_closed_before_it_is_expected_is_never_late_and_its_data_are_read_if_they_come():
+def test_a_day_closed_in_advance_is_never_late_and_its_data_are_still_read():
     read = raw()
     tested = world(read, made(read))
     invoke("state", "close", RAW, "2026-01-03", "--why", "a holiday", "--who", "ann")
@@ -158,7 +158,7 @@ def test_what_is_closed_before_it_is_expected_is_never_late_and_its_data_are_rea
     assert [(run.partition, run.succeeded) for run in tested.run_until_idle()] == [("2026-01-03", True)]
 
 
-def test_each_static_key_is_expected_and_of_dynamic_ones_those_that_are_there():
+def test_every_static_key_and_every_existing_dynamic_key_is_expected():
     kinds = {"k": dg.StaticPartitionsDefinition(["a", "b"]), "partner": dg.DynamicPartitionsDefinition(name="partner")}
     for name, keys in kinds.items():
         parts = dg.MultiPartitionsDefinition({"date": DAYS, name: keys})
@@ -176,7 +176,7 @@ def test_each_static_key_is_expected_and_of_dynamic_ones_those_that_are_there():
     assert missing(Feed.parse("web/partner")) == ["2026-01-04/a", "2026-01-04/c"]
 
 
-def test_of_an_appendable_feed_one_valid_batch_is_enough():
+def test_one_valid_batch_of_an_appendable_feed_is_enough():
     tested = world(raw(appendable=True))
     drop(tested, 3, more="/b1")
     (second,) = drop(tested, 3, more="/b2")
@@ -192,7 +192,7 @@ def test_of_an_appendable_feed_one_valid_batch_is_enough():
     assert missing() == ["2026-01-04"]
 
 
-def test_a_dataset_is_late_until_it_is_built_and_explain_and_the_status_page_say_so():
+def test_a_late_dataset_is_shown_by_explain_and_the_status_page_until_built():
     read = raw()
     tested = world(read, made(read, cadence=SIX))
     drop(tested, 4)
@@ -221,7 +221,7 @@ def shown_of(tested, name: str):
     return {each.partition.key: each for row in found.rows for each in row.shown}
 
 
-def test_the_events_of_a_table_that_name_partitions_are_expected_for_each(shop):
+def test_an_event_is_expected_for_each_partition_of_an_event_table(shop):
     table = event_table("shop/orders", source=shop.source, table_name="orders", partitions_def=DAYS, cadence=SIX)
     tested = world(table)
     for day in (3, 5):
@@ -249,7 +249,7 @@ def test_a_cron_with_more_ticks_than_partitions_expects_an_event_at_each(shop):
 # Without a cron
 
 
-def test_without_a_cron_a_later_day_tells_that_one_is_missing():
+def test_without_a_cron_a_later_day_makes_earlier_missing_days_late():
     tested = world(raw(cadence=NO_HOLES))
     drop(tested, 1)
     assert tick_at(tested, 9) == {}
@@ -264,12 +264,12 @@ def test_without_a_cron_a_later_day_tells_that_one_is_missing():
 
 
 @pytest.mark.parametrize("parts", [None, dg.StaticPartitionsDefinition(["a"])])
-def test_what_has_no_partitions_of_time_needs_a_cron(parts):
+def test_a_cadence_without_time_partitions_needs_a_cron(parts):
     with pytest.raises(InvalidDefinition, match=r"no partitions of time, .* expected a cron, such as Cadence\('0 6"):
         raw(parts, Cadence())
 
 
-def test_the_cadence_of_others_tables_may_be_in_yaml(project):
+def test_yaml_declares_the_cadence_of_foreign_feeds_and_event_tables(project):
     feeds = """
         type: feed_assets.ForeignFeedsComponent
         attributes:
@@ -295,7 +295,7 @@ def test_the_cadence_of_others_tables_may_be_in_yaml(project):
     }
 
 
-def test_a_tolerance_in_yaml_that_is_none_is_refused(project):
+def test_an_invalid_tolerance_in_yaml_is_refused(project):
     feeds = """
         type: feed_assets.ForeignFeedsComponent
         attributes:
@@ -310,7 +310,7 @@ def test_a_tolerance_in_yaml_that_is_none_is_refused(project):
     assert any("the tolerance of the cadence is 'soon': expected a duration" in str(each) for each in chain)
 
 
-# However long its history is
+# Cost does not grow with history
 
 
 def look(graph: Graph, now: datetime) -> tuple[dict[str, str], int]:
@@ -332,7 +332,7 @@ def graph_of(*assets) -> Graph:
 
 
 @pytest.mark.parametrize("cadence", [Cadence("5 * * * *"), NO_HOLES])
-def test_a_hole_at_the_start_of_a_long_history_asks_no_more_than_one_of_yesterday(cadence):
+def test_an_old_hole_costs_no_more_statements_than_one_of_yesterday(cadence):
     graph, start = graph_of(raw(HOURS, cadence)), datetime(2025, 1, 1, tzinfo=UTC)
     look(graph, start + HOUR / 2)
     publish(start, 2)
@@ -350,7 +350,7 @@ def test_a_hole_at_the_start_of_a_long_history_asks_no_more_than_one_of_yesterda
     assert (found, many) == (told, few)
 
 
-def test_what_nobody_writes_for_years_costs_no_more_and_its_alert_does_not_grow():
+def test_a_feed_that_nobody_writes_for_years_keeps_cost_and_alert_bounded():
     graph, start = graph_of(raw(HOURS, Cadence("5 * * * *"))), datetime(2016, 1, 1, tzinfo=UTC)
     look(graph, start)
     counts = []
@@ -369,7 +369,7 @@ def test_what_nobody_writes_for_years_costs_no_more_and_its_alert_does_not_grow(
     assert "2016-01-21-10:00 (expected since 2016-01-21 11:05 UTC), " in found[RAW]
 
 
-def test_after_a_pause_every_partition_is_looked_at_however_many_there_are():
+def test_after_a_pause_every_partition_is_checked_over_several_ticks():
     graph, start = graph_of(raw(HOURS, Cadence("5 * * * *"))), datetime(2025, 1, 1, tzinfo=UTC)
     look(graph, start)
     publish(start - HOUR, 1998)
@@ -381,7 +381,7 @@ def test_after_a_pause_every_partition_is_looked_at_however_many_there_are():
     assert missing() == [f"{start + 1997 * HOUR:%Y-%m-%d-%H:%M}"]
 
 
-def test_an_idle_look_writes_nothing():
+def test_a_tick_without_new_late_partitions_writes_nothing():
     graph = graph_of(raw(HOURS, Cadence("5 * * * *")))
     look(graph, NOON)
     look(graph, NOON + 5 * HOUR)

@@ -1,4 +1,4 @@
-"""What is found look by look is what the whole history says: arrivals, losses, closures and clocks by chance."""
+"""Missing partitions found tick by tick equal those of the whole history, for random arrivals, losses and closures."""
 
 import random
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +19,7 @@ from feed_assets.settings import settings
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 START = datetime(2019, 10, 25, 3, 30, tzinfo=UTC)
-"""Two days before clocks change in Berlin."""
+"""A time two days before clocks change in Berlin."""
 
 FEED = Feed.parse("web/raw/v1.0")
 DAYS = dg.DailyPartitionsDefinition("2019-10-20", timezone="Europe/Berlin")
@@ -38,7 +38,7 @@ def of(kind, partitions_def, cadence):
 
 
 def windows(partitions_def):
-    """By key start and end of what the definition has, by plain counting."""
+    """Return start and end of each key of the definition, by plain counting."""
     if partitions_def is HOURS:
         starts = [datetime(2019, 10, 20, tzinfo=UTC) + number * HOUR for number in range(20 * 24)]
         return {f"{start:%Y-%m-%d-%H:%M}": (start, start + HOUR) for start in starts}
@@ -50,7 +50,7 @@ def windows(partitions_def):
 
 
 class Life:
-    """A feed to which things happen by chance, and all that ever happened to it."""
+    """A feed with random acts, and everything that ever happened to it."""
 
     def __init__(self, seed, kind, partitions_def, cadence):
         self.random, self.kind, self.cadence = random.Random(seed), kind, cadence  # noqa: S311
@@ -68,7 +68,7 @@ class Life:
         self.pace = 1 if partitions_def is HOURS else 16
 
     def near(self):
-        """A partition of about now, mostly one that is over."""
+        """Return a partition near now, mostly one that has ended."""
         near = [
             key for key, (start, end) in self.windows.items() if self.now - 4 * DAY < end and start < self.now + HOUR
         ]
@@ -129,7 +129,7 @@ class Life:
         return bool(missing)
 
     heard_from = False
-    """Whether it was looked at: what came before is not heard of."""
+    """Mark of a first look. Arrivals before it do not count."""
 
     def by_the_whole_history(self):
         rule = self.by_ticks if self.cadence.cron else self.by_later_ones
@@ -164,7 +164,7 @@ WORLDS = {
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("kind", ["feed", "appendable", "table"])
 @pytest.mark.parametrize("named", WORLDS)
-def test_what_is_found_look_by_look_is_what_the_whole_history_says(named, kind):
+def test_missing_partitions_found_tick_by_tick_equal_those_of_the_whole_history(named, kind):
     acts, found = ["arrive"] * 6 + ["lose", "close", "reopen"] + ["wait"] * 5 + ["look"] * 5, 0
     life = Life(f"{named}|{kind}", kind, *WORLDS[named])
     life.look()

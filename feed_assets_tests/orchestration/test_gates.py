@@ -1,4 +1,4 @@
-"""What a partition waits for beside its inputs, tick by tick: time, enough of them, named checks, waivers, closures."""
+"""Conditions beside inputs, tick by tick: times, a sufficient number of inputs, named checks, waivers, closures."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -31,7 +31,7 @@ HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 HOUR = timedelta(hours=1)
 MIDNIGHT = datetime(2026, 1, 3, tzinfo=UTC)
-"""The end of the day that these tests are about."""
+"""End of the day that these tests use."""
 
 RAW, DAILY = "web/raw/v1.0", "web/daily/v1.0"
 DAY = "2026-01-02"
@@ -43,7 +43,7 @@ BY_DAY = dg.TimeWindowPartitionMapping()
 def daily(read, name: str = DAILY, partitions_def=DAYS, **options) -> dg.AssetsDefinition:
     @feed_asset(name, partitions_def=partitions_def, inputs={"raw": read}, **options)
     def made(raw):
-        """What was read."""
+        """Read one input."""
         return raw
 
     return made
@@ -92,7 +92,7 @@ def last_run(output: Partition = OUT) -> runs.Run:
 # Time
 
 
-def test_a_partition_is_built_at_its_earliest_time_although_its_inputs_were_there_before():
+def test_a_partition_is_built_at_its_earliest_time_and_not_before():
     raw = raw_feed(RAW, DAYS)
     tested = world(raw, daily(raw, wait=Wait(earliest="0 6 * * *", delay=HOUR)))
     drop(tested, DAY)
@@ -105,7 +105,7 @@ def test_a_partition_is_built_at_its_earliest_time_although_its_inputs_were_ther
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
 
 
-def test_who_waits_without_partitions_of_time_is_refused():
+def test_a_wait_without_time_partitions_is_refused():
     with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends wait counts"):
         daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
 
@@ -113,7 +113,7 @@ def test_who_waits_without_partitions_of_time_is_refused():
 # Partitions that do not exist yet
 
 
-def test_a_day_waits_for_its_hours_that_are_not_born_yet():
+def test_a_day_waits_for_hours_that_are_not_partitions_yet():
     raw, early = hours(), dg.DailyPartitionsDefinition("2026-01-01", end_offset=1)
     tested = world(raw, daily(raw, partitions_def=early), now=MIDNIGHT - 2 * HOUR)
     drop(tested, *KEYS[:22])
@@ -129,7 +129,7 @@ def test_a_day_waits_for_its_hours_that_are_not_born_yet():
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
 
 
-def test_by_our_mapping_a_day_waits_for_unborn_hours_too():
+def test_with_mapping_within_a_day_waits_for_hours_that_are_not_partitions_yet():
     raw, early = hours(), dg.DailyPartitionsDefinition("2026-01-01", end_offset=1)
     tested = world(raw, daily(Input(raw, mapping=Within()), partitions_def=early), now=MIDNIGHT - HOUR)
     drop(tested, *KEYS[:23])
@@ -153,12 +153,12 @@ def test_a_month_waits_for_the_week_that_ends_after_it():
     assert made(tested.run_until_idle()) == ["daily 2026-03-01"]
 
 
-# So many of so many
+# A sufficient number of inputs
 
 ENOUGH = Wait(at_least="23 of 24", after=2 * HOUR)
 
 
-def test_after_a_while_a_day_goes_on_without_an_hour_and_that_is_recorded_on_it():
+def test_a_day_built_without_an_hour_records_the_missing_hour():
     raw = hours()
     tested = world(raw, daily(raw, wait=ENOUGH))
     drop(tested, *KEYS[:7], *KEYS[8:])
@@ -173,7 +173,7 @@ def test_after_a_while_a_day_goes_on_without_an_hour_and_that_is_recorded_on_it(
     assert verdict(tested).reason.endswith(f"was built from the newest inputs, without {RAW} {KEYS[7]}")
 
 
-def test_what_it_went_without_is_late_data_when_it_comes():
+def test_an_hour_missing_at_the_build_is_late_data_when_it_arrives():
     raw = hours()
     tested = world(raw, daily(raw, wait=ENOUGH), now=MIDNIGHT + 2 * HOUR)
     drop(tested, *KEYS[:23])
@@ -184,7 +184,7 @@ def test_what_it_went_without_is_late_data_when_it_comes():
     assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (with it 184 to 192 bytes)"
 
 
-def test_fewer_than_enough_are_waited_for_however_long():
+def test_fewer_inputs_than_at_least_are_waited_for_without_limit():
     raw = hours()
     tested = world(raw, daily(raw, wait=ENOUGH), now=MIDNIGHT + 48 * HOUR)
     drop(tested, *KEYS[:22])
@@ -192,7 +192,7 @@ def test_fewer_than_enough_are_waited_for_however_long():
     assert verdict(tested).reason.endswith("; 23 of 24 are enough, 22 are there")
 
 
-def test_a_run_by_hand_goes_without_no_earlier_than_the_sensor_does():
+def test_a_run_by_hand_may_miss_inputs_only_once_the_sensor_may():
     raw = hours()
     tested = world(raw, daily(raw, wait=ENOUGH))
     drop(tested, *KEYS[:23])
@@ -200,12 +200,12 @@ def test_a_run_by_hand_goes_without_no_earlier_than_the_sensor_does():
     job = tested.definitions.resolve_implicit_global_asset_job_def()
     options = {"instance": tested.instance, "partition_key": DAY, "asset_selection": [dg.AssetKey(["web", "daily"])]}
     ran = job.execute_in_process(raise_on_error=False, **options)
-    assert ran.success  # by the real clock it is long after
+    assert ran.success  # by the real clock the wait is long over
     assert json.loads(newest().without or "") == [f"{RAW} {KEYS[23]}"]
     assert (last_run().why, last_run().asked_by) == (None, "somebody in Dagster")
 
 
-def test_a_number_of_all_that_is_not_needed_is_told_and_stops_nobody_else():
+def test_a_wrong_total_in_at_least_is_an_alert_and_stops_no_other_dataset():
     raw = hours()
     tested = world(raw, daily(raw, wait=Wait(at_least="23 of 25", after=HOUR)), daily(raw, "web/other/v1.0"))
     drop(tested, *KEYS)
@@ -218,7 +218,7 @@ def foo(**options) -> dg.AssetSpec:
     return state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)), **options)
 
 
-def test_of_a_table_the_hours_are_counted_and_those_that_are_complete_are_read():
+def test_at_least_counts_complete_hours_of_a_table_and_reads_only_those():
     table, read = foo(), list[tuple[str, ...]]()
 
     def give(task):
@@ -240,28 +240,28 @@ def test_of_a_table_the_hours_are_counted_and_those_that_are_complete_are_read()
 # Quality
 
 
-def say(partition: Partition, check: str, state: str, reason: str | None = None) -> None:
+def report_check(partition: Partition, check: str, state: str, reason: str | None = None) -> None:
     with open_ledger(settings().ledger).change() as connection:
         quality.report(connection, partition, check, state, reason, "dq", MIDNIGHT)
 
 
-def test_who_names_a_check_waits_for_its_result_and_for_no_other():
+def test_an_input_with_a_named_check_waits_for_that_check_alone():
     raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
     tested = world(raw, daily(Input(raw, checks=["no_bots"])), daily(raw, "web/any/v1.0"))
-    say(part, "sums", quality.FAILED, "off by 3")
+    report_check(part, "sums", quality.FAILED, "off by 3")
     drop(tested, DAY)
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).reason.endswith("(nobody has said yet what check no_bots finds)")
-    say(part, "no_bots", quality.FAILED, "41 % are bots")
+    report_check(part, "no_bots", quality.FAILED, "41 % are bots")
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).reason.endswith("(check no_bots: 41 % are bots)")
-    say(part, "no_bots", quality.WARNED, "4 % are bots")
+    report_check(part, "no_bots", quality.WARNED, "4 % are bots")
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
-    say(part, "sums", quality.PASSED)
+    report_check(part, "sums", quality.PASSED)
     assert made(tested.run_until_idle()) == [f"any {DAY}"]
 
 
-def test_of_a_table_the_named_check_of_each_hour_is_waited_for():
+def test_a_reader_of_a_table_waits_for_the_named_check_of_each_hour():
     table = foo()
     tested, ledger = world(table, daily(Input(table, checks=["no_bots"]))), open_ledger(settings().ledger)
     report_complete("2026-01-02-00:00", "2026-01-03-00:00")
@@ -279,23 +279,23 @@ def waive(*args: str):
     return CliRunner().invoke(app, ["state", "waive", *args, "--why", "known and harmless", "--who", "ann", "--json"])
 
 
-def test_a_waiver_lets_the_consumers_of_one_partition_go_on_until_there_is_another_problem():
+def test_a_waiver_unblocks_consumers_of_one_partition_until_its_next_problem():
     raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
     tested = world(raw, daily(raw))
-    say(part, "sums", quality.FAILED, "off by 3")
-    say(Partition(part.feed, "2026-01-01"), "sums", quality.FAILED, "off by 3")
+    report_check(part, "sums", quality.FAILED, "off by 3")
+    report_check(Partition(part.feed, "2026-01-01"), "sums", quality.FAILED, "off by 3")
     drop(tested, DAY, "2026-01-01")
     assert made(tested.run_until_idle()) == []
     assert json.loads(waive(RAW, DAY).stdout)["waived"] == "sums: off by 3"
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     drop(tested, DAY)
-    say(part, "sums", quality.FAILED, "off by 4")
+    report_check(part, "sums", quality.FAILED, "off by 4")
     tested.drop(RAW, DAY, rows(2))
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).state is State.WAITS_FOR_QUALITY
 
 
-def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
+def test_a_waiver_of_a_window_unblocks_its_readers_in_sensor_and_run():
     table = foo()
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
@@ -309,7 +309,7 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     assert (ran.partition, ran.error) == (KEYS[15], None)
 
 
-def test_a_bare_key_waives_the_one_window_that_has_it():
+def test_a_bare_key_waives_the_only_window_with_a_problem():
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     ledger, at_five = (
         open_ledger(settings().ledger),
@@ -325,35 +325,35 @@ def test_a_bare_key_waives_the_one_window_that_has_it():
 
 
 @pytest.mark.parametrize("data", ["same", "other"])
-def test_a_waiver_ends_with_its_problem_although_the_next_one_is_called_the_same(data):
+def test_a_waiver_does_not_cover_a_later_problem_of_the_same_name(data):
     raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
     tested = world(raw, daily(raw), daily(raw, "web/late/v1.0"))
-    say(part, "sums", quality.FAILED)
+    report_check(part, "sums", quality.FAILED)
     drop(tested, DAY)
     assert made(tested.run_until_idle()) == []
     waive(RAW, DAY)
-    say(part, "sums", quality.FAILED)
+    report_check(part, "sums", quality.FAILED)
     assert made(tested.run_until_idle()) == [f"daily {DAY}", f"late {DAY}"], "to say the same again ends no waiver"
     if data == "same":
-        say(part, "sums", quality.PASSED)
-        say(part, "sums", quality.FAILED)
+        report_check(part, "sums", quality.PASSED)
+        report_check(part, "sums", quality.FAILED)
     tested.drop(RAW, DAY, rows(2, 3))
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).state is State.WAITS_FOR_QUALITY
 
 
-def test_what_is_waived_before_its_data_are_heard_of_and_mended_in_part_holds_nobody_up():
+def test_a_waiver_given_before_the_data_arrive_covers_a_partly_fixed_problem():
     raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
     tested = world(raw, daily(raw))
-    say(part, "sums", quality.FAILED, "off by 3")
-    say(part, "bots", quality.FAILED, "41 % are bots")
+    report_check(part, "sums", quality.FAILED, "off by 3")
+    report_check(part, "bots", quality.FAILED, "41 % are bots")
     waive(RAW, DAY)
-    say(part, "bots", quality.PASSED)
+    report_check(part, "bots", quality.PASSED)
     drop(tested, DAY)
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
 
 
-def test_a_waiver_of_a_window_ends_when_the_window_is_good_again():
+def test_a_waiver_of_a_window_ends_when_its_check_passes():
     table = foo()
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
@@ -365,8 +365,8 @@ def test_a_waiver_of_a_window_ends_when_the_window_is_good_again():
     assert made(tested.run_until_idle()) == []
 
 
-def test_a_waiver_of_an_hour_ends_when_the_day_that_holds_it_is_good_again():
-    """Of the hour itself the log has nothing but its states."""
+def test_a_waiver_of_an_hour_ends_when_its_days_check_passes():
+    """The log has only the states of the hour, no check of its own."""
     table, day = foo(), WindowAddress(Feed.parse("web/foo"), "", "day", DAY)
     tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
     report_complete("2026-01-02-00:00", "2026-01-03-00:00")
@@ -380,7 +380,7 @@ def test_a_waiver_of_an_hour_ends_when_the_day_that_holds_it_is_good_again():
     assert made(tested.run_until_idle()) == []
 
 
-def test_who_names_a_check_goes_on_when_it_is_waived():
+def test_a_waiver_unblocks_an_input_with_a_named_check():
     raw, table, part = raw_feed(RAW, DAYS), foo(), Partition(Feed.parse(RAW), DAY)
     by_hour = daily(Input(table, checks=["no_bots"]), "web/hourly/v1.0", partitions_def=HOURS)
     tested = world(raw, table, daily(Input(raw, checks=["no_bots"])), by_hour)
@@ -388,24 +388,24 @@ def test_who_names_a_check_goes_on_when_it_is_waived():
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     report_quality(open_ledger(settings().ledger), at_hour, "no_bots", "failed", None, "dq", MIDNIGHT)
-    say(part, "no_bots", quality.FAILED, "41 % are bots")
+    report_check(part, "no_bots", quality.FAILED, "41 % are bots")
     assert made(tested.run_until_idle()) == []
     waive(RAW, DAY)
     waive("web/foo", f"hour@{KEYS[15]}")
     assert sorted(made(tested.run_until_idle())) == [f"daily {DAY}", f"hourly {KEYS[15]}"]
 
 
-def test_to_waive_the_same_again_writes_nothing():
+def test_waiving_the_same_problem_twice_writes_nothing():
     def last() -> int:
         with open_ledger(settings().ledger).read() as connection:
             return log.last(connection)
 
-    say(Partition(Feed.parse(RAW), DAY), "sums", quality.FAILED, "off by 3")
+    report_check(Partition(Feed.parse(RAW), DAY), "sums", quality.FAILED, "off by 3")
     told = [(waive(RAW, DAY).exit_code, last()) for _ in range(2)]
     assert told[0] == told[1] == (0, last())
 
 
-def test_what_has_no_problem_cannot_be_waived():
+def test_a_partition_without_a_problem_cannot_be_waived():
     found = waive(RAW, DAY)
     assert (found.exit_code, "has no problem that consumers wait for" in str(found.exception)) == (1, True)
 
@@ -413,7 +413,7 @@ def test_what_has_no_problem_cannot_be_waived():
 # Closed
 
 
-def test_a_run_that_goes_on_while_its_partition_is_closed_still_publishes():
+def test_a_run_still_publishes_if_its_partition_is_closed_meanwhile():
     raw = raw_feed(RAW, DAYS)
 
     def give(_):
@@ -428,7 +428,7 @@ def test_a_run_that_goes_on_while_its_partition_is_closed_still_publishes():
     assert made(tested.run_until_idle()) == []
 
 
-def test_what_is_closed_is_not_built_until_it_is_opened_again():
+def test_a_closed_partition_is_not_built_until_it_is_reopened():
     raw = raw_feed(RAW, DAYS)
     tested, ledger = world(raw, daily(raw)), open_ledger(settings().ledger)
     drop(tested, DAY)
@@ -450,7 +450,7 @@ def test_what_is_closed_is_not_built_until_it_is_opened_again():
     [("if_data_changed", 0, 1), ("always", 1, 1), ("never", 0, 0)],
 )
 @pytest.mark.parametrize("partitions_def", [HOURS, DAYS], ids=["hourly", "daily"])
-def test_a_dataset_says_what_becomes_of_it_when_an_hour_that_it_read_was_backfilled(
+def test_reprocess_decides_whether_a_backfilled_hour_rebuilds_its_readers(
     reprocess, same_rows, other_rows, partitions_def
 ):
     table, key = foo(), KEYS[15] if partitions_def is HOURS else DAY
@@ -478,7 +478,7 @@ def opened() -> dict[str, str]:
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothing_has_come_for():
+def test_a_deadline_alerts_before_and_at_its_miss_even_without_any_input():
     raw = raw_feed(RAW, DAYS)
     tested = world(raw, daily(raw, wait=Wait(warn=HOUR, deadline=2 * HOUR)))
     near, missed = f"deadline:{DAILY}|{DAY}|near", f"deadline:{DAILY}|{DAY}|missed"
@@ -502,7 +502,7 @@ def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothin
 
 
 def page(tested) -> Status:
-    """The status page of the day."""
+    """Return the status page of the day."""
     graph = Graph(tested.definitions.resolve_asset_graph())
     with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
         slots = Slots.of(date.fromisoformat(DAY), 1)
@@ -510,11 +510,11 @@ def page(tested) -> Status:
 
 
 def whys(tested) -> dict[Partition, str]:
-    """Why each partition of the day is what it is on the status page."""
+    """Return the explanation of each partition of the day on the status page."""
     return {each.partition: each.why for row in page(tested).rows for each in row.shown}
 
 
-def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
+def test_the_status_page_shows_a_missed_deadline_until_the_partition_is_built():
     raw = raw_feed(RAW, DAYS)
     tested, missed = world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))), "it was to be built by 2026-01-03 02:00 UTC"
     tested.tick()
@@ -526,12 +526,12 @@ def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
     assert missed not in whys(tested)[OUT]
 
 
-def test_the_status_page_notes_who_is_paused_and_what_waits_on_other_days():
+def test_the_status_page_notes_paused_datasets_and_partitions_of_other_days():
     raw, other = raw_feed(RAW, DAYS), raw_feed("web/other/v1.0", DAYS)
 
     @feed_asset(DAILY, partitions_def=DAYS, inputs={"raw": raw, "other": other})
     def made(raw, other):
-        """Of both."""
+        """Read both inputs."""
 
     tested = world(raw, other, made, daily(raw, "web/any/v1.0"))
     drop(tested, DAY, "2026-01-01")
@@ -546,7 +546,7 @@ def test_the_status_page_notes_who_is_paused_and_what_waits_on_other_days():
     )
 
 
-def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
+def test_each_partition_past_its_deadline_has_an_alert_with_its_reason():
     raw = hours()
     tested = world(raw, daily(raw, wait=Wait(deadline=HOUR)), now=MIDNIGHT - 3 * HOUR)
     tested.tick()
@@ -558,7 +558,7 @@ def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
     assert second.startswith(f"{DAILY} 2026-01-03 was to be built by 2026-01-04 01:00 UTC, and nothing has come")
 
 
-def test_what_was_before_the_deadline_was_declared_is_not_missed():
+def test_partitions_before_the_declaration_of_a_deadline_are_not_missed():
     raw = raw_feed(RAW, DAYS)
     tested = world(raw, daily(raw, wait=Wait(deadline=HOUR)), now=MIDNIGHT + 5 * HOUR)
     tested.tick()
@@ -566,7 +566,7 @@ def test_what_was_before_the_deadline_was_declared_is_not_missed():
     assert opened() == {}
 
 
-def test_of_more_than_can_be_told_the_newest_have_alerts_and_the_oldest_of_these_says_how_many_more():
+def test_the_newest_missed_deadlines_have_alerts_and_the_last_counts_the_rest():
     parts = dg.MultiPartitionsDefinition(
         {"date": DAYS, "k": dg.StaticPartitionsDefinition([f"k{number:03}" for number in range(ALERTS // 2 + 20)])}
     )
@@ -574,7 +574,7 @@ def test_of_more_than_can_be_told_the_newest_have_alerts_and_the_oldest_of_these
     tested = world(raw, daily(raw, partitions_def=parts, wait=Wait(deadline=HOUR)), now=MIDNIGHT - HOUR)
     tested.tick()
     at(tested, MIDNIGHT + 25 * HOUR)
-    for _ in range(2):  # The second one finds the alerts of the first.
+    for _ in range(2):  # The second tick finds the alerts of the first.
         tested.tick()
         found = opened()
         named = sorted(found)
@@ -594,7 +594,7 @@ def test_a_deadline_that_was_missed_long_ago_raises_no_alert():
     assert named[-1] == f"deadline:{DAILY}|2026-01-10-10:00|missed"
 
 
-def test_what_is_closed_is_not_late_and_ends_its_alerts():
+def test_closing_a_partition_ends_its_deadline_alerts():
     raw = raw_feed(RAW, DAYS)
     tested, ledger = world(raw, daily(raw, wait=Wait(warn=HOUR, deadline=2 * HOUR))), open_ledger(settings().ledger)
     of_the_day = {f"deadline:{DAILY}|{DAY}|{which}" for which in ("near", "missed")}
@@ -611,7 +611,7 @@ def test_what_is_closed_is_not_late_and_ends_its_alerts():
     assert {*opened()} == of_the_day
 
 
-def test_an_alert_stays_open_until_it_is_built_however_long_that_takes():
+def test_a_deadline_alert_stays_open_until_the_partition_is_built():
     raw = raw_feed(RAW, dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03"))
     tested = world(raw, daily(raw, partitions_def=raw.partitions_def, wait=Wait(deadline=HOUR)))
     tested.tick()
@@ -628,7 +628,7 @@ def test_an_alert_stays_open_until_it_is_built_however_long_that_takes():
 # Why it ran
 
 
-def test_after_a_run_it_is_said_why_it_ran():
+def test_a_run_records_the_reason_of_its_request():
     raw = raw_feed(RAW, DAYS)
     tested = world(raw, daily(raw))
     drop(tested, DAY)

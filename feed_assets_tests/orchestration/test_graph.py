@@ -54,7 +54,7 @@ ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"
 
 
 def absent(need):
-    """The names of what does not exist."""
+    """Return the names of inputs that do not exist."""
     return tuple(str(each.partition) for each in need.inputs if isinstance(each, AbsentInput))
 
 
@@ -68,7 +68,7 @@ def absent(need):
         (UNPARTITIONED_BOTH, "", [""]),
     ],
 )
-def test_an_output_needs(shape, output, inputs):
+def test_an_output_needs_the_inputs_of_its_mapping(shape, output, inputs):
     assert needed(graph_of(*shape), output) == inputs
 
 
@@ -87,11 +87,11 @@ def test_an_output_needs(shape, output, inputs):
         (HOURS_OF_A_DAY, "2020-10-25-13:00", ["2020-10-25"]),
     ],
 )
-def test_a_change_affects(shape, changed, outputs):
+def test_a_change_affects_the_outputs_of_its_mapping(shape, changed, outputs):
     assert affected(graph_of(*shape), changed) == outputs
 
 
-def test_a_change_of_a_window_that_is_not_over_affects_its_outputs_at_its_end():
+def test_a_change_of_an_unfinished_partition_affects_its_outputs_at_its_end():
     daily = dg.DailyPartitionsDefinition("2020-01-01")
     graph, last_day = graph_of(daily, daily), Partition(Feed.parse(RAW), "2020-12-31")
     found = graph.affected(graph.node(Feed.parse(SUMS)), last_day, NOW)
@@ -135,7 +135,7 @@ def own_of_a_window(raw_parts=DAYS, mapping=WINDOW):
         (DAYS, BEFORE, "2020-01-03", ["2020-01-02"], ["2020-01-02"], ("t/raw/v1.0 2020-01-03",)),
     ],
 )
-def test_of_an_input_whose_own_partition_is_required_the_others_are_optional(
+def test_required_own_makes_all_other_partitions_of_the_input_optional(
     raw_parts, mapping, output, inputs, optional, unknown
 ):
     need = own_of_a_window(raw_parts, mapping).need(Partition(Feed.parse(SUMS), output))
@@ -144,7 +144,7 @@ def test_of_an_input_whose_own_partition_is_required_the_others_are_optional(
     assert absent(need) == unknown
 
 
-def test_without_it_every_partition_is_required():
+def test_without_required_own_every_partition_is_required():
     assert graph_of(DAYS, DAYS, WINDOW).need(Partition(Feed.parse(SUMS), "2020-01-04")).optional == frozenset()
 
 
@@ -152,7 +152,7 @@ def test_a_change_of_an_optional_partition_affects_every_output_that_reads_it():
     assert affected(own_of_a_window(), "2020-01-02") == ["2020-01-02", "2020-01-03", "2020-01-04"]
 
 
-def test_a_need_carries_the_late_policy_and_whose_quality_does_not_matter():
+def test_a_need_carries_the_late_policy_and_inputs_with_ignored_quality():
     raw = raw_feed()
     sums = sums_of(Input(raw, ignore_quality_issue=True), late=Late(growth=0.05))
     need = Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph()).need(
@@ -162,7 +162,7 @@ def test_a_need_carries_the_late_policy_and_whose_quality_does_not_matter():
     assert [each.partition.feed for each in need.inputs if each.ignores_quality] == [Feed.parse(RAW)]
 
 
-def test_rejects_are_no_dataset_of_their_own():
+def test_rejects_are_not_listed_as_a_dataset():
     raw = raw_feed()
     sums = sums_of(raw)
     graph = Graph(dg.Definitions(assets=[raw, sums, picked_of(sums)]).resolve_asset_graph())
@@ -171,11 +171,11 @@ def test_rejects_are_no_dataset_of_their_own():
     assert {str(feed) for feed in graph.by_feed} == {RAW, SUMS, PICKED, "t/sums_rejects/v1.0"}
 
 
-def test_a_feed_that_no_asset_has_is_refused_with_those_that_there_are():
+def test_an_unknown_feed_is_refused_with_the_known_ones():
     with pytest.raises(InvalidName, match=r"no asset has the feed t/nothing/v1\.0: expected one of: t/raw/v1\.0"):
         graph_of(*IDENTITY).node(Feed.parse("t/nothing/v1.0"))
 
 
-def test_an_asset_that_is_no_feed_is_left_alone():
+def test_an_asset_that_is_no_feed_is_ignored():
     other = dg.AssetSpec("other", metadata={KEY: {"role": "foreign", "feed": "a//b"}})
     assert Graph(dg.Definitions(assets=[other, raw_feed()]).resolve_asset_graph()).by_feed.keys() == {Feed.parse(RAW)}

@@ -1,4 +1,4 @@
-"""History: after what is new, in the order of its time, and no more of it than a day has room for."""
+"""History is built after new data, in the order of its time, and within a daily limit."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
@@ -30,7 +30,7 @@ THEIRS, MADE = "u/raw/v1.0", "u/made/v1.0"
 
 
 def key(ago: int, today: int = 0) -> str:
-    """The day that ended so many days before some day after today."""
+    """Return the day that ended `ago` days before a day, which is `today` days after today."""
     return (MORNING + (today - ago - 1) * DAY).date().isoformat()
 
 
@@ -43,13 +43,13 @@ def days(count: int) -> dg.DailyPartitionsDefinition:
 
 
 def world(count: int = 40, raw: str = RAW, made: str = SUMS, **options) -> Harness:
-    """A feed of so many days, and the sums of each, by a clock that stands still."""
+    """Build a feed of `count` days and the sums of each, with a fixed clock."""
     feed = raw_feed(raw, partitions_def=days(count))
     return harness(feed, sums_of(feed, name=made, partitions_def=days(count), **options), now=lambda: MORNING)
 
 
 def drop(world: Harness, *ago: int, raw: str = RAW, numbers: tuple[int, ...] = (1,)) -> Harness:
-    """Have the ledger know what has come, all at once: a tick finds the newest of it first."""
+    """Drop updates and record all of them at once; a tick would find the newest first."""
     for each in ago:
         world.drop(raw, key(each), rows(*numbers))
     discover_all(Services.of(settings()), [Feed.parse(raw)], set())
@@ -75,31 +75,31 @@ def spent(now: datetime = MORNING) -> tuple[int, int]:
     return found.runs, found.bytes
 
 
-# The order, without a limit.
+# Order without a limit
 
 
 @pytest.mark.parametrize(("order", "expected"), [("oldest", (2, 1, 30, 20, 10)), ("newest", (2, 1, 10, 20, 30))])
-def test_what_is_new_is_requested_first_with_priority_then_history_in_its_order_without(setting, order, expected):
+def test_new_data_are_requested_first_with_priority_then_history_in_its_order(setting, order, expected):
     setting(history_order=order)
     asked = drop(world(), 20, 1, 30, 2, 10).ask()
     assert [partition for _, partition in asked.targets] == (keys(2, 1) + keys(*expected[2:]))
     assert [each.tags.get("dagster/priority") for each in asked.requests] == ["10", None, None, None]
 
 
-def test_neighbours_of_which_one_is_history_are_two_runs(setting):
+def test_new_and_historic_neighbours_are_two_runs(setting):
     setting(history_days=5)
     asked = drop(world(), 3, 4, 5, 6, 7).ask()
     assert [partition for _, partition in asked.targets] == keys(4, 3, 7, 6, 5)
     assert [each.tags.get("dagster/priority") for each in asked.requests] == ["10", None]
 
 
-def test_what_is_new_goes_first_when_a_tick_may_request_one_run(setting):
+def test_new_data_go_first_when_a_tick_may_request_one_run(setting):
     setting(max_requests=1, partitions_per_run=1)
     lake = drop(world(), 30, 20, 1)
     assert [ran(lake.tick()) for _ in range(3)] == [keys(1), keys(30), keys(20)]
 
 
-def test_something_new_is_requested_before_more_history_than_a_tick_decides_about(setting):
+def test_new_data_go_before_more_history_than_one_tick_can_decide(setting):
     setting(partitions_per_run=1, max_requests=1)
     lake = drop(world(1100), *range(20, 1080))
     lake.ask()
@@ -108,12 +108,12 @@ def test_something_new_is_requested_before_more_history_than_a_tick_decides_abou
     assert [partition for _, partition in lake.ask().targets] == keys(1)
 
 
-# A limit of runs a day.
+# Limit of runs a day
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-def test_three_years_are_built_in_order_by_the_days_limit_after_each_new_day(setting, order):
-    """A day of each other week, in a process of its own each day, which knows nothing but the ledger."""
+def test_three_years_of_history_are_built_in_order_within_the_daily_limit(setting, order):
+    """Every 14th day is history. Each day runs in a fresh harness, which knows only the ledger."""
     setting(history_runs_per_day=20, history_order=order)
     old, built = [*range(20, 3 * 365, 14)], list[str | None]()
     drop(world(3 * 365), *old)
@@ -130,7 +130,7 @@ def test_three_years_are_built_in_order_by_the_days_limit_after_each_new_day(set
 
 
 @pytest.mark.parametrize(("order", "runs"), [("oldest", (30, 25)), ("newest", (20, 25))])
-def test_a_run_of_many_counts_once_and_they_go_in_order_too(setting, order, runs):
+def test_a_run_of_many_partitions_counts_once_and_keeps_the_order(setting, order, runs):
     setting(history_runs_per_day=1, partitions_per_run=5, history_order=order)
     lake = drop(world(), *range(16, 31))
     for last in runs:
@@ -138,7 +138,7 @@ def test_a_run_of_many_counts_once_and_they_go_in_order_too(setting, order, runs
         next_day(lake)
 
 
-def test_what_waits_for_the_next_day_says_which_limit_and_goes_on_when_it_begins(setting):
+def test_history_beyond_the_limit_names_it_and_goes_on_the_next_day(setting):
     setting(history_runs_per_day=1, partitions_per_run=1)
     lake = drop(world(), 30, 20, 10)
     assert ran(lake.run_until_idle()) == keys(30)
@@ -152,7 +152,7 @@ def test_what_waits_for_the_next_day_says_which_limit_and_goes_on_when_it_begins
     assert ran(lake.run_until_idle()) == keys(20)
 
 
-def test_what_waits_for_many_days_is_told_to_dagster_once(setting):
+def test_history_that_waits_for_days_is_reported_to_dagster_once(setting):
     setting(history_runs_per_day=1, partitions_per_run=1)
     lake = drop(world(), 40, 30, 20, 10)
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_what_waits_for_many_days_is_told_to_dagster_once(setting):
     assert len(lake.instance.fetch_observations(wanted, limit=9).records) == 1
 
 
-def test_a_limit_that_was_raised_is_heard_of_by_the_next_process(setting):
+def test_a_raised_history_limit_applies_in_the_next_process(setting):
     setting(history_runs_per_day=1, partitions_per_run=1)
     assert ran(drop(world(), 30, 20, 10).run_until_idle()) == keys(30)
     setting(history_runs_per_day=2)
@@ -171,7 +171,7 @@ def test_a_limit_that_was_raised_is_heard_of_by_the_next_process(setting):
     assert ran(world().run_until_idle()) == keys(10)
 
 
-def test_a_change_of_what_waits_is_decided_about_at_once(setting):
+def test_a_change_of_waiting_history_is_decided_at_once(setting):
     setting(history_runs_per_day=1, partitions_per_run=1)
     lake = drop(world(), 30, 20)
     lake.run_until_idle()
@@ -181,7 +181,7 @@ def test_a_change_of_what_waits_is_decided_about_at_once(setting):
     assert listed()[key(20)].state == "waits for input"
 
 
-def test_two_code_locations_share_the_limit(setting):
+def test_two_code_locations_share_the_history_limit(setting):
     setting(history_runs_per_day=2, partitions_per_run=1)
     mine, other = drop(world(), 30, 29, 28), drop(world(raw=THEIRS, made=MADE), 30, 29, 28, raw=THEIRS)
     assert (ran(mine.run_until_idle()), ran(other.run_until_idle(), "u/made")) == (keys(30, 29), [])
@@ -193,7 +193,7 @@ def test_two_code_locations_share_the_limit(setting):
     assert (ran(mine.run_until_idle()), ran(other.run_until_idle(), "u/made")) == (keys(28), keys(28))
 
 
-def test_a_tick_that_another_one_has_overtaken_leaves_history_to_the_next_one(setting, monkeypatch):
+def test_a_tick_overtaken_by_another_requests_no_history(setting, monkeypatch):
     setting(history_runs_per_day=1, partitions_per_run=1)
     lake, other = drop(world(), 30), drop(world(raw=THEIRS, made=MADE), 30, raw=THEIRS)
     first, seen = history_budget.spent, []
@@ -213,11 +213,11 @@ def test_a_tick_that_another_one_has_overtaken_leaves_history_to_the_next_one(se
     assert listed()[key(30)].state == "waits for time"
 
 
-# A limit of bytes a day.
+# Limit of bytes a day
 
 
-def test_so_many_bytes_a_day_and_what_is_larger_goes_by_itself(setting):
-    """Sizes: two of a quarter of a day's, one of three days', then again small ones."""
+def test_history_keeps_to_bytes_a_day_and_a_larger_partition_runs_alone(setting):
+    """Sizes in day limits: two of a quarter, one of more than a day, two small ones."""
     small, large = len(rows(1)), len(rows(*[1] * 40))
     setting(history_bytes_per_day=4 * small + 1, partitions_per_run=9)
     assert large > 4 * small + 1
@@ -230,7 +230,7 @@ def test_so_many_bytes_a_day_and_what_is_larger_goes_by_itself(setting):
     assert by_day == [keys(30, 29), keys(28), keys(27, 26), []]
 
 
-def test_what_comes_after_the_day_was_over_for_history_does_not_overtake_though_it_would_fit(setting):
+def test_later_history_that_would_fit_does_not_overtake_a_waiting_one(setting):
     setting(history_bytes_per_day=2 * len(rows(1)), partitions_per_run=1)
     lake = drop(world(), 30)
     drop(lake, 20, numbers=(1,) * 40)
@@ -240,7 +240,7 @@ def test_what_comes_after_the_day_was_over_for_history_does_not_overtake_though_
     assert ran(lake.run_until_idle()) == keys(20)
 
 
-def test_a_run_of_many_is_cut_where_the_bytes_of_the_day_end(setting):
+def test_a_run_of_many_partitions_ends_where_the_daily_bytes_end(setting):
     setting(history_bytes_per_day=3 * len(rows(1)), partitions_per_run=9)
     lake = drop(world(), *range(20, 28))
     first = lake.run_until_idle()
@@ -248,24 +248,24 @@ def test_a_run_of_many_is_cut_where_the_bytes_of_the_day_end(setting):
     assert spent() == (1, 3 * len(rows(1)))
 
 
-# What was built before: the condition.
+# Re-runs by the condition
 
 
 def late(lake: Harness, *ago: int) -> Harness:
-    """Late data of these days have come, after all were built."""
+    """Build everything, then drop late data for these days."""
     lake.run_until_idle()
     return drop(lake, *ago, numbers=(1, 2))
 
 
 def evaluated(lake: Harness):
-    """What the condition's sensor requests, as the code server evaluates it by the clock of the machine."""
+    """Return the requests of the condition's sensor, evaluated as in the code server by the real clock."""
     lake.ask()
     sensor = lake.definitions.resolve_sensor_def("late_data")
     with dg.build_sensor_context(lake.instance, definitions=lake.definitions, sensor_name="late_data") as context:
         return sensor.evaluate_tick(context).run_requests
 
 
-def test_late_reruns_of_history_go_last_in_order_and_by_the_days_limit(setting):
+def test_late_reruns_of_history_go_last_in_order_within_the_daily_limit(setting):
     setting(partitions_per_run=1)
     lake = late(drop(world(), 30, 20, 10, 1), 30, 20, 10, 1)
     setting(history_runs_per_day=2, partitions_per_run=1, history_order="newest")
@@ -276,7 +276,7 @@ def test_late_reruns_of_history_go_last_in_order_and_by_the_days_limit(setting):
     assert ran(lake.run_until_idle()) == keys(2, 30)
 
 
-def test_first_runs_and_late_ones_share_the_limit_and_its_bytes(setting):
+def test_first_runs_and_late_reruns_share_the_history_limit(setting):
     setting(partitions_per_run=1)
     lake = late(drop(world(), 30, 20), 30, 20)
     drop(lake, 25)
@@ -285,7 +285,7 @@ def test_first_runs_and_late_ones_share_the_limit_and_its_bytes(setting):
     assert spent() == (2, len(rows(1)) + len(rows(1, 2)))
 
 
-def test_requests_of_the_real_evaluator_have_the_priority_of_what_they_build(setting):
+def test_the_late_data_sensor_gives_new_data_priority_over_history(setting):
     setting(history_runs_per_day=1, partitions_per_run=5)
     lake = late(drop(world(), 1), 1)
     setting(history_runs_per_day="")
@@ -300,7 +300,7 @@ def test_requests_of_the_real_evaluator_have_the_priority_of_what_they_build(set
     assert evaluated(lake) == []
 
 
-# By hand.
+# By hand
 
 
 def graph(lake: Harness) -> Graph:
@@ -314,7 +314,7 @@ def planned(lake: Harness, order: Order | None = None, *outputs: Partition) -> l
 
 
 def build(lake: Harness, day: int = 0) -> dict[str, str]:
-    """What is left of four days that are built by hand, some days later."""
+    """Build four days by hand on a later day, and return the days left unbuilt with the reasons."""
 
     def run(request: dg.RunRequest) -> bool:
         return lake.runner.execute(request).success
@@ -325,17 +325,17 @@ def build(lake: Harness, day: int = 0) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("order", "ago"), [(None, (1, 30, 20, 10)), (Order.NEWEST, (1, 10, 20, 30))])
-def test_a_plan_has_what_is_new_first_and_then_history_in_the_order_that_is_asked_for(order, ago):
+def test_a_plan_has_new_data_first_and_then_history_in_the_given_order(order, ago):
     found = planned(drop(world(), 30, 20, 10, 1), order)
     assert [each.output.key for each in found] == keys(*ago)
 
 
-def test_what_reads_its_own_window_before_is_planned_from_the_first_on_in_either_order():
+def test_a_dataset_that_reads_its_previous_bucket_is_planned_oldest_first():
     feed = raw_feed(partitions_def=days(40))
 
     @feed_asset("t/run/v1.0", partitions_def=days(40), inputs={"raw": feed, "before": Input.previous_bucket()})
     def run(raw, before):
-        """Never run here."""
+        """Read both inputs; it never runs here."""
         return raw
 
     lake = drop(harness(feed, run, now=lambda: MORNING), *range(20, 24))
@@ -344,7 +344,7 @@ def test_what_reads_its_own_window_before_is_planned_from_the_first_on_in_either
         assert [each.output.key for each in planned(lake, order, *outputs)] == keys(23, 22, 21, 20)
 
 
-def test_by_hand_what_is_beyond_the_limit_is_left_and_the_same_command_goes_on_the_next_day(setting):
+def test_a_build_by_hand_stops_at_the_limit_and_goes_on_the_next_day(setting):
     setting(history_runs_per_day=1)
     lake = drop(world(), 30, 20, 10, 1)
     left = build(lake)
@@ -355,14 +355,14 @@ def test_by_hand_what_is_beyond_the_limit_is_left_and_the_same_command_goes_on_t
     assert ([*build(lake, 1)], [*build(lake, 2)]) == (keys(10), [])
 
 
-def test_what_is_made_by_another_version_of_the_code_counts_by_hand(setting):
+def test_rebuilds_by_hand_for_a_new_code_version_count_against_the_limit(setting):
     setting(history_runs_per_day=2)
     drop(world(), 30, 20, 10, 1).run_until_idle()
     changed = world(code_version="2")
     assert [[*build(changed, day)] for day in (1, 2)] == [keys(10), []]
 
 
-def test_runs_by_hand_and_by_sensors_share_the_limit(setting):
+def test_runs_by_hand_and_by_sensors_share_the_history_limit(setting):
     setting(history_runs_per_day=2, partitions_per_run=1)
     lake = drop(world(), 40, 30, 20, 10, 1)
     assert [*build(lake)] == keys(10)
@@ -371,18 +371,18 @@ def test_runs_by_hand_and_by_sensors_share_the_limit(setting):
     assert ran(lake.run_until_idle()) == keys(40, 10)
 
 
-def test_by_hand_nothing_overtakes_what_the_day_has_no_room_for(setting):
+def test_by_hand_no_history_overtakes_a_partition_beyond_the_daily_bytes(setting):
     setting(history_bytes_per_day=2 * len(rows(1)))
     lake = drop(world(), 30, 10, 1)
     drop(lake, 20, numbers=(1,) * 40)
     assert [*build(lake)] == keys(20, 10)
 
 
-# What it costs.
+# Cost
 
 
 def statements(lake: Harness, made: str, count: int, now: datetime = MORNING) -> list[str]:
-    """What the ledger is asked to decide about and to request so many partitions."""
+    """Return the ledger's statements for deciding and requesting `count` partitions."""
     ledger, loaded = open_ledger(settings().ledger), graph(lake)
     fan_out_to(loaded, loaded.datasets(), ledger, now, lambda: False)
     with counted_statements(ledger.engine) as found:
@@ -392,7 +392,7 @@ def statements(lake: Harness, made: str, count: int, now: datetime = MORNING) ->
     return found
 
 
-def test_more_history_asks_no_more_and_none_asks_nothing_of_the_limit(setting):
+def test_more_history_costs_no_more_statements_and_none_reads_no_limit(setting):
     setting(history_runs_per_day=2, partitions_per_run=1)
     with dg.partition_loading_context(MORNING):
         few = statements(drop(world(), 30, 29, 28), SUMS, 3)

@@ -1,4 +1,4 @@
-"""Increments by chance: writes, deletes, reloads, repeats, what is taken back, kills; in the end all is right."""
+"""Random histories of increments: writes, deletes, reloads, invalidations and kills end with the right table."""
 
 import pytest
 
@@ -12,18 +12,18 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 
 @pytest.mark.parametrize("seed", single_seeds(1, 30))
-def test_whatever_happens_the_table_is_a_fold_of_what_the_shop_has(tmp_path, seed):
+def test_random_histories_of_increments_end_with_a_fold_of_the_shops_rows(tmp_path, seed):
     play(tmp_path, seed)
 
 
 @pytest.fixture
 def chance(tmp_path):
-    """A history whose acts a test chooses."""
+    """Return a history whose acts a test chooses."""
     return Chance(tmp_path, 0)
 
 
-def test_a_chain_is_broken_whatever_was_made_beside_it(chance):
-    """Of the update before it the next one that is valid now was loaded whole, and so says nothing of the last one."""
+def test_an_invalid_increment_breaks_its_chain_despite_a_reload_beside_it(chance):
+    """The next valid update before it was loaded whole, which proves nothing about the last one."""
     chance.shop.put("orders", "a")
     chance.tick()
     chance.shop.put("orders", "b")
@@ -39,8 +39,8 @@ def test_a_chain_is_broken_whatever_was_made_beside_it(chance):
     judge(chance)
 
 
-def test_a_reload_by_hand_reads_what_was_read_ahead_of_its_event(chance):
-    """The ledger has no event of that table yet, and the lineage says that it was read."""
+def test_a_reload_by_hand_reads_slices_that_were_read_before_their_events(chance):
+    """The ledger has no event of that table yet, but the lineage has its slice."""
     chance.shop.put("orders", "a")
     chance.tick()
     chance.shop.put("prices", "p")
@@ -49,7 +49,7 @@ def test_a_reload_by_hand_reads_what_was_read_ahead_of_its_event(chance):
     judge(chance)
 
 
-def test_what_was_read_by_hand_and_consumed_so_is_due_again_when_it_is_taken_back(chance):
+def test_a_slice_consumed_by_hand_is_due_again_when_its_update_is_invalidated(chance):
     chance.shop.put("orders", "a")
     chance.tick()
     after = str(chance.shop.last)
@@ -61,14 +61,14 @@ def test_what_was_read_by_hand_and_consumed_so_is_due_again_when_it_is_taken_bac
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))])
-def test_kills_change_nothing_in_increments(tmp_path, forker, seed):
+def test_kills_lose_or_repeat_no_row_of_increments(tmp_path, forker, seed):
     chance = play(tmp_path, seed, ["kill", "write", "take_back", "late"], 8, forker=forker)
     assert chance.kills or seed > 1, chance.done
 
 
 @pytest.mark.parametrize(("wrong", "first"), [(nothing_before, 14), (whatever_was_last, 50)])
-def test_an_increment_that_is_added_to_the_wrong_thing_is_caught(fresh, wrong, first):
-    """Begin with a seed that has caught it: to come to it takes time."""
+def test_the_oracle_catches_increments_added_to_a_wrong_base(fresh, wrong, first):
+    """Begin with a seed that is known to catch it: a search takes time."""
     assert any(is_caught(fresh(seed), seed, wrong) for seed in range(first, first + 100))
 
 

@@ -1,4 +1,4 @@
-"""Increments that are added to what was published last: a table of another team, tick by tick."""
+"""Increments that are added to the last published update: a table of another team, tick by tick."""
 
 import json
 from datetime import UTC, datetime
@@ -51,14 +51,14 @@ def rows(world_):
     return rows_of(board, update)
 
 
-def ours():
-    """Our own events of the dataset that tell of new data, oldest first."""
+def own_events():
+    """Return our own events with new data of the dataset, oldest first."""
     with ledger().read() as connection:
         found = [*reversed(event_store.newest(connection, 100, ORDERS))]
     return [event for event in found if not event.context.get("no_new_data")]
 
 
-def test_an_increment_is_added_to_what_was_published_last(shop, told):
+def test_an_increment_is_added_to_the_last_published_update(shop, told):
     world_ = world(shop, told)
     shop.write("a", "b")
     world_.run_until_idle()
@@ -69,7 +69,7 @@ def test_an_increment_is_added_to_what_was_published_last(shop, told):
     assert [(row["key"], row["version"]) for row in rows(world_)] == [("a", 1), ("b", 2), ("c", 2)]
 
 
-def test_what_it_was_added_to_is_in_the_lineage_and_makes_nothing_stale(shop, told):
+def test_the_base_of_an_increment_is_in_the_lineage_and_makes_nothing_stale(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -87,13 +87,13 @@ def test_what_it_was_added_to_is_in_the_lineage_and_makes_nothing_stale(shop, to
     assert reported.metadata["added to"] == before.update_id
 
 
-def test_our_event_says_what_an_increment_was_and_of_what(shop, told):
+def test_the_event_of_an_increment_names_its_base_and_slices(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
     world_.run_until_idle()
-    first, second = ours()
+    first, second = own_events()
     assert (first.operation, second.operation) == (Operation.OVERWRITE, Operation.UPSERT)
     assert second.context["added_to"] == first.marker == first.context["update_id"]
     (piece,) = second.context["slices"].items()
@@ -103,7 +103,7 @@ def test_our_event_says_what_an_increment_was_and_of_what(shop, told):
     json.dumps(dict(second.context))
 
 
-def test_what_is_new_in_another_table_is_added_as_well(shop, told):
+def test_new_rows_of_a_second_table_are_added(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -111,11 +111,11 @@ def test_what_is_new_in_another_table_is_added_as_well(shop, told):
     world_.run_until_idle()
     assert told[1][:2] == ("incremental", {"prices": (None, 2)})
     assert [row["key"] for row in rows(world_)] == ["a", "p"]
-    (_, second) = ours()
+    (_, second) = own_events()
     assert [*second.context["slices"]] == ["shop/prices"]
 
 
-def test_a_plan_that_reloads_reads_every_table_from_the_beginning_and_adds_to_nothing(shop, told):
+def test_a_reload_plan_reads_every_table_from_the_beginning_without_a_base(shop, told):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
     shop.write("a")
     shop.write("b")
@@ -130,10 +130,10 @@ def test_a_plan_that_reloads_reads_every_table_from_the_beginning_and_adds_to_no
         ("incremental", {"orders": (2, 4)}),
     ]
     assert [row["key"] for row in rows(world_)] == ["a", "b", "c", "p"]
-    assert [each.operation for each in ours()] == [Operation.OVERWRITE, Operation.OVERWRITE, Operation.UPSERT]
+    assert [each.operation for each in own_events()] == [Operation.OVERWRITE, Operation.OVERWRITE, Operation.UPSERT]
 
 
-def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload(shop, told):
+def test_a_table_without_new_data_causes_no_reload(shop, told):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
     shop.write("a")
     shop.write("p", table="prices")
@@ -145,7 +145,7 @@ def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload(shop, told):
     assert [row["key"] for row in rows(world_)] == ["a", "b", "p"]
 
 
-def test_an_overwrite_in_the_middle_loads_all_that_there_is(shop, told):
+def test_an_overwrite_among_the_events_loads_everything(shop, told):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))])
     shop.write("a")
     world_.run_until_idle()
@@ -158,7 +158,7 @@ def test_an_overwrite_in_the_middle_loads_all_that_there_is(shop, told):
     assert [row["key"] for row in rows(world_)] == ["c", "d"]
 
 
-def test_late_rows_of_a_slice_that_was_consumed_are_added(shop, told):
+def test_late_rows_of_a_consumed_slice_are_added(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     shop.last = 9
@@ -170,7 +170,7 @@ def test_late_rows_of_a_slice_that_was_consumed_are_added(shop, told):
     assert [row["key"] for row in rows(world_)] == ["a", "b", "late"]
 
 
-def test_after_late_rows_a_reload_reads_up_to_where_was_read_before(shop, told):
+def test_a_reload_after_late_rows_reads_up_to_the_highest_marker(shop, told):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
     late = {"key": "late", "version": 5, "by": "shop"}
     shop.write("a")
@@ -187,7 +187,7 @@ def test_after_late_rows_a_reload_reads_up_to_where_was_read_before(shop, told):
 
 
 def take_back(world_, update_id):
-    """What `feed-assets feed invalidate` does."""
+    """Invalidate an update, as `feed-assets feed invalidate` does."""
     world_.invalidate(str(ORDERS), "", update_id)
     sync_one(open_board(settings()), ledger(), OUTPUT, update_id, datetime.now(UTC))
 
@@ -198,7 +198,7 @@ def by_hand(world_, **config):
     return job.execute_in_process(instance=world_.instance, run_config=run_config, raise_on_error=False)
 
 
-def test_a_slice_that_is_read_again_by_hand_is_added_and_moves_nothing(shop, told):
+def test_a_slice_read_again_by_hand_is_added_and_moves_no_marker(shop, told):
     world_ = world(shop, told)
     shop.write("a", "b")
     shop.write("b")
@@ -222,7 +222,7 @@ def test_a_run_by_hand_without_slices_loads_everything(shop, told):
     assert told[-1] == ("reload", {"orders": (None, 1)}, None)
 
 
-def test_a_plan_that_is_none_is_refused(shop, told):
+def test_an_unknown_plan_by_hand_is_refused(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -232,7 +232,7 @@ def test_a_plan_that_is_none_is_refused(shop, told):
     assert "plan is 'merge': expected 'reload' or 'incremental'." in said
 
 
-def test_what_is_in_an_increment_and_no_longer_valid_has_everything_loaded_anew(shop, told):
+def test_an_invalid_increment_in_the_chain_causes_a_full_load(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -251,7 +251,7 @@ def test_what_is_in_an_increment_and_no_longer_valid_has_everything_loaded_anew(
     assert world_.run_until_idle() == []
 
 
-def test_the_last_increment_that_is_no_longer_valid_is_made_again_on_the_one_before(shop, told):
+def test_an_invalid_last_increment_is_rebuilt_on_the_one_before(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
@@ -265,7 +265,7 @@ def test_the_last_increment_that_is_no_longer_valid_is_made_again_on_the_one_bef
     assert len(told) == 3
 
 
-def test_what_is_taken_away_while_it_is_added_to_is_loaded_anew_then(shop, told):
+def test_a_base_invalidated_during_the_run_causes_a_full_load(shop, told):
     def during():
         if len(told) == 2:
             take_back(world_, told[1][2])
@@ -279,7 +279,7 @@ def test_what_is_taken_away_while_it_is_added_to_is_loaded_anew_then(shop, told)
     assert [row["key"] for row in rows(world_)] == ["a", "b"]
 
 
-def test_the_plan_that_reloads_is_chosen_where_there_is_nothing_to_add_to(shop, told):
+def test_the_reload_plan_is_chosen_if_there_is_no_base(shop, told):
     plan = Plan("reload", tags={"team/cluster": "large"})
     world_ = world(shop, told, plans=[Rule(plan, operations=frozenset({Operation.OVERWRITE}))])
     shop.write("a")
@@ -299,7 +299,7 @@ def test_an_input_cannot_be_called_previous(shop):
         feed_asset("sales/x/v1.0", inputs={"previous": orders}, by_events=ByEvents())(lambda previous: None)
 
 
-def test_the_slice_that_is_read_once_more_is_told(shop, told):
+def test_our_event_names_the_slice_each_time_it_is_read_by_hand(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     shop.write("b")
@@ -312,7 +312,7 @@ def test_the_slice_that_is_read_once_more_is_told(shop, told):
         assert [int(each) for each in last.context["slices"]["shop/orders"]] == [1, 2]
 
 
-def test_of_a_slice_it_is_said_what_is_read_again(shop, told):
+def test_a_request_names_the_part_of_a_slice_that_is_read_again(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     shop.last = 9
@@ -323,7 +323,7 @@ def test_of_a_slice_it_is_said_what_is_read_again(shop, told):
     assert request.tags["feed_assets/why"] == "shop/orders: what was updated after 1 up to 5 is to be read again"
 
 
-def test_what_a_later_increment_was_added_beside_is_not_made_valid_again(shop, told):
+def test_an_increment_with_a_later_sibling_cannot_be_revalidated(shop, told):
     world_ = world(shop, told)
     for key in "ab":
         shop.write(key)
@@ -338,7 +338,7 @@ def test_what_a_later_increment_was_added_beside_is_not_made_valid_again(shop, t
 
 
 @pytest.mark.parametrize("marker", [10, 5])
-def test_an_overwrite_with_a_marker_that_was_passed_is_read_all_the_same(shop, told, marker):
+def test_an_overwrite_with_an_old_marker_is_still_read(shop, told, marker):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))])
     shop.last = 9
     shop.write("a")
@@ -350,7 +350,7 @@ def test_an_overwrite_with_a_marker_that_was_passed_is_read_all_the_same(shop, t
     assert world_.run_until_idle() == []
 
 
-def test_a_dataset_that_is_loaded_whole_reads_an_overwrite_of_what_it_has_read(shop):
+def test_a_full_load_dataset_reads_an_overwrite_of_consumed_rows(shop):
     orders = event_table("shop/orders", source=shop.source, table_name="orders")
 
     def give(task):

@@ -1,4 +1,4 @@
-"""One run is asked for many partitions that are ready together; each of them is what it was before."""
+"""One run for many partitions that are ready together; each partition keeps its own record."""
 
 import warnings
 
@@ -44,7 +44,7 @@ FOURTH_DAY, FIFTH_DAY = "2020-01-04", "2020-01-05"
 CAMPAIGNS = dg.StaticPartitionsDefinition(["men", "all", "women", "kids"])
 
 
-def test_the_tags_of_ranges_are_dagsters():
+def test_range_tags_equal_those_of_dagster():
     assert (PARTITION, RANGE_START, RANGE_END) == (
         dagsters.PARTITION_NAME_TAG,
         dagsters.ASSET_PARTITION_RANGE_START_TAG,
@@ -66,7 +66,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-def test_what_dagster_reads_of_the_blocks_is_what_was_ready(kind, data):
+def test_dagster_reads_exactly_the_ready_partitions_from_blocks(kind, data):
     parts, limit = KINDS[kind], data.draw(st.integers(1, 9))
     every = [to_path(parts, str(key)) for key in parts.get_partition_keys()]
     ready = data.draw(st.lists(st.sampled_from(every), unique=True))
@@ -87,8 +87,8 @@ def test_dynamic_partitions_are_neighbours_in_the_order_in_which_they_came():
             assert in_blocks(parts, ["a", "b", "z"], 9) == [["z", "a"], ["b"]]
 
 
-def test_a_range_that_dagster_reads_otherwise_is_asked_for_one_by_one():
-    """Where clocks go back it takes two hours for one another, by what it was asked before."""
+def test_a_range_that_dagster_misreads_is_requested_one_by_one():
+    """At this clock change Dagster confuses two hours, depending on earlier requests."""
     parts = dg.HourlyPartitionsDefinition("2020-10-25-00:00", end_date="2020-10-25-06:00", timezone="Europe/Berlin")
     midnight, one, two = (f"2020-10-25-0{hour}:00" for hour in range(3))
     for last in (one, two):
@@ -97,8 +97,8 @@ def test_a_range_that_dagster_reads_otherwise_is_asked_for_one_by_one():
     assert in_blocks(parts, [midnight, one, two], 9) == [[midnight], [one], [two]]
 
 
-def test_what_cannot_be_cut_into_blocks_is_asked_for_one_by_one():
-    """A partition was removed since it was decided about."""
+def test_partitions_beside_a_removed_one_are_requested_one_by_one():
+    """A partition was removed after it was decided."""
     parts = dg.DynamicPartitionsDefinition(name="shops")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("shops", ["a", "b"])
@@ -106,12 +106,12 @@ def test_what_cannot_be_cut_into_blocks_is_asked_for_one_by_one():
             assert in_blocks(parts, ["b", "gone", "a"], 9) == [["b"], ["gone"], ["a"]]
 
 
-def test_what_all_requests_of_a_block_have_is_kept_but_no_name_of_a_single_partition():
+def test_a_joint_request_keeps_common_tags_and_no_single_partition():
     tags = [
         {"dagster/priority": "10", "feed_assets/output": key, "dagster/partition/campaign": "men", PARTITION: key}
         for key in (DAY, NEXT_DAY)
     ]
-    with warnings.catch_warnings(action="ignore"):  # Of Dagster's own tags Dagster says that they are none.
+    with warnings.catch_warnings(action="ignore"):  # Dagster warns about its own tags.
         requests = [dg.RunRequest(partition_key=each[PARTITION], tags=each, run_key=each[PARTITION]) for each in tags]
     found = joint(requests)
     assert found.tags == {"dagster/priority": "10", RANGE_START: DAY, RANGE_END: NEXT_DAY}
@@ -119,7 +119,7 @@ def test_what_all_requests_of_a_block_have_is_kept_but_no_name_of_a_single_parti
     assert joint(requests[:1]) is requests[0]
 
 
-# What the sensor asks for.
+# Requests of the sensor
 
 
 def dropped(*days: str):
@@ -141,7 +141,7 @@ def test_neighbours_that_are_ready_are_one_run(setting):
     assert second.tags["feed_assets/output"] == f"t/sums/v1.0/{FOURTH_DAY}"
 
 
-def test_what_is_not_ready_is_in_no_run(setting):
+def test_a_gap_of_unready_partitions_splits_the_run(setting):
     setting(partitions_per_run=9)
     asked = dropped(DAY, NEXT_DAY, FOURTH_DAY, FIFTH_DAY).ask()
     assert [(each.tags[RANGE_START], each.tags[RANGE_END]) for each in asked.requests] == [
@@ -150,14 +150,14 @@ def test_what_is_not_ready_is_in_no_run(setting):
     ]
 
 
-def test_the_most_requests_of_a_tick_are_runs_and_what_is_left_is_asked_for_next(setting):
+def test_max_requests_counts_runs_and_the_next_tick_requests_the_rest(setting):
     setting(partitions_per_run=2, max_requests=1)
     world = dropped(DAY, NEXT_DAY, THIRD_DAY)
     first = world.ask()
     assert [first.targets, world.ask(first.cursor).targets] == [[(BOTH, DAY), (BOTH, NEXT_DAY)], [(BOTH, THIRD_DAY)]]
 
 
-def test_the_same_partitions_asked_for_again_have_another_key(setting):
+def test_a_repeated_request_of_the_same_partitions_has_another_key(setting):
     setting(partitions_per_run=9)
     world = dropped(DAY, NEXT_DAY)
     (first,) = world.ask().requests
@@ -167,7 +167,7 @@ def test_the_same_partitions_asked_for_again_have_another_key(setting):
     assert first.run_key != again.run_key
 
 
-def test_partitions_of_several_dimensions_are_asked_for_by_rectangles(setting):
+def test_partitions_of_two_dimensions_are_requested_as_rectangles(setting):
     setting(partitions_per_run=9)
     raw = raw_feed(partitions_def=KINDS["days and names"])
     world = harness(raw, sums_of(raw, partitions_def=KINDS["days and names"]))
@@ -178,11 +178,11 @@ def test_partitions_of_several_dimensions_are_asked_for_by_rectangles(setting):
     assert (request.tags[RANGE_START], request.tags[RANGE_END]) == (f"men|{DAY}", f"all|{NEXT_DAY}")
 
 
-# What is in progress.
+# Partitions in progress
 
 
 def under_way(world, *tags):
-    """A run of many partitions that goes on."""
+    """Create a run of many partitions that is in progress."""
     job = world.definitions.resolve_implicit_global_asset_job_def()
     return world.instance.create_run_for_job(
         job,
@@ -192,54 +192,54 @@ def under_way(world, *tags):
     )
 
 
-def test_a_run_of_many_has_them_all_in_progress():
+def test_all_partitions_of_a_run_are_in_progress():
     world = dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)
     under_way(world, NEXT_DAY, THIRD_DAY)
     assert requested(world) == [DAY, FOURTH_DAY]
 
 
-def test_a_range_that_is_none_any_more_holds_up_nothing():
+def test_a_run_with_an_invalid_range_holds_up_no_partition():
     world = dropped(DAY)
     under_way(world, DAY, "2031-01-01")
     assert requested(world) == [DAY]
 
 
-def test_a_partition_whose_build_has_ended_waits_for_none_of_its_neighbours():
+def test_a_partition_whose_build_ended_does_not_wait_for_its_neighbours():
     world = dropped(DAY, NEXT_DAY)
     run = under_way(world, DAY, NEXT_DAY)
     build = runs.Run("1", SUMS_OF_DAY, runs.RUNNING, "here:1:1", utc_now(), dagster_run=run.run_id)
-    ended(open_ledger(settings().ledger), build, "canceled")
+    end_build(open_ledger(settings().ledger), build, "canceled")
     assert requested(world) == [DAY]
 
 
 @pytest.mark.parametrize(("reason", "alone"), [(GONE, [[NEXT_DAY]]), ("canceled", [])])
-def test_what_ended_its_process_is_asked_for_by_itself(setting, reason, alone):
-    """It may be what ends its process each time, and would hold up its neighbours for ever."""
+def test_a_partition_that_ended_its_process_is_requested_alone(setting, reason, alone):
+    """It may end its process each time, and would hold up its neighbours for ever."""
     setting(partitions_per_run=9)
     dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)
     ledger, output = open_ledger(settings().ledger), Partition(SUMS_OF_DAY.feed, NEXT_DAY)
-    ended(ledger, runs.Run("1", output, runs.RUNNING, "here:1:1", utc_now()), reason)
+    end_build(ledger, runs.Run("1", output, runs.RUNNING, "here:1:1", utc_now()), reason)
     asked = [Partition(output.feed, day) for day in (DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)]
     graph = Graph(chain().definitions.resolve_asset_graph())
     found = [[each.key for each in block] for block in grouped(graph, ledger, asked)]
     assert [block for block in found if NEXT_DAY in block and len(block) == 1] == alone
     assert sorted(key for block in found for key in block) == [DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY]
     assert len(found) == (3 if alone else 1)
-    ended(ledger, runs.Run("2", output, runs.RUNNING, "here:1:1", utc_now()), "canceled")
+    end_build(ledger, runs.Run("2", output, runs.RUNNING, "here:1:1", utc_now()), "canceled")
     assert len(grouped(graph, ledger, asked)) == 1
 
 
-def ended(ledger, build: runs.Run, reason: str) -> None:
+def end_build(ledger, build: runs.Run, reason: str) -> None:
     runs.start(ledger, build)
     with ledger.change() as connection:
         runs.end(connection, build.id, updates.ABANDONED, utc_now(), reason)
 
 
-# Late data.
+# Late data
 
 
 def evaluated(world, name="late_data"):
-    """What the sensor of the conditions asks for, as the code server evaluates it, and what the UI gets to show."""
+    """Return the result of the condition's sensor, evaluated as in the code server."""
     world.ask()
     end_waits(world)
     sensor = world.definitions.resolve_sensor_def(name)
@@ -249,7 +249,7 @@ def evaluated(world, name="late_data"):
 
 
 def late(*days: str):
-    """A world where late data of some days have come."""
+    """Build some days, and drop late data for them."""
     world = dropped(*days)
     assert all(run.succeeded for run in world.run_until_idle())
     for day in days:
@@ -257,7 +257,7 @@ def late(*days: str):
     return world
 
 
-def test_late_neighbours_are_one_run_and_the_ui_is_shown_each(setting):
+def test_late_neighbours_are_one_run_and_the_ui_shows_each_partition(setting):
     setting(partitions_per_run=2)
     found = evaluated(late(DAY, NEXT_DAY, FOURTH_DAY))
     first, second = found.run_requests
@@ -269,8 +269,8 @@ def test_late_neighbours_are_one_run_and_the_ui_is_shown_each(setting):
     assert shown.true_subset.size == 3
 
 
-def test_late_data_of_what_a_run_is_over_with_wait_for_no_neighbour():
-    """Dagster itself holds a partition that was left as it is in progress until the run's end."""
+def test_late_data_of_a_finished_partition_do_not_wait_for_the_runs_end():
+    """Dagster itself holds an unchanged partition in progress until the run ends."""
     asked = []
 
     def during() -> None:
@@ -289,7 +289,7 @@ def test_late_data_of_what_a_run_is_over_with_wait_for_no_neighbour():
     assert asked == [[DAY]]
 
 
-def test_late_data_of_what_is_in_progress_are_not_counted_as_requested():
+def test_late_data_of_a_partition_in_progress_count_no_request():
     world = late(DAY)
     under_way(world, DAY, NEXT_DAY)
     assert evaluated(world).run_requests == []
@@ -307,7 +307,7 @@ def test_late_neighbours_are_built_by_one_run(setting):
     assert evaluated(world).run_requests == []
 
 
-def test_late_neighbours_of_a_chain_are_one_run_and_what_is_below_is_made_of_what_is_new(setting):
+def test_late_neighbours_of_a_chain_are_one_run_that_reads_its_new_updates(setting):
     setting(partitions_per_run=9)
     world, days = chain(), (DAY, NEXT_DAY)
     for day in days:
@@ -328,10 +328,10 @@ def test_late_neighbours_of_a_chain_are_one_run_and_what_is_below_is_made_of_wha
     assert world.run_until_idle() == []
 
 
-def test_what_is_none_of_ours_is_asked_for_as_dagster_does():
+def test_requests_of_foreign_assets_are_left_as_dagster_makes_them():
     @dg.asset(partitions_def=DAYS)
     def theirs():
-        """Of another kind."""
+        """Make an asset that is no feed."""
 
     graph = Graph(dg.Definitions(assets=[theirs]).resolve_asset_graph())
     requests = [dg.RunRequest(partition_key=day, asset_selection=[theirs.key]) for day in (DAY, NEXT_DAY)]
@@ -339,6 +339,6 @@ def test_what_is_none_of_ours_is_asked_for_as_dagster_does():
 
 
 @pytest.mark.parametrize(("partitions", "policy"), [(1, None), (7, dg.BackfillPolicy.multi_run(7))])
-def test_a_run_of_a_backfill_has_as_many_partitions_as_the_setting_says(setting, partitions, policy):
+def test_partitions_per_run_is_the_backfill_policy(setting, partitions, policy):
     setting(partitions_per_run=partitions)
     assert short().definitions.resolve_asset_graph().get(dg.AssetKey(["t", "sums"])).backfill_policy == policy

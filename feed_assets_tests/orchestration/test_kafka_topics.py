@@ -1,4 +1,4 @@
-"""A Kafka topic as an asset: its signals are write events, its partitions those of the broker, over a real one."""
+"""A Kafka topic as an asset, over a real broker: signals are write events, and partitions are those of the topic."""
 
 import re
 
@@ -79,8 +79,8 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
     }
 
 
-def test_chunks_of_a_topic_that_was_made_anew_are_events_of_their_own(topic):
-    """Also if its table is the old one, against the advice: none of them is taken for one of the old topic."""
+def test_chunks_of_a_recreated_topic_are_separate_events(topic):
+    """No event is taken for one of the old topic, even if the new topic keeps the old table against the advice."""
     topic.create()
     topic.produce(25)
     chunk(topic)
@@ -93,7 +93,7 @@ def test_chunks_of_a_topic_that_was_made_anew_are_events_of_their_own(topic):
     topic.produce(12)
     topic.board.delete(topic.files())
     chunk(topic)
-    with open_ledger(settings().ledger).write() as connection:  # As `feed-assets reconcile` does.
+    with open_ledger(settings().ledger).write() as connection:  # `feed-assets reconcile` does the same.
         assert drop_cursor(connection, f"read topic_{re.sub('[.-]', '_', topic.name)}/0")
     loop_.run_until_idle()
     new = {each.correlation: int(each.marker) for each in recorded() if each.correlation not in old}
@@ -101,7 +101,7 @@ def test_chunks_of_a_topic_that_was_made_anew_are_events_of_their_own(topic):
     assert new == {f"{topic.name}/0/0@{topic_id}": 10, f"{topic.name}/0/10@{topic_id}": 12}
 
 
-def test_dagster_has_a_partition_for_each_of_the_topics_and_the_chunks_as_its_materializations(topic):
+def test_dagster_has_each_topic_partition_and_a_materialization_for_each_chunk(topic):
     topic.create(partitions=2)
     topic.produce(3)
     chunk(topic)
@@ -120,7 +120,7 @@ def test_dagster_has_a_partition_for_each_of_the_topics_and_the_chunks_as_its_ma
     assert len(loop_.reported(TABLE)) == 2, "each once"
 
 
-def test_a_topic_that_grows_needs_no_change_of_code(topic):
+def test_added_partitions_of_a_topic_need_no_code_change(topic):
     topic.create()
     topic.produce(1)
     chunk(topic)
@@ -134,7 +134,7 @@ def test_a_topic_that_grows_needs_no_change_of_code(topic):
     assert {each.partition: int(each.version) for each in loop_.reported(TABLE)} == {"0": 1, "2": 4}
 
 
-def test_a_dataset_by_events_takes_the_offsets_after_those_of_its_last_run(topic):
+def test_a_dataset_by_events_reads_on_from_its_last_offset(topic):
     topic.create()
     topic.produce(12)
     chunk(topic)
@@ -159,7 +159,7 @@ def test_a_dataset_by_events_takes_the_offsets_after_those_of_its_last_run(topic
 
 
 @pytest.mark.parametrize(("more", "plan"), [(0, "reload"), (1, "incremental")])
-def test_a_rule_may_go_by_the_bytes_of_the_chunks(topic, more, plan):
+def test_a_plan_rule_counts_the_bytes_of_chunks(topic, more, plan):
     topic.create()
     topic.produce(12)
     size, seen, clicks = sum(each.size for each in chunk(topic)), [], declared(topic)
@@ -178,7 +178,7 @@ def test_a_rule_may_go_by_the_bytes_of_the_chunks(topic, more, plan):
 
 
 @pytest.mark.parametrize("mapping", [None, dg.AllPartitionMapping()])
-def test_of_several_partitions_a_dataset_gets_all_slices_or_none(topic, mapping):
+def test_a_dataset_over_several_topic_partitions_needs_a_mapping_to_all(topic, mapping):
     topic.create(partitions=2)
     topic.produce(3)
     topic.produce(4, partition=1)
@@ -198,21 +198,21 @@ def test_of_several_partitions_a_dataset_gets_all_slices_or_none(topic, mapping)
         assert "clicks has new rows in 2 partitions (0, 1): expected one" in ran.error
 
 
-def test_before_anything_is_signalled_there_is_nothing_and_no_error(topic):
+def test_a_topic_without_signals_has_no_event_and_no_error(topic):
     topic.create()
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert (loop_.runner.failing(), recorded()) == ({}, [])
 
 
-def test_a_topic_that_is_not_there_is_said(topic):
+def test_a_missing_topic_fails_with_the_remedy(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     (problem,) = loop_.runner.failing().values()
     assert problem.startswith(f"there is no topic {topic.name}: expected it at the broker. Create it")
 
 
-def test_what_is_no_signal_is_rejected_with_its_place(topic):
+def test_an_invalid_signal_is_rejected_with_its_offset(topic):
     topic.create()
     topic.produce(1)
     chunk(topic)
@@ -267,7 +267,7 @@ def test_limits_and_key_travel_with_the_asset():
         ({"lag": 0}, "lag"),
     ],
 )
-def test_what_cannot_be_a_topic_is_refused(values, said):
+def test_a_topic_with_invalid_arguments_is_refused(values, said):
     with pytest.raises(InvalidDefinition, match=said):
         kafka_topic("ads/clicks", **{"topic": "ads.clicks", "key": ["id"], **values})
 
@@ -279,14 +279,14 @@ def test_a_topic_that_is_declared_twice_is_refused():
 
 
 @pytest.mark.parametrize("written", ["ads.clicks-signals", "ads.clicks-dead-letters"])
-def test_a_topic_that_the_connector_writes_of_another_one_is_refused(written):
+def test_a_companion_topic_of_another_topic_is_refused(written):
     both = [kafka_topic(f"ads/{name}", topic=name, key=["id"]) for name in (written, "ads.clicks")]
     with pytest.raises(InvalidDefinition, match=f"is the topic {written}, which the connector writes of ads.clicks"):
         with_automation(dg.Definitions(assets=both))
 
 
 @pytest.mark.parametrize("other", ["ads-clicks", "ads_clicks"])
-def test_topics_whose_names_differ_too_little_are_both_named(other):
+def test_topics_with_colliding_names_are_refused_and_both_named(other):
     alike = [kafka_topic(f"t/{each}", topic=each, key=["id"]) for each in ("ads.clicks", other)]
     said = (
         rf"the topics ads.clicks \(t/ads.clicks\) and {other} \(t/{other}\) are .* Give one of the topics another name"
@@ -295,7 +295,7 @@ def test_topics_whose_names_differ_too_little_are_both_named(other):
         with_automation(dg.Definitions(assets=alike))
 
 
-def test_a_source_that_is_declared_in_two_ways_names_both_tables():
+def test_a_source_declared_in_two_ways_is_refused_and_names_both_tables():
     topic = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"])
     theirs = event_table("web/clicks", source=EventSource("topic_ads_clicks", ()), table_name="clicks")
     with pytest.raises(InvalidDefinition, match="twice and differs, with ads/clicks and with web/clicks: expected one"):
@@ -310,7 +310,7 @@ def test_a_source_that_is_declared_in_two_ways_names_both_tables():
         ({"grain": "hour"}, "in windows of hour: expected its smallest, 5min"),
     ],
 )
-def test_counts_that_no_window_would_be_judged_by_are_refused(counts, said):
+def test_topic_counts_that_no_window_uses_are_refused(counts, said):
     hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
     table = state_table("ads/click_hours", partitions_def=hours, completeness=Completeness(tiers=("reader",)))
     counted = TopicCounts(**{"dataset": "ads/click_hours", **counts})
@@ -319,7 +319,7 @@ def test_counts_that_no_window_would_be_judged_by_are_refused(counts, said):
         with_automation(dg.Definitions(assets=[table, clicks]))
 
 
-def test_a_tier_that_there_is_not_is_refused():
+def test_topic_counts_with_an_unknown_tier_are_refused():
     with pytest.raises(InvalidDefinition, match="tier"):
         TopicCounts("ads/click_hours", tier="kafka")  # pyright: ignore[reportArgumentType]
 
@@ -346,6 +346,6 @@ attributes:
     assert sensors <= {each.name for each in found.sensors}
 
 
-def test_an_event_topic_in_yaml_is_none_of_signals():
+def test_an_event_table_keeps_the_topic_of_its_source():
     spec = event_table("ads/clicks", source=declaration_of(kafka_topic("a", topic="a", key=["k"])).source)
     assert declaration_of(spec).source.parts[0].upstream == "a"

@@ -1,4 +1,4 @@
-"""Late data by their policies, tick by tick: a re-run for each snapshot, at the check, within the lookback."""
+"""Late data policies, tick by tick: one re-run for each snapshot, at the check, within the lookback."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from feed_assets_tests.support.sum_projects import RAW, harness, outcomes, raw_f
 DAYS, HOURS = dg.DailyPartitionsDefinition("2026-01-01"), dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 START = datetime(2026, 1, 3, 1, tzinfo=UTC)
-"""An hour after the end of 2026-01-02."""
+"""Start time, an hour after the end of 2026-01-02."""
 
 
 def feed(name: str, partitions_def=DAYS) -> dg.AssetSpec:
@@ -29,15 +29,15 @@ def feed(name: str, partitions_def=DAYS) -> dg.AssetSpec:
 
 
 def of_one(in0):
-    """What is read of one feed."""
+    """Read one feed."""
 
 
 def of_three(in0, in1, in2):
-    """What is read of three."""
+    """Read three feeds."""
 
 
 class World:
-    """A dataset of some feeds, by a clock that stands until it is set; 1,000 bytes of each feed are there."""
+    """A dataset of some feeds with 1,000 bytes each, by a clock that the test sets."""
 
     def __init__(
         self, *policies: Late | None, late: Late | None = None, partitions_def=DAYS, keys=("2026-01-02",), of=None
@@ -60,30 +60,30 @@ class World:
         return Given([{"read": str(sorted(each.path for some in task.updates.values() for each in some))}])
 
     def land(self, size: int, name: str = "in0", key: str | None = None, files: int = 1) -> None:
-        """An update of so many bytes arrives now."""
+        """Publish an update of so many bytes now."""
         parts = {f"part-{number}": b"x" * (size // files + (size % files) * (not number)) for number in range(files)}
         partition = Partition(Feed.parse(f"web/{name}/v1.0"), key or self.keys[0])
         write.publish(self.harness.board, partition, parts, self.now)
 
     def built(self) -> list[str | None]:
-        """The partitions that are built by now."""
+        """Run everything due, and return the built partitions."""
         return sorted(run.partition for run in self.harness.run_until_idle())
 
     def decided(self) -> list[tuple[str, datetime | None]]:
-        """What was decided of late data, oldest first."""
+        """Return the decisions about late data, oldest first."""
         with open_ledger(settings().ledger).read() as connection:
             return [(each.outcome, each.until) for each in reversed(late_decisions.decisions(connection, 100))]
 
     @property
     def state(self) -> str | None:
-        """The verdict that is kept of the first partition."""
+        """Return the stored verdict of the first partition."""
         with open_ledger(settings().ledger).read() as connection:
             found = due.listed(connection, Feed.parse("web/made/v1.0"))
         return next((each.state for each in found if each.partition.key == self.keys[0]), None)
 
 
 @pytest.mark.parametrize("late", [Late(lookback=7), Late(cut_off=DAY)])
-def test_what_counts_periods_is_refused_without_partitions_of_time(late):
+def test_lookback_and_cut_off_are_refused_without_time_partitions(late):
     raw = foreign_feed("web/raw/v1.0", schema="n int")
     for options in ({"inputs": {"in0": raw}, "late": late}, {"inputs": {"in0": Input(raw, late=late)}}):
         with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends lookback and cut_off"):
@@ -92,7 +92,7 @@ def test_what_counts_periods_is_refused_without_partitions_of_time(late):
 
 @pytest.fixture
 def begin():
-    """Of some inputs with policies of their own, or one without."""
+    """Return a function that builds a world with these input policies and moves its clock an hour ahead."""
 
     def make(*policies, **options):
         found = World(*(policies or (None,)), **options)
@@ -102,18 +102,18 @@ def begin():
     return make
 
 
-def test_a_snapshot_is_run_again_once(begin):
+def test_late_data_above_the_threshold_cause_one_rerun(begin):
     tested = begin(late=Late("5%"))
     tested.land(1050)
     assert tested.built() == ["2026-01-02"]
     assert [tested.built() for _ in range(3)] == [[]] * 3
     tested.now += HOUR
-    tested.land(1080)  # Of 1,050: that was read by now.
+    tested.land(1080)  # Compared with 1,050, which was already read.
     assert tested.built() == []
     assert (tested.state, tested.decided()) == (State.SKIPS_LATE_DATA, [("re-run", None), ("skip", None)])
 
 
-def test_what_is_little_is_taken_when_it_is_old_enough(begin):
+def test_small_late_data_are_built_at_their_max_age(begin):
     tested = begin(late=Late("5%", max_age=DAY))
     tested.land(1010)
     arrived = tested.now
@@ -127,7 +127,7 @@ def test_what_is_little_is_taken_when_it_is_old_enough(begin):
     assert (tested.decided(), tested.state) == (told, None)
 
 
-def test_all_of_the_thresholds_are_waited_for(begin):
+def test_combine_all_waits_for_every_threshold(begin):
     tested = begin(late=Late("5%", files=3, combine="all"))
     tested.land(1100, files=2)
     assert tested.built() == []
@@ -139,7 +139,7 @@ def test_all_of_the_thresholds_are_waited_for(begin):
     assert tested.built() == ["2026-01-02"]
 
 
-def test_what_comes_after_the_cut_off_is_never_run_again(begin):
+def test_late_data_after_the_cut_off_are_skipped(begin):
     tested = begin(late=Late(cut_off=2 * DAY))
     tested.now = START + 2 * DAY
     tested.land(5000)
@@ -147,7 +147,7 @@ def test_what_comes_after_the_cut_off_is_never_run_again(begin):
     assert (tested.state, tested.decided()) == (State.SKIPS_LATE_DATA, [("skip", None)])
 
 
-def test_late_data_are_looked_at_at_the_check(begin):
+def test_late_data_wait_for_the_daily_check(begin):
     tested = begin(late=Late("5%", check="daily"))
     tested.land(1100)
     midnight = START.replace(hour=0) + DAY
@@ -161,7 +161,7 @@ def test_late_data_are_looked_at_at_the_check(begin):
     assert tested.decided()[-1] == ("re-run", None)
 
 
-def test_days_that_nobody_looks_at_any_more_are_skipped(begin):
+def test_late_data_of_days_beyond_the_lookback_are_skipped(begin):
     tested = begin(late=Late("5%", check="daily", lookback=2), keys=("2026-01-02", "2026-01-01"))
     for key in tested.keys:
         tested.land(1100, key=key)
@@ -185,8 +185,8 @@ def test_each_input_is_weighed_by_its_own_policy(begin):
     assert tested.built() == []
 
 
-def test_late_bytes_are_weighed_against_what_the_runs_so_far_have_cost(begin, setting):
-    setting(run_cost=1e9)  # No run takes so little that a few bytes would be worth it, at 1 for 10^9.
+def test_late_bytes_are_weighed_against_the_cost_of_earlier_runs(begin, setting):
+    setting(run_cost=1e9)  # With this cost no run is worth a few bytes.
     tested = begin(late=Late("5%", value_per_gb=1))
     tested.land(1100)
     assert tested.built() == []
@@ -196,10 +196,10 @@ def test_late_bytes_are_weighed_against_what_the_runs_so_far_have_cost(begin, se
     assert tested.built() == ["2026-01-02"]
 
 
-def test_hours_are_weighed_by_the_hour(begin):
+def test_hourly_partitions_have_an_hourly_check_and_lookback(begin):
     keys = tuple(f"2026-01-02-{hour:02}:00" for hour in (20, 21, 22))
     tested = begin(late=Late("5%", check="hourly", lookback=5), partitions_def=HOURS, keys=keys)
-    tested.now = START + 10 * MINUTE  # At the check of 02:00 that of 20:00 is the sixth back.
+    tested.now = START + 10 * MINUTE  # At the check of 02:00, 20:00 is six hours back.
     for key, size in zip(keys, (1100, 1100, 1040), strict=True):
         tested.land(size, key=key)
     assert tested.built() == []
@@ -208,7 +208,7 @@ def test_hours_are_weighed_by_the_hour(begin):
     assert sorted(outcome for outcome, until in tested.decided() if until is None) == ["re-run", "skip", "skip"]
 
 
-def test_an_hour_with_late_data_from_the_first_to_the_last(begin):
+def test_one_hour_waits_reruns_and_skips_late_data_by_age_size_and_cut_off(begin):
     keys = [f"2026-01-02-{hour}:00" for hour in (21, 22, 23)]
     late, hour = Late("5%", max_age=2 * HOUR, cut_off=8 * HOUR), keys[1]
     tested = begin(late=late, partitions_def=HOURS, keys=keys)
@@ -218,12 +218,12 @@ def test_an_hour_with_late_data_from_the_first_to_the_last(begin):
         (3 * HOUR, 1010, [], ("wait", ended + 5 * HOUR)),
         (4 * HOUR, 1020, [], ("wait", ended + 5 * HOUR)),
         (5 * HOUR - MINUTE, None, [], None),
-        (5 * HOUR, None, [hour], ("re-run", None)),  # The first of them is old enough.
-        (6 * HOUR, 1060, [], ("wait", ended + 8 * HOUR)),  # Of 1,020, which was read by now.
+        (5 * HOUR, None, [hour], ("re-run", None)),  # The first late update is old enough.
+        (6 * HOUR, 1060, [], ("wait", ended + 8 * HOUR)),  # Compared with 1,020, which was already read.
         (7 * HOUR, 1080, [hour], ("re-run", None)),
         (8 * HOUR - MINUTE, 1090, [], ("wait", ended + 10 * HOUR - MINUTE)),
         (9 * HOUR, None, [], None),
-        (10 * HOUR - MINUTE, None, [hour], ("re-run", None)),  # It came before the cut-off, and is not lost by it.
+        (10 * HOUR - MINUTE, None, [hour], ("re-run", None)),  # It arrived before the cut-off, so it still counts.
         (10 * HOUR, 5000, [], ("skip", None)),
         (9 * DAY, None, [], None),
     ):
@@ -250,7 +250,7 @@ PARTNERS = dg.MultiPartitionsDefinition({"hour": HOURS, "partner": dg.StaticPart
         ),
     ],
 )
-def test_the_hours_that_a_day_reads_are_weighed_as_one_by_partner(begin, partitions_def, of_men, of_women):
+def test_late_hours_of_a_day_are_weighed_together_for_each_partner(begin, partitions_def, of_men, of_women):
     tested = begin(None, late=Late("5%"), of=(partitions_def, [*of_men, *of_women]))
     tested.now += MINUTE
     for hour in of_men[:11]:
@@ -260,7 +260,7 @@ def test_the_hours_that_a_day_reads_are_weighed_as_one_by_partner(begin, partiti
     assert tested.built() == ["2026-01-02"]
 
 
-def test_hours_that_come_one_by_one_make_their_day_again_once_at_the_check(begin):
+def test_late_hours_that_arrive_one_by_one_rebuild_their_day_once(begin):
     tested = begin(None, late=Late(check="hourly"), of=(HOURS, HOURS_OF_A_DAY))
     for hour in HOURS_OF_A_DAY[:3]:
         tested.now += MINUTE
@@ -270,7 +270,7 @@ def test_hours_that_come_one_by_one_make_their_day_again_once_at_the_check(begin
     assert tested.built() == ["2026-01-02"]
 
 
-def test_what_lands_during_a_re_run_is_weighed_against_what_that_one_read(begin):
+def test_data_that_land_during_a_rerun_are_weighed_against_its_input(begin):
     tested = begin(late=Late("5%"))
     tested.land(1100)
     landed = iter([1200])
@@ -285,7 +285,7 @@ def test_what_lands_during_a_re_run_is_weighed_against_what_that_one_read(begin)
     assert [outcome for outcome, _ in tested.decided()] == ["re-run", "re-run"]
 
 
-def test_little_that_lands_during_a_re_run_is_no_reason_for_another(begin):
+def test_small_data_that_land_during_a_rerun_cause_no_other_rerun(begin):
     tested = begin(late=Late("5%"))
     tested.land(1100)
     landed = iter([1110])
@@ -294,7 +294,7 @@ def test_little_that_lands_during_a_re_run_is_no_reason_for_another(begin):
     assert tested.state == State.SKIPS_LATE_DATA
 
 
-def test_two_ticks_at_once_ask_for_one_run_and_tell_of_it_once(begin):
+def test_two_ticks_at_once_request_and_report_one_rerun(begin):
     tested = begin(late=Late("5%"))
     tested.land(1100)
     for _ in range(2):
@@ -304,7 +304,7 @@ def test_two_ticks_at_once_ask_for_one_run_and_tell_of_it_once(begin):
 
 
 @pytest.mark.parametrize("before", [Late("90%"), Late("90%", max_age=30 * DAY)])
-def test_another_policy_decides_once_more_what_the_one_before_has_stopped(before):
+def test_a_changed_late_policy_decides_skipped_late_data_again(before):
     raw = raw_feed()
     first = harness(raw, sums_of(raw, late=before))
     for size in (9, 10):

@@ -1,4 +1,4 @@
-"""Runs that a kill left behind before or after their build, which the ledger does not hold for running."""
+"""Runs that a kill left in progress before or after their build: the ledger does not count them as running."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from feed_assets_tests.support.sum_projects import BOTH, DAY, RAW, requested, ro
 pytestmark = pytest.mark.usefixtures("home")
 LOCAL = {LAUNCHED: json.dumps({"host": "localhost", "socket": "s"})}
 GONE = 2**22 + 1
-"""More than Linux gives to any process."""
+"""A process id above Linux's maximum."""
 
 NOBODY = f"{socket.gethostname()}:{GONE}:0.00"
 ELSEWHERE = {LAUNCHED: json.dumps({"host": "code-server.internal", "port": 4000})}
 
 
-def left(world, tags, pid, status=dg.DagsterRunStatus.STARTED, **made_of):
-    """A run as Dagster's worker begins it: it names its process in the run's log, then starts."""
+def create_run(world, tags, pid, status=dg.DagsterRunStatus.STARTED, **made_of):
+    """Create a run as Dagster's worker starts it, with the process id in its log, and return its id."""
     run = world.instance.create_run_for_job(
         world.definitions.resolve_implicit_global_asset_job_def(),
         tags={"dagster/partition": DAY, **tags},
@@ -50,29 +50,29 @@ def short_world(home):
 
 
 @pytest.mark.parametrize("state", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
-def test_a_run_killed_before_it_began_to_build_is_failed_and_its_partition_asked_for(short_world, state):
-    run = left(short_world, LOCAL, GONE, state)
+def test_a_run_killed_before_its_build_is_failed_and_its_partition_requested(short_world, state):
+    run = create_run(short_world, LOCAL, GONE, state)
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
 
 
-def test_a_run_of_a_driver_that_is_gone_is_failed_and_its_partition_asked_for(short_world):
-    run = left(short_world, {DRIVER: NOBODY}, None)
+def test_a_run_whose_driver_is_gone_is_failed_and_its_partition_requested(short_world):
+    run = create_run(short_world, {DRIVER: NOBODY}, None)
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
 
 
-def test_a_run_whose_own_worker_is_gone_is_failed_and_its_partition_asked_for(short_world):
-    run = left(short_world, LOCAL, None)
+def test_a_run_whose_worker_is_gone_is_failed_and_its_partition_requested(short_world):
+    run = create_run(short_world, LOCAL, None)
     short_world.instance.add_run_tags(run, {WORKER: f"{run} {NOBODY}"})
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
 
 
 @pytest.mark.parametrize(("held", "found"), [("until now", "FAILURE"), ("still", "STARTED"), ("never", "STARTED")])
-def test_a_run_of_another_host_is_failed_only_if_its_process_has_let_its_file_go(short_world, tmp_path, held, found):
-    """A container comes back under another name; or it is another machine, which has the instance, too, and lives."""
-    run = left(short_world, LOCAL, GONE)
+def test_a_run_of_another_host_is_failed_only_if_its_lock_file_is_released(short_world, tmp_path, held, found):
+    """A container restarts under another host name; another machine with the same instance may still run it."""
+    run = create_run(short_world, LOCAL, GONE)
     short_world.instance.add_run_tags(run, {WORKER: f"{run} elsewhere:{os.getpid()}:0.00"})
     storage = Path(short_world.instance.storage_directory())
     if held == "still":
@@ -86,15 +86,17 @@ def test_a_run_of_another_host_is_failed_only_if_its_process_has_let_its_file_go
     assert status(short_world, run) == found
 
 
-def test_a_run_that_was_to_be_canceled_and_whose_process_is_gone_is_canceled(short_world):
-    run = left(short_world, {DRIVER: NOBODY}, None, dg.DagsterRunStatus.CANCELING)
+def test_a_canceling_run_whose_process_is_gone_is_canceled(short_world):
+    run = create_run(short_world, {DRIVER: NOBODY}, None, dg.DagsterRunStatus.CANCELING)
     requested(short_world)
     assert status(short_world, run) == "CANCELED"
 
 
 @pytest.mark.parametrize("tags", [{WORKER: f"{uuid4()} {NOBODY}"}, {DRIVER: NOBODY}], ids=["worker", "driver"])
-def test_a_run_made_of_one_whose_process_is_gone_is_left_alone_though_it_has_that_ones_tags(short_world, tags):
-    run = left(short_world, {**LOCAL, **tags}, os.getpid(), root_run_id=(before := str(uuid4())), parent_run_id=before)
+def test_a_rerun_with_the_tags_of_a_dead_run_is_left_alone(short_world, tags):
+    run = create_run(
+        short_world, {**LOCAL, **tags}, os.getpid(), root_run_id=(before := str(uuid4())), parent_run_id=before
+    )
     assert requested(short_world) == []
     assert status(short_world, run) == "STARTED"
 
@@ -109,6 +111,6 @@ def test_a_run_made_of_one_whose_process_is_gone_is_left_alone_though_it_has_tha
     ],
 )
 def test_a_run_that_may_live_is_left_alone(short_world, tags, pid):
-    run = left(short_world, tags, pid)
+    run = create_run(short_world, tags, pid)
     assert requested(short_world) == []
     assert status(short_world, run) == "STARTED"

@@ -1,4 +1,4 @@
-"""What runs read and wrote, as an endpoint of OpenLineage gets it: each event by OpenLineage's own schemas."""
+"""Reads and writes of runs as an OpenLineage endpoint receives them; each event is valid by OpenLineage's schemas."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def subset(dataset):
     return [(each["dimensions"], each.get("identifier")) for each in condition["partitions"]]
 
 
-def test_every_run_is_told_from_its_start_to_its_end_and_each_event_is_one_by_the_schemas(received):
+def test_every_run_sends_start_and_complete_events_that_are_valid_openlineage(received):
     world = chain()
     world.drop(RAW, DAY, rows(1, 2))
     world.run_until_idle()
@@ -82,7 +82,7 @@ def test_every_run_is_told_from_its_start_to_its_end_and_each_event_is_one_by_th
     assert all(UUID(each) for each in runs)
 
 
-def test_an_event_names_what_was_read_and_written_to_the_very_update(received, home):
+def test_an_event_names_the_exact_updates_read_and_written(received, home):
     world = chain()
     update = world.drop(RAW, DAY, rows(1, 2))
     world.run_until_idle()
@@ -112,7 +112,7 @@ def test_an_event_names_what_was_read_and_written_to_the_very_update(received, h
     assert world.instance.get_run_by_id(facets["parent"]["run"]["runId"])
 
 
-def test_a_run_whose_audit_fails_is_told_with_what_its_checks_found(received):
+def test_a_failed_audit_sends_a_fail_event_with_its_check_results(received):
     world = short()
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()
@@ -128,7 +128,7 @@ def test_a_run_whose_audit_fails_is_told_with_what_its_checks_found(received):
     assert errors_of(failed) == []
 
 
-def test_a_run_that_raises_has_failed_and_is_told_once_for_each_attempt(received):
+def test_a_run_that_raises_sends_one_fail_event(received):
     world = short()
     world.drop(RAW, DAY, rows(13))
     world.run_until_idle()
@@ -138,7 +138,7 @@ def test_a_run_that_raises_has_failed_and_is_told_once_for_each_attempt(received
     assert without_place(message) == "RuntimeError: 13 is unlucky"
 
 
-def test_what_is_not_taken_is_an_alert_and_sent_again_from_there(received):
+def test_a_refused_event_is_an_alert_and_sent_again(received):
     world = short()
     received.answers += [201, *[503] * 99]
     world.drop(RAW, DAY, rows(1))
@@ -157,11 +157,11 @@ def die():
 
 
 def tick_and_die():
-    """Be killed in the first run."""
+    """Tick, and be killed in the first run."""
     short(during=die).run_until_idle()
 
 
-def test_a_run_that_is_killed_goes_out_as_aborted_and_the_next_one_is_another(received, forker):
+def test_a_killed_run_sends_an_abort_event_and_its_retry_is_another_run(received, forker):
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert forker.run(tick_and_die) == -signal.SIGKILL
@@ -179,7 +179,7 @@ def test_a_run_that_is_killed_goes_out_as_aborted_and_the_next_one_is_another(re
 
 
 @pytest.mark.parametrize(("state", "is_good"), [(quality.PASSED, True), (quality.WARNED, False)])
-def test_what_a_check_said_of_an_input_is_told_with_it(received, state, is_good):
+def test_an_event_carries_the_check_results_of_its_inputs(received, state, is_good):
     world = short()
     world.drop(RAW, DAY, rows(1))
     read = Partition(Feed.parse(RAW), DAY)
@@ -193,7 +193,7 @@ def test_what_a_check_said_of_an_input_is_told_with_it(received, state, is_good)
     assert errors_of(received.events[1]) == []
 
 
-def test_a_redirect_is_no_success(received):
+def test_a_redirect_from_the_lineage_endpoint_is_an_alert(received):
     world = short()
     received.answers += [302] * 99
     world.drop(RAW, DAY, rows(1))
@@ -202,8 +202,8 @@ def test_a_redirect_is_no_success(received):
     assert len(open_alerts()) == 1
 
 
-def test_a_position_that_went_back_sends_the_same_events_again(received):
-    """As a kill between the sending and the move of the position leaves it."""
+def test_a_position_set_back_sends_the_same_events_again(received):
+    """A kill between sending and moving the position has the same effect."""
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -216,14 +216,14 @@ def test_a_position_that_went_back_sends_the_same_events_again(received):
 
 
 def of_the_home(instance):
-    """raw -> sums -> picked, on the Dagster instance that other processes find."""
+    """Build raw -> sums -> picked on the Dagster instance that other processes find."""
     raw = raw_feed()
     sums = sums_of(raw)
     return harness(raw, sums, picked_of(sums), instance=instance)
 
 
 def send_and_die(number):
-    """Send what is to be sent, and be killed right before a change of this number."""
+    """Send all due events, and be killed right before a change of this number."""
     with open_instance() as instance:
         graph = Graph(of_the_home(instance).definitions.resolve_asset_graph())
         call_and_die(number, None, publish_events, Services.of(settings()), graph, instance, lambda: False)
@@ -231,7 +231,7 @@ def send_and_die(number):
 
 @pytest.fixture
 def ten_runs(home):
-    """A copy of the ledger after ten runs of which nobody has been told."""
+    """Return a copy of the ledger after ten unreported runs."""
     with open_instance() as instance:
         world = of_the_home(instance)
         for day in DAYS.get_partition_keys():
@@ -241,10 +241,8 @@ def ten_runs(home):
     return shutil.copyfile(home / "ledger.db", home / "before.db")
 
 
-def test_who_is_killed_before_it_keeps_its_position_sends_the_very_same_again_and_misses_nothing(
-    home, ten_runs, received, forker
-):
-    """At each of its changes in turn, every time from the same ledger."""
+def test_a_kill_while_sending_repeats_identical_events_and_misses_none(home, ten_runs, received, forker):
+    """Kill at each of its changes in turn, every time with the same ledger."""
     codes, sent = [-signal.SIGKILL], []
     while codes[-1] == -signal.SIGKILL:
         for file in home.glob("ledger.db*"):
@@ -263,7 +261,7 @@ def test_who_is_killed_before_it_keeps_its_position_sends_the_very_same_again_an
     assert {len(first) + len(again) for first, again in sent} == {20, 30}, "a batch is sent again, or nothing"
 
 
-def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting, monkeypatch):
+def test_an_endpoint_that_answers_a_byte_at_a_time_holds_up_no_run(setting, monkeypatch):
     monkeypatch.setattr(openlineage, "EVENT_SECONDS", 1)
     with dripping(b"HTTP/1.1 200 OK\r\nX: ") as server:
         setting(events_to=f"openlineage+http://127.0.0.1:{server.port}")
@@ -275,15 +273,15 @@ def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting, monkey
         assert server.gone.wait(5)
 
 
-def test_a_key_in_the_clear_is_refused_without_being_told(received, setting):
+def test_a_key_over_plain_http_is_refused_without_being_shown(received, setting):
     setting(events_to=received.url.replace("://", "://:planted-key@"))
-    with pytest.raises(Exception, match="EVENTS_TO") as refused:  # In the clear.
+    with pytest.raises(Exception, match="EVENTS_TO") as refused:  # The key would go over plain HTTP.
         settings()
     assert "planted-key" not in str(refused.value)
 
 
-def sent(received, user=""):
-    """One event, sent by a sink with these user and key."""
+def send_one_event(received, user=""):
+    """Send one event with this user and key."""
     started = {"eventType": RunState.START, "eventTime": "2026-01-02T00:00:00Z", "producer": "https://acme.org"}
     event = RunEvent(run=Run(str(UUID(int=1))), job=Job("t", "t/sums"), **started)
     OpenLineageSink(received.url.replace("://", f"://{user}", 1)).publish([(1, event)])
@@ -294,20 +292,20 @@ def sent(received, user=""):
     [(":planted-key@", "Bearer planted-key"), (":planted%2Fkey%40@", "Bearer planted/key@"), ("", None)],
     ids=["a key", "with signs that an address has", "none"],
 )
-def test_the_endpoint_gets_the_key_in_its_header_alone(received, user, header):
-    sent(received, user)
+def test_the_endpoint_receives_the_key_only_in_its_header(received, user, header):
+    send_one_event(received, user)
     assert received.keys == [header]
     assert "planted" not in json.dumps([received.events, received.paths])
 
 
-def test_who_takes_no_event_is_named_without_the_key(received):
+def test_an_endpoint_that_refuses_events_is_named_without_the_key(received):
     received.answers += [401] * 9
     with pytest.raises(SinkUnavailable, match="takes no event") as refused:
-        sent(received, ":planted-key@")
+        send_one_event(received, ":planted-key@")
     assert "planted-key" not in str(refused.value)
 
 
-def test_a_file_gets_a_line_for_each_event(setting, tmp_path):
+def test_a_lineage_file_gets_a_line_for_each_event(setting, tmp_path):
     file = tmp_path / "line age.jsonl"
     setting(events_to=f"openlineage+{file.as_uri()}")
     world = short()

@@ -1,4 +1,4 @@
-"""A tick under the daemon that has nothing to tell listens to the ledger, and decides as soon as it has a change."""
+"""A tick under the daemon without requests listens to the ledger, and decides as soon as something changes."""
 
 import pytest
 import sqlalchemy as sa
@@ -34,7 +34,7 @@ def clock(monkeypatch):
 
 
 def somebody_else(world: Harness, *days: str) -> Step:
-    """What another process does while a tick is under way: it records an update, once for each of the days."""
+    """Return a step that acts as another process: each time it records an update, one for each of the days."""
     left = [*days]
 
     def record(tick: Tick, _: OutOfTime) -> None:
@@ -46,11 +46,11 @@ def somebody_else(world: Harness, *days: str) -> Step:
 
 
 def steps_before(other: Step) -> list[Step]:
-    """The tick of `feeds`, without looking at the blackboard: nobody but the other one records anything."""
+    """Return the steps of `feeds` without discovery, and `other`, which alone records updates."""
     return [*(each for each in FEEDS if each is not DISCOVER), other]
 
 
-def test_what_another_process_records_after_a_tick_has_decided_is_requested_by_that_tick(clock):
+def test_an_update_recorded_after_the_decision_is_requested_by_the_same_tick(clock):
     world = listening()
     world.ask()
     requested = evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)
@@ -58,7 +58,7 @@ def test_what_another_process_records_after_a_tick_has_decided_is_requested_by_t
     assert clock.seconds == REST_SECONDS
 
 
-def test_what_a_tick_has_heard_of_it_reports_too_whichever_sensor_s_it_is():
+def test_a_listening_tick_also_reports_the_updates_that_it_noticed():
     world = listening()
     world.ask()
     result = ticked(world, steps_before(somebody_else(world, DAY)), SINCE)
@@ -66,7 +66,7 @@ def test_what_a_tick_has_heard_of_it_reports_too_whichever_sensor_s_it_is():
     assert REPORT_EVENTS.hears, "so do the sensors of event sources"
 
 
-def test_nobody_but_the_daemon_has_a_tick_listen(clock):
+def test_a_tick_outside_the_daemon_does_not_listen(clock):
     world = listening()
     world.ask()
     requested = evaluated(world, steps_before(somebody_else(world, DAY)), None)
@@ -74,13 +74,13 @@ def test_nobody_but_the_daemon_has_a_tick_listen(clock):
     assert clock.seconds == 0
 
 
-def test_a_tick_does_not_listen_where_other_sensors_wait_for_it():
+def test_a_tick_does_not_listen_if_sensors_share_one_thread():
     world = listening(use_threads=False)
     world.ask()
     assert evaluated(world, steps_before(somebody_else(world, DAY)), SINCE) == []
 
 
-def test_a_tick_does_not_listen_where_two_listen_already_and_have_the_code_servers_threads(clock):
+def test_a_third_tick_does_not_listen_beside_two_listeners(clock):
     world = listening()
     world.ask()
     with LISTENERS, LISTENERS:
@@ -91,7 +91,7 @@ def test_a_tick_does_not_listen_where_two_listen_already_and_have_the_code_serve
     LISTENERS.release()
 
 
-def test_the_begin_and_end_of_runs_wake_no_tick():
+def test_starts_and_ends_of_runs_wake_no_tick():
     world, looks = listening(), list[int]()
     world.ask()
     run = log.Change(Partition(Feed.parse(RAW), DAY), log.RUN, "a run", utc_now())
@@ -105,7 +105,7 @@ def test_the_begin_and_end_of_runs_wake_no_tick():
     assert len(looks) == 1
 
 
-def test_a_tick_that_loses_the_ledger_while_it_listens_ends_and_has_told_what_it_had_to(caplog, clock):
+def test_a_tick_that_loses_the_ledger_while_listening_ends_with_its_alerts(caplog, clock):
     world = listening()
     world.ask()
     engine = open_ledger(settings().ledger).engine
@@ -132,7 +132,7 @@ def test_a_tick_that_loses_the_ledger_while_it_listens_ends_and_has_told_what_it
         assert [each.name for each in open_alerts(connection)] == ["failing:feeds:the shop"]
 
 
-def test_a_tick_that_requests_something_does_not_hold_it_back(clock):
+def test_a_tick_with_requests_ends_without_listening(clock):
     world = listening()
     world.drop(RAW, NEXT_DAY, rows(1))
     requested = evaluated(world, [*FEEDS], SINCE)
@@ -140,7 +140,7 @@ def test_a_tick_that_requests_something_does_not_hold_it_back(clock):
     assert clock.seconds == 0
 
 
-def test_a_tick_that_hears_nothing_ends_before_the_daemon_comes_by_again(clock):
+def test_a_tick_without_changes_listens_only_until_the_daemons_next_tick(clock):
     world = listening()
     world.ask()
     requested = evaluated(world, [*FEEDS], SINCE)
@@ -148,7 +148,7 @@ def test_a_tick_that_hears_nothing_ends_before_the_daemon_comes_by_again(clock):
     assert clock.seconds == pytest.approx(LISTEN_SECONDS, abs=1 / LOOKS_PER_SECOND)
 
 
-def test_a_tick_ends_though_there_is_always_something_new(clock):
+def test_a_tick_ends_although_changes_never_stop(clock):
     world = listening()
     world.ask()
     noise = Step("noise", 1, somebody_else(world, *[DAY] * 1000).take, hears=True)
@@ -160,8 +160,8 @@ def test_a_tick_ends_though_there_is_always_something_new(clock):
     assert clock.seconds == pytest.approx(LISTEN_SECONDS, abs=REST_SECONDS)
 
 
-def test_the_moment_of_a_decision_is_that_of_the_change():
-    """Else what came meanwhile would be of the future, and what is due by time not yet."""
+def test_each_decision_of_a_listening_tick_uses_the_current_time():
+    """With an older time, later changes would be in the future, and partitions due by time not yet due."""
     world, moments = listening(), list[object]()
     world.ask()
     note = Step("note", 1, lambda tick, _: moments.append(tick.now), hears=True)
@@ -170,7 +170,7 @@ def test_the_moment_of_a_decision_is_that_of_the_change():
     assert began < moments[0] < moments[1]
 
 
-def test_what_a_tick_could_not_do_stays_told_while_it_listens():
+def test_problems_of_a_tick_are_kept_while_it_listens():
     world = listening()
     world.ask()
 
@@ -183,7 +183,7 @@ def test_what_a_tick_could_not_do_stays_told_while_it_listens():
     assert told == [{"the shop": "it is closed"}] * 2
 
 
-def test_alerts_and_sinks_wait_for_nobody(clock):
+def test_the_watch_sensor_does_not_listen(clock):
     world = listening()
     evaluated(world, [*WATCHES], SINCE)
     assert clock.seconds == 0

@@ -1,4 +1,4 @@
-"""A mark stays until an output is made of good data: that nothing good is there in place of the bad ends none."""
+"""A mark stays until its output is made of good data; the absence of good data does not end it."""
 
 from datetime import datetime, timedelta
 from itertools import count
@@ -30,7 +30,7 @@ from feed_assets_tests.support.sum_projects import harness
 
 
 def counted_but(missing: int, version: int) -> None:
-    """Hour 15 again, as the source has it, and ingested without some records of its last window."""
+    """Report hour 15 again: complete at the source, ingested without `missing` records of its last window."""
     starts = [story.MIDNIGHT + number * story.BASE for number in range(15 * 12, 16 * 12)]
     whole = [{"start": start, "records": 100} for start in starts]
     less = [*whole[:-1], {"start": starts[-1], "records": 100 - missing}]
@@ -40,14 +40,14 @@ def counted_but(missing: int, version: int) -> None:
 
 
 def sourced(records: int, version: int) -> None:
-    """What the source has of the last window of hour 15."""
+    """Report the source's count for the last window of hour 15."""
     start = story.MIDNIGHT + (16 * 12 - 1) * story.BASE
     line = {"kind": "source", "tier": "kafka", "dataset": "web/foo", "version": version}
     assert not report_state([{**line, "windows": [{"start": start, "records": records}]}]).rejected
 
 
 def invalid_hour() -> Harness:
-    """Hour 15 is invalid after what is derived of it was built, and before its report was."""
+    """Build the outputs of hour 15 but its report, then fail the hour's check."""
     tested = story.world()
     tested.run_until_idle()
     counted(0, 15)
@@ -64,7 +64,7 @@ def flags() -> set[str | None]:
 
 
 @pytest.mark.parametrize("is_backfill", [True, False])
-def test_an_hour_that_is_open_after_a_correction(is_backfill):
+def test_marks_stay_while_an_hour_is_open_after_a_correction(is_backfill):
     tested = invalid_hour()
     before = flags()
     if is_backfill:
@@ -77,7 +77,7 @@ def test_an_hour_that_is_open_after_a_correction(is_backfill):
     assert flags() == before == {OF_HOUR}
     assert story.verdict(tested, "report").state is State.WAITS_FOR_QUALITY
 
-    # Nor do checks that pass while it is open: they may be of another state of it.
+    # Checks that pass while the hour is open end no mark: they may be of another state of it.
     checked("passed", version=1)
     assert made(tested.run_until_idle()) == []
     assert flags() == {OF_HOUR}
@@ -87,8 +87,8 @@ def test_an_hour_that_is_open_after_a_correction(is_backfill):
     assert flags() == {None}
 
 
-def test_an_hour_whose_source_counts_more_for_a_while():
-    """Its rows are those that were read all the time: the mark goes with the check, once it is complete."""
+def test_marks_stay_while_the_source_counts_more_than_the_hour_has():
+    """Its rows never changed, so the mark ends with the check once the hour is complete."""
     tested = invalid_hour()
     sourced(200, version=1)
     assert made(tested.run_until_idle()) == []
@@ -101,7 +101,7 @@ def test_an_hour_whose_source_counts_more_for_a_while():
     assert flags() == {None}
 
 
-def test_an_hour_of_which_all_reports_are_taken_back():
+def test_marks_stay_when_all_reports_of_an_hour_are_withdrawn():
     tested = invalid_hour()
     assert not report_state(
         [{"kind": "part", "dataset": "web/foo", "part": "15", "windows": [], "version": 1}]
@@ -110,7 +110,7 @@ def test_an_hour_of_which_all_reports_are_taken_back():
     assert flags() == {OF_HOUR}
 
 
-def test_what_is_never_made_again_is_marked_as_long_as_the_hour_is_open():
+def test_an_output_that_is_never_reprocessed_is_marked_while_its_hour_is_open():
     foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
     tested = harness(foo, reader("kept", HOURS, foo, reprocess="never"), give=story.give, now=lambda: NOW)
     tested.run_until_idle()
@@ -140,8 +140,8 @@ def flag_of(name: str) -> str | None:
         return quality.failed(connection, [at], (quality.MARKED,)).get(at)
 
 
-def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
-    """The check passes, of nothing: what was made of the update that is gone is no better for it."""
+def test_an_output_of_a_withdrawn_bad_update_stays_marked_until_new_data():
+    """The check passes although no update is there, which makes the output of the bad update no better."""
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
     made_of_raw = reader("made", DAYS, raw)
     tested = harness(
@@ -161,7 +161,7 @@ def test_a_feed_whose_bad_update_is_withdrawn_and_no_other_is_valid():
     assert flag_of(MADE) is None
 
 
-def test_what_no_backfill_makes_again_is_made_again_by_late_data_and_marked_until_then():
+def test_an_output_without_reprocessing_is_marked_until_late_data_rebuild_it():
     raw, numbers = foreign_feed(RAW, partitions_def=DAYS, schema="n int"), count()
     made_of_raw = reader("made", DAYS, raw, reprocess="never")
     below = reader("below", DAYS, made_of_raw)
@@ -182,8 +182,8 @@ def quality_of_raw(state: str, reason: str | None) -> None:
         quality.report(connection, Partition(Feed.parse(RAW), DAY), "rows", state, reason, "dq", NOW)
 
 
-def test_nobody_can_tell_which_windows_it_was_made_of(monkeypatch, caplog):
-    """Such as after a change of the declaration: then nobody knows that they are good."""
+def test_an_output_stays_marked_if_its_windows_cannot_be_determined(monkeypatch, caplog):
+    """A changed declaration may cause this. Then nobody knows that the windows are good."""
     raw = foreign_feed(
         RAW, partitions_def=DAYS, schema="n int", completeness=Completeness(tiers=("kafka",), grains=("hour", "day"))
     )
@@ -195,14 +195,14 @@ def test_nobody_can_tell_which_windows_it_was_made_of(monkeypatch, caplog):
     tested.drop(RAW, DAY, "n\n1\n")
     midnight = datetime.fromisoformat(f"{DAY}T00:00Z")
     whole = [{"start": midnight + timedelta(hours=hour), "records": 1} for hour in range(24)]
-    reported({"kind": "source", "tier": "kafka", "windows": whole}, {"kind": "part", "part": "p", "windows": whole})
+    report_raw({"kind": "source", "tier": "kafka", "windows": whole}, {"kind": "part", "part": "p", "windows": whole})
     assert [run.assets[0] for run in tested.tick()] == ["web/made"]
     hour = {"kind": "quality", "grain": "hour", "start": f"{DAY}T15:00:00Z", "check": "bots", "state": "failed"}
-    reported({**hour, "reason": "bots", "version": 1})
+    report_raw({**hour, "reason": "bots", "version": 1})
     assert tested.run_until_idle() == []
     assert flag_of(MADE)
     monkeypatch.setattr(Graph, "windows_read", refused)
-    reported({**hour, "reason": "more bots", "version": 2})
+    report_raw({**hour, "reason": "more bots", "version": 2})
     assert tested.run_until_idle() == []
     assert flag_of(MADE)
     assert f"the mapping of {MADE} {DAY} to the windows that it was made of cannot be told" in caplog.text
@@ -212,5 +212,5 @@ def refused(*_):
     raise InvalidDefinition("found no windows that fill this time")
 
 
-def reported(*lines) -> None:
+def report_raw(*lines) -> None:
     assert not report_state([{"dataset": RAW, **line} for line in lines]).rejected

@@ -1,4 +1,4 @@
-"""What failed is tried again once it is made otherwise: by another function, check, schema or Spark configuration."""
+"""A failed partition is retried once its function, check, schema or Spark configuration changes."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def broken(_task) -> Given:
 
 
 def deployed(*, give=given, instance=None, schema=SCHEMA, most=100, code_version="1"):
-    """The definitions as a new process loads them: raw -> sums, on the instance of before."""
+    """Build raw -> sums as a new process would, on an existing instance if given."""
     raw = foreign_feed(RAW, partitions_def=DAYS, schema=schema)
     rules = [checks.within("n", 0, most)]
     made = feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, checks=rules, code_version=code_version)
@@ -56,7 +56,7 @@ def given_up():
 @pytest.mark.parametrize(
     "mended", [{"code_version": "2"}, {"schema": "k string, n bigint"}, {"most": 200}], ids=["code", "schema", "check"]
 )
-def test_what_was_given_up_is_built_when_it_is_declared_otherwise(given_up, mended):
+def test_a_given_up_partition_is_built_when_its_declaration_changes(given_up, mended):
     world = deployed(instance=given_up.instance, **mended)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
     assert states() == []
@@ -70,7 +70,7 @@ def many(found: float) -> bool:
     return found < 500
 
 
-def test_what_was_refused_is_built_when_a_check_of_ones_own_passes_more():
+def test_a_refused_partition_is_built_when_its_custom_check_gets_milder():
     raw = raw_feed()
 
     def world(passes, **more):
@@ -85,7 +85,7 @@ def test_what_was_refused_is_built_when_a_check_of_ones_own_passes_more():
     assert outcomes(world(many, instance=before.instance).run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_what_is_mended_does_not_wait_for_the_pause_of_before():
+def test_a_changed_declaration_ends_the_pause_before_the_next_attempt():
     world = deployed(give=broken)
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -102,30 +102,30 @@ def test_what_is_mended_does_not_wait_for_the_pause_of_before():
         ("spark_jars", "/jars"),
     ],
 )
-def test_each_part_of_the_spark_configuration_is_another_start(setting, name, value):
+def test_each_spark_setting_changes_the_fingerprint_of_attempts(setting, name, value):
     before = made_with("recipe", settings())
     setting(**{name: value})
     assert made_with("recipe", settings()) != before
 
 
-def test_what_was_given_up_is_built_under_another_spark_configuration(given_up, setting):
+def test_a_given_up_partition_is_built_with_another_spark_configuration(given_up, setting):
     setting(spark_conf='{"spark.sql.shuffle.partitions": "7"}')
     assert outcomes(deployed(instance=given_up.instance).run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_the_same_definitions_in_a_new_process_are_no_new_start(given_up):
+def test_a_new_process_with_the_same_definitions_retries_nothing(given_up):
     world = deployed(instance=given_up.instance)
     assert outcomes(world.run_until_idle()) == []
     assert states() == ["waits for a person"]
 
 
-def test_a_new_start_counts_from_one(given_up):
+def test_attempts_count_from_one_after_a_change(given_up):
     world = deployed(give=broken, instance=given_up.instance, code_version="2")
     assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
     assert states() == ["waits for another attempt"]
 
 
-def test_what_was_refused_is_built_when_its_check_is_mended():
+def test_a_refused_partition_is_built_when_its_check_changes():
     world = deployed()
     world.drop(RAW, DAY, rows(101))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]

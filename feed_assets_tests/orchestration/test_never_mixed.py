@@ -1,4 +1,4 @@
-"""No report by events is ever published of a mix: random histories on a real ledger, and wrong rules caught."""
+"""No report by events is published from a mix of propagations: random histories on a real ledger, and wrong rules."""
 
 import shutil
 from itertools import count
@@ -17,10 +17,10 @@ from feed_assets_tests.support.lake_shapes import SHAPES
 
 @pytest.fixture
 def try_seeds(tmp_path, empty_ledger):
-    """Histories of a shape, each in a fresh lake: the blackboard in memory, the ledger a file without syncs."""
+    """Return a function that plays histories of a shape, each on an empty ledger and a blackboard in memory."""
     numbers = count()
 
-    def go(name, seeds):
+    def play(name, seeds):
         play_seeds(name, seeds, lambda: fresh(name, next(numbers)))
 
     def fresh(name, number):
@@ -31,11 +31,11 @@ def try_seeds(tmp_path, empty_ledger):
         sa.event.listen(ledger.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         return RealLake.of(name, Blackboard.open("memory://"), ledger)
 
-    return go
+    return play
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_runs_never_mix_propagations_and_end_with_the_newest_of_all(try_seeds, name):
+def test_runs_never_mix_propagations_and_end_with_the_newest_one(try_seeds, name):
     try_seeds(name, range(3))
 
 
@@ -46,12 +46,12 @@ def test_no_report_is_ever_mixed_in_many_histories(try_seeds, name):
 
 
 def today(monkeypatch):
-    """Past events of an id count, and lineage is not asked."""
+    """Wrong rule: past events of an id count, and lineage is ignored."""
     monkeypatch.setattr(propagation_choice, "choose", by_sets_of_tables)
 
 
 def without_lineage(monkeypatch):
-    """Events alone: what they name is read, whatever it was made of."""
+    """Wrong rule: events alone choose the updates to read, whatever these were made of."""
     monkeypatch.setattr(update_choice, "_mixed", lambda *_: {})
 
 
@@ -64,7 +64,7 @@ def without_lineage(monkeypatch):
         (without_lineage, "the source itself", 0),
     ],
 )
-def test_oracle_of_propagations_catches_a_wrong_rule(try_seeds, monkeypatch, wrong, name, seed):
+def test_the_oracle_catches_a_wrong_rule_of_propagations(try_seeds, monkeypatch, wrong, name, seed):
     wrong(monkeypatch)
     with pytest.raises(AssertionError, match="mixed"):
         try_seeds(name, [seed])

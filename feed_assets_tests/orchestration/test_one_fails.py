@@ -1,4 +1,4 @@
-"""What fails for one consumer, one source or one sink concerns it alone, and is told with its true reason."""
+"""A failure of one consumer, source or sink stops no other one, and its alert has the true reason."""
 
 import json
 
@@ -28,7 +28,7 @@ def team(tmp_path):
 
 
 def world_of(team):
-    """A plain dataset, one by events, and one whose pipelines are in a table that nobody can reach."""
+    """Build a plain dataset, one by events, and one whose lineage table is out of reach."""
     tables, raw = tables_of(team.source), raw_feed()
     healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
     lost = by_events("lost", tables, LineageTable(NOWHERE, "lineage"))
@@ -46,7 +46,7 @@ def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):
     assert "There is no SQLite database /nowhere/at/all.db" in reason
 
 
-def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
+def test_a_lineage_table_out_of_reach_is_an_alert_and_keeps_other_alerts_working(team):
     world = world_of(team)
     alerts.keep(open_ledger(settings().ledger), "stuck", {"gamma/healthy/v1.0|p|of before|": "it is over"}, world.now())
     team.publish(("a", "X", 1), ("b", "X", 7))
@@ -59,7 +59,7 @@ def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
 
 
 @pytest.mark.parametrize("mapping", [Broken(), BrokenDown()])
-def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
+def test_a_mapping_that_raises_is_an_alert_and_stops_its_partition_alone(mapping):
     raw = raw_feed()
     other = sums_of(raw, name="t/other/v1.0")
     world = plain(raw, sums_of(Input(raw, mapping=mapping)), other)
@@ -77,7 +77,7 @@ def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
     assert open_reasons() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}
 
 
-def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alerts(team):
+def test_a_source_that_is_down_is_an_alert_and_stops_no_other_dataset(team):
     away = EventSource("away", (SqlTable(NOWHERE, "events", "id"),))
     raw, theirs = raw_feed(), event_table("away/c", source=away, table_name="c")
     tables = tables_of(team.source)
@@ -112,7 +112,7 @@ def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
     assert name == f"failing:watch:{NOWHERE}#events"
 
 
-def test_a_file_of_somebody_else_in_a_sink_is_an_alert_until_it_is_gone(setting, home):
+def test_a_foreign_file_in_a_sink_is_an_alert_until_it_is_removed(setting, home):
     setting(events_to="blackboard:out")
     raw = raw_feed()
     world = plain(raw, sums_of(raw))
@@ -129,7 +129,7 @@ def test_a_file_of_somebody_else_in_a_sink_is_an_alert_until_it_is_gone(setting,
     assert open_reasons() == {}
 
 
-def test_a_file_between_two_numbers_of_ours_in_a_sink_is_told_of_once(setting, home, caplog):
+def test_a_foreign_file_between_two_of_ours_in_a_sink_alerts_once(setting, home, caplog):
     setting(events_to="blackboard:out")
     raw = raw_feed()
     world = plain(raw, sums_of(raw))
@@ -147,7 +147,7 @@ def test_a_file_between_two_numbers_of_ours_in_a_sink_is_told_of_once(setting, h
 
 
 @pytest.mark.parametrize("prefix", ["t/raw/v1.0/x", "t", SUMS])
-def test_a_sink_where_a_feed_lives_is_an_alert_and_nothing_is_written_there(setting, home, prefix):
+def test_a_sink_inside_a_feeds_folder_is_an_alert_and_gets_no_file(setting, home, prefix):
     setting(events_to=f"blackboard:{prefix}")
     raw = raw_feed()
     world = plain(raw, sums_of(raw))
@@ -168,7 +168,7 @@ def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):
     assert [*open_reasons()] == ["failing:feeds:t/bad/v1.0"]
 
 
-def test_alerts_do_not_hang_on_the_sensors_that_request(team):
+def test_the_watch_sensor_alerts_without_the_sensors_that_request(team):
     world = world_of(team)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.ask(name="events_team")

@@ -1,4 +1,4 @@
-"""The slow sensor, tick by tick, by an injected clock."""
+"""The slow sensor, tick by tick, with an injected clock."""
 
 import os
 from datetime import timedelta
@@ -22,7 +22,7 @@ def objects(world: Harness, prefix: str) -> int:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A day was built, and another one refused by its audit."""
+    """Build one day, and have another one refused by its audit."""
 
     def build() -> None:
         world = short()
@@ -35,12 +35,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refused(kept: Path, home: Path) -> Harness:
-    """The same, in the test's own home."""
+    """Return the same world in the test's own home."""
     restore(kept, home)
     return short()
 
 
-def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused):
+def test_files_of_a_refused_update_are_kept_for_a_day_and_then_removed(refused):
     partition, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
     parts = objects(refused, partition)
     assert evaluate_orphans(refused, hours=23) == "No orphans."
@@ -54,18 +54,18 @@ def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused)
     assert [refused.newest(SUMS, day) is not None for day in (DAY, THIRD_DAY)] == [True, False]
 
 
-def test_foreign_claims_stay(refused):
+def test_claims_of_foreign_feeds_are_not_removed(refused):
     evaluate_orphans(refused, hours=25)
     assert objects(refused, f"{CLAIMS}/{RAW}") == objects(refused, CLAIMS) == 2
 
 
-def test_after_a_complete_look_it_rests_for_an_hour(refused):
+def test_the_orphan_sensor_rests_for_an_hour_after_a_complete_pass(refused):
     assert evaluate_orphans(refused, hours=25) != "No orphans."
     assert evaluate_orphans(refused, hours=25.9).startswith("The next look for orphans is at ")
     assert evaluate_orphans(refused, hours=26.1) == "No orphans."
 
 
-def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refused, setting):
+def test_an_orphan_tick_out_of_time_says_so_and_the_next_one_goes_on(refused, setting):
     setting(tick_seconds=1e-9)
     messages = [evaluate_orphans(refused, hours=25) for _ in range(5)]
     assert all(message.endswith("the time was over: the next tick goes on") for message in messages[:4])
@@ -74,20 +74,20 @@ def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refu
     assert objects(refused, CLAIMS) == 2
 
 
-def test_it_requests_nothing_and_does_not_keep_a_loop_from_coming_to_rest(refused):
+def test_the_orphan_sensor_requests_nothing_and_lets_the_loop_become_idle(refused):
     refused.now = lambda: utc_now() + timedelta(hours=25)
     assert refused.run_until_idle(max_ticks=3) == []
     assert objects(refused, CLAIMS) == 2
 
 
-def test_dagster_shows_what_was_done_as_the_ticks_message(refused):
+def test_dagster_shows_the_orphan_sensors_work_as_the_ticks_message(refused):
     sensor = refused.definitions.resolve_sensor_def("orphans")
     with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="orphans") as context:
         message = sensor.evaluate_tick(context).skip_message
     assert message.startswith("The next look for orphans is at ")
 
 
-def test_what_a_killed_spark_left_of_its_scratch_files_goes_and_what_a_living_one_has_stays(refused, home):
+def test_scratch_files_of_a_killed_spark_are_removed_and_of_a_living_one_kept(refused, home):
     with scratch({}) as living:
         os.close((killed := make_scratch({})).locks[0])
         message = evaluate_orphans(refused, hours=25).splitlines()

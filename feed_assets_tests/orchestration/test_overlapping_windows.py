@@ -1,4 +1,4 @@
-"""Datasets that wait for windows of a table or feed to be complete, tick by tick."""
+"""Datasets that wait for complete windows of a table or feed, tick by tick."""
 
 import json
 from datetime import datetime, timedelta
@@ -59,18 +59,18 @@ def foo(partitions_def=HOURS, **options) -> dg.AssetSpec:
 
 
 def reader(name: str, partitions_def, read, **options) -> dg.AssetsDefinition:
-    """A dataset that reads foo."""
+    """Build a dataset that reads foo."""
 
     @feed_asset(f"web/{name}/v1.0", partitions_def=partitions_def, inputs={"foo": read}, **options)
     def made(foo):
-        """What foo has of this time."""
+        """Read foo."""
 
     return made
 
 
 @pytest.fixture
 def harness():
-    """Of some assets, by a clock that stands at NOW."""
+    """Return a function that builds a world of some assets, with a clock at NOW."""
 
     def make(*assets, now: datetime = NOW):
         return world(*assets, give=give, now=lambda: now)
@@ -80,7 +80,7 @@ def harness():
 
 
 READ: list[tuple[str, str, tuple[str, ...]]] = []
-"""What runs got, as (output, sub-partition, keys of windows)."""
+"""Reads of runs, as (output, sub-partition, keys of windows)."""
 
 
 def give(task) -> Given:
@@ -93,7 +93,7 @@ def give(task) -> Given:
 
 
 def verdict(tested, dataset: str, key: str) -> Verdict:
-    """What is decided about a partition now, as `explain` has it."""
+    """Return the current verdict of a partition, as `explain` shows it."""
     graph, output = Graph(tested.definitions.resolve_asset_graph()), Partition(Feed.parse(f"web/{dataset}/v1.0"), key)
     with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
         (found,) = verdicts(graph, connection, [output], tested.now())
@@ -104,7 +104,7 @@ def address(grain: str, key: str, sub_partition: str = "") -> WindowAddress:
     return WindowAddress(FOO, sub_partition, grain, key)
 
 
-def opened():
+def ledger_of_home():
     return open_ledger(settings().ledger)
 
 
@@ -112,7 +112,7 @@ def made(runs) -> list[str]:
     return [f"{run.assets[0].removeprefix('web/')} {run.partition}" for run in runs]
 
 
-def test_an_hour_is_made_in_the_tick_in_which_its_window_is_complete(harness):
+def test_an_hour_is_built_in_the_tick_that_finds_its_window_complete(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     assert made(tested.run_until_idle()) == []
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
@@ -121,7 +121,7 @@ def test_an_hour_is_made_in_the_tick_in_which_its_window_is_complete(harness):
     assert made(tested.run_until_idle()) == []
 
 
-def test_a_declaration_that_is_refused_stops_nobody_else(harness):
+def test_a_refused_completeness_declaration_stops_no_other_table(harness):
     coarse = Tracked(("hour", "day"), "99.995%")
     other = state_table("web/other", partitions_def=HOURS)
     tested = harness(foo(), other, reader("hourly", HOURS, foo()))
@@ -130,14 +130,14 @@ def test_a_declaration_that_is_refused_stops_nobody_else(harness):
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
     with open_ledger(settings().ledger).read() as connection:
-        opened = {each.name: each.reason for each in open_alerts(connection)}
-    assert [reason for name, reason in opened.items() if "web/other" in name] == [
+        reasons = {each.name: each.reason for each in open_alerts(connection)}
+    assert [reason for name, reason in reasons.items() if "web/other" in name] == [
         "web/other has counts by windows of hour, its declaration says 5min: expected that grain, or one that is made "
         "of it. Correct the declaration, or give the dataset another name or version."
     ]
 
 
-def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(harness):
+def test_an_open_window_names_the_missing_counts_in_plain_words(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     report_complete("2026-01-02-15:00", "2026-01-02-15:55")
     report_counts("2026-01-02-15:55", "2026-01-02-16:00", "kafka", 134)
@@ -151,7 +151,7 @@ def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(har
     )
 
 
-def test_only_the_outputs_that_wait_for_a_window_are_woken_by_it(harness):
+def test_a_complete_window_wakes_only_the_outputs_that_wait_for_it(harness):
     tested = harness(foo(), reader("ten", TENS, foo()), reader("hourly", HOURS, foo()), reader("daily", DAYS, foo()))
     report_complete("2026-01-02-15:00", "2026-01-02-15:10")
     assert made(tested.tick()) == ["ten 2026-01-02-15:00"]
@@ -159,7 +159,7 @@ def test_only_the_outputs_that_wait_for_a_window_are_woken_by_it(harness):
         assert due.look(connection, [Feed.parse(f"web/{name}/v1.0") for name in ("hourly", "daily")], NOW, 9) == ()
 
 
-def test_an_output_that_is_not_over_is_made_at_its_end(harness):
+def test_an_unfinished_output_is_built_at_its_end(harness):
     tested = harness(foo(), reader("daily", DAYS, foo()), now=moment("2026-01-02-23:30"))
     report_complete("2026-01-02-00:00", "2026-01-03-00:00")
     assert made(tested.run_until_idle()) == []
@@ -178,10 +178,10 @@ BY_REGION = dg.MultiPartitionsDefinition({"hour": HOURS, "region": dg.StaticPart
         ("india", "Asia/Kolkata", "2026-01-02", "2026-01-01-18:30", "2026-01-02-18:30", "day"),
         ("west", "America/Los_Angeles", "2026-03-08", "2026-03-08-08:00", "2026-03-09-07:00", "day"),  # 23 hours
         ("west", "America/Los_Angeles", "2026-11-01", "2026-11-01-07:00", "2026-11-02-08:00", "day"),  # 25 hours
-        ("apac", "Asia/Kolkata", "2026-01-02", "2026-01-01-18:30", "2026-01-02-18:30", "10min"),  # by another's clock
+        ("apac", "Asia/Kolkata", "2026-01-02", "2026-01-01-18:30", "2026-01-02-18:30", "10min"),  # other clock
     ],
 )
-def test_the_day_of_a_region_is_made_when_its_own_hours_are_complete(harness, region, zone, date, start, end, grain):
+def test_a_regions_day_is_built_when_its_own_hours_are_complete(harness, region, zone, date, start, end, grain):
     table = foo(BY_REGION, regions=REGIONS)
     read = Input(table, mapping=Within(only={"region": region}))
     tested = harness(table, reader("day", days(zone), read), now=moment("2026-12-01-00:00"))
@@ -195,7 +195,7 @@ def test_the_day_of_a_region_is_made_when_its_own_hours_are_complete(harness, re
     assert (sub_partition, len(keys)) == (f"region={region}", {"day": 1, "10min": 144}[grain])
 
 
-def test_a_global_day_is_made_when_the_days_of_all_regions_are_complete(harness):
+def test_a_global_day_is_built_when_the_days_of_all_regions_are_complete(harness):
     table = foo(BY_REGION, regions=REGIONS)
     tested = harness(table, reader("world", DAYS, Input(table, mapping=BatchDate())))
     tested.tick()
@@ -216,7 +216,7 @@ def test_an_output_of_a_region_waits_for_its_own_region(harness):
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00|west"]
 
 
-def test_hours_00_to_15_are_read_together(harness):
+def test_day_to_date_reads_all_hours_up_to_its_own(harness):
     tested = harness(foo(), reader("so_far", HOURS, Input(foo(), mapping=DayToDate())))
     tested.tick()
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
@@ -227,7 +227,7 @@ def test_hours_00_to_15_are_read_together(harness):
 
 
 def built(harness, **options):
-    """An hour that was made of 1,200 records; and how it is told again."""
+    """Build an hour from 1,200 records."""
     tested = harness(foo(), reader("hourly", HOURS, foo(), **options))
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one")
@@ -235,7 +235,7 @@ def built(harness, **options):
     return tested
 
 
-def test_a_window_that_opens_again_is_late_when_it_is_complete_again(harness):
+def test_a_reopened_window_is_late_data_once_it_is_complete_again(harness):
     tested = built(harness)
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
     assert made(tested.run_until_idle()) == []
@@ -248,7 +248,7 @@ def test_a_window_that_opens_again_is_late_when_it_is_complete_again(harness):
     assert made(tested.run_until_idle()) == []
 
 
-def test_a_window_that_comes_back_larger_is_weighed_by_its_records(harness):
+def test_late_records_of_a_window_are_weighed_by_the_late_policy(harness):
     tested = built(harness, late=Late(growth="10%", max_age=timedelta(days=1)))
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
@@ -259,7 +259,7 @@ def test_a_window_that_comes_back_larger_is_weighed_by_its_records(harness):
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
 
 
-def test_what_is_wrong_with_a_window_holds_up_all_but_those_who_do_not_mind(harness):
+def test_a_window_with_issue_stops_all_readers_but_those_that_ignore_quality(harness):
     table = foo()
     minds = reader("minds", HOURS, table)
     tested = harness(table, minds, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
@@ -271,7 +271,7 @@ def test_what_is_wrong_with_a_window_holds_up_all_but_those_who_do_not_mind(harn
     assert found.reason.startswith("hour 2026-01-02-15:00 of web/foo is complete with issue: ")
 
 
-def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
+def test_an_invalid_window_stops_its_readers_until_its_check_passes(harness):
     tested, ledger = harness(foo(), reader("hourly", HOURS, foo())), open_ledger(settings().ledger)
     at = address("hour", "2026-01-02-15:00")
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
@@ -283,7 +283,7 @@ def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
 
 
-def test_who_does_not_mind_the_quality_of_a_window_waits_for_its_data_all_the_same(harness):
+def test_a_reader_that_ignores_quality_still_waits_for_complete_windows(harness):
     table = foo()
     tested = harness(table, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
@@ -308,9 +308,12 @@ SENSOR = {"dagster/sensor_name": "feeds"}
         pytest.param(True, SENSOR, "16:00", True, id="who does not mind"),
     ],
 )
-def test_an_invalid_window_is_read_by_hand_and_by_who_does_not_mind(harness, ignores, tags, end, reads):
+def test_an_invalid_window_is_read_by_hand_or_with_ignored_quality(harness, ignores, tags, end, reads):
     table, key = foo(), "2026-01-02-15:00"
-    tested, ledger = harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores))), opened()
+    tested, ledger = (
+        harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores))),
+        ledger_of_home(),
+    )
     report_complete(key, f"2026-01-02-{end}")
     report_quality(ledger, address("hour", key), "no_bots", "failed", "bots", "dq", NOW)
     job = tested.definitions.resolve_implicit_global_asset_job_def()
@@ -323,8 +326,8 @@ def test_an_invalid_window_is_read_by_hand_and_by_who_does_not_mind(harness, ign
     assert bool(marked) == reads, "what is made of bad data is marked"
 
 
-def test_what_waits_for_the_quality_of_a_window_waits_for_no_person(harness):
-    tested, ledger = built(harness), opened()
+def test_an_output_that_waits_for_window_quality_is_not_listed_as_refused(harness):
+    tested, ledger = built(harness), ledger_of_home()
     report_quality(ledger, address("hour", "2026-01-02-15:00"), "no_bots", "failed", "bots", "dq", NOW)
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
@@ -336,7 +339,7 @@ def test_what_waits_for_the_quality_of_a_window_waits_for_no_person(harness):
     assert tested.runner.refused() == {}
 
 
-def test_by_hand_what_reads_windows_is_among_what_is_missing_and_not_before_they_are_there(harness):
+def test_a_plan_by_hand_has_only_outputs_whose_windows_are_complete(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     graph, services = Graph(tested.definitions.resolve_asset_graph()), Services.of(settings())
@@ -346,7 +349,7 @@ def test_by_hand_what_reads_windows_is_among_what_is_missing_and_not_before_they
     assert [each.output.key for each in planned] == ["2026-01-02-15:00"]
 
 
-def test_two_sub_partitions_that_have_one_key_in_a_dimension_are_refused():
+def test_two_sub_partitions_with_the_same_key_are_refused():
     below = SubPartitions(
         "a",
         {"a.b": Member(below=SubPartitions("b", {"c": None})), "a": Member(below=SubPartitions("b", {"b.c": None}))},
@@ -355,7 +358,7 @@ def test_two_sub_partitions_that_have_one_key_in_a_dimension_are_refused():
         state_table("web/foo", partitions_def=HOURS, completeness=KAFKA, sub_partitions=below)
 
 
-def test_what_an_operator_accepts_is_read(harness):
+def test_an_accepted_window_is_read_although_counts_are_missing(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", count=99)
     tested.tick()
@@ -363,7 +366,7 @@ def test_what_an_operator_accepts_is_read(harness):
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
 
 
-def test_the_lineage_of_an_update_has_the_windows_that_it_was_made_of(harness):
+def test_the_lineage_of_an_update_has_its_windows(harness):
     tested = built(harness)
     output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
     with open_ledger(settings().ledger).read() as connection:
@@ -372,7 +375,7 @@ def test_the_lineage_of_an_update_has_the_windows_that_it_was_made_of(harness):
 
 
 def events_of(tested, asset: str, kind: str) -> list[tuple[str | None, dict]]:
-    """What Dagster knows of an asset, oldest first: partition and metadata of each event."""
+    """Return partition and metadata of an asset's events in Dagster, oldest first."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(asset))
     records = getattr(tested.instance, f"fetch_{kind}s")(wanted, limit=100).records
     found = [getattr(record, f"asset_{kind}") for record in reversed(records)]
@@ -380,13 +383,13 @@ def events_of(tested, asset: str, kind: str) -> list[tuple[str | None, dict]]:
 
 
 def descriptions_of(tested, kind: str) -> list[str]:
-    """What Dagster shows of foo, oldest first."""
+    """Return the descriptions of foo's events in Dagster, oldest first."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string("web/foo"))
     records = getattr(tested.instance, f"fetch_{kind}s")(wanted, limit=100).records
     return [getattr(record, f"asset_{kind}").description for record in reversed(records)]
 
 
-def test_dagster_tells_a_window_that_somebody_has_accepted_from_one_that_is_complete(harness):
+def test_dagster_shows_accepted_windows_apart_from_complete_ones(harness):
     tested = harness(foo())
     report_complete("2026-01-02-15:00", "2026-01-02-16:00")
     accept(open_ledger(settings().ledger), address("hour", "2026-01-02-16:00"), "kafka lost a broker", "ops", NOW)
@@ -398,7 +401,7 @@ def test_dagster_tells_a_window_that_somebody_has_accepted_from_one_that_is_comp
     assert (told["who"], told["why"]) == ("ops", "accepted by ops: kafka lost a broker")
 
 
-def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness):
+def test_windows_are_reported_to_dagster_at_the_grain_of_the_assets_partitions(harness):
     table = foo(BY_REGION, regions=REGIONS)
     tested = harness(table)
     report_complete("2026-01-02-15:00", "2026-01-02-16:00", "region=apac")
@@ -411,7 +414,7 @@ def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness)
     assert int(known.version or 0) > 0
 
 
-def test_a_window_that_opens_again_is_an_observation_and_its_next_completion_another_version(harness):
+def test_a_reopened_window_is_an_observation_and_then_a_new_data_version(harness):
     tested = built(harness)
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
     tested.run_until_idle()
@@ -426,7 +429,7 @@ def test_a_window_that_opens_again_is_an_observation_and_its_next_completion_ano
     assert newest.version != before.version
 
 
-def test_the_day_of_a_region_is_the_day_of_an_asset_with_one_clock(harness):
+def test_a_regions_day_is_reported_as_the_assets_day(harness):
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition([*REGIONS.members])})
     tested = harness(foo(both, regions=REGIONS))
     tested.tick()
@@ -435,7 +438,7 @@ def test_the_day_of_a_region_is_the_day_of_an_asset_with_one_clock(harness):
     assert [each.partition for each in tested.reported("web/foo")] == ["2026-01-02|apac"]
 
 
-def test_the_teams_own_event_sink_hears_of_transitions(harness, setting, home):
+def test_window_transitions_are_written_to_the_teams_event_sink(harness, setting, home):
     setting(events_to="blackboard:out")
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     report_complete("2026-01-02-15:50", "2026-01-02-16:00")
@@ -451,8 +454,8 @@ def test_the_teams_own_event_sink_hears_of_transitions(harness, setting, home):
     assert (said["from"], said["to"], said["start"]) == ("open", "complete", "2026-01-02T15:50:00+00:00")
 
 
-def test_nothing_asks_dagster_for_an_edge_that_is_ours(harness):
-    """Dagster has `AllPartitionMapping` there, for the picture: of a year of hours it would be all of them."""
+def test_mappings_of_our_own_edges_are_never_requested_from_dagster(harness):
+    """Dagster has `AllPartitionMapping` there for its picture. It would name every hour of a year."""
     table, raw = foo(), raw_feed("web/raw/v1.0", HOURS)
     by_zone = reader("daily", days("Asia/Singapore"), Input(raw, mapping=Within()))
     tested = harness(table, raw, reader("hourly", HOURS, table), by_zone)
@@ -472,7 +475,7 @@ def test_nothing_asks_dagster_for_an_edge_that_is_ours(harness):
 
 
 class Probe:
-    """An asset graph that notes each edge whose mapping somebody asks for."""
+    """An asset graph that records each edge whose mapping is requested."""
 
     def __init__(self, assets) -> None:
         self.assets, self.asked = assets, []
@@ -486,7 +489,7 @@ class Probe:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Singapore"])
-def test_the_files_of_utc_hours_make_the_day_of_a_region_once_all_are_there(harness, zone):
+def test_a_day_in_another_zone_is_built_from_its_24_utc_hours(harness, zone):
     raw = raw_feed("web/raw/v1.0", HOURS)
     tested = harness(raw, reader("daily", days(zone), Input(raw, mapping=Within())), now=moment("2026-01-03-00:00"))
     start = {"UTC": moment("2026-01-02-00:00"), "Asia/Singapore": moment("2026-01-01-16:00")}[zone]
@@ -501,12 +504,12 @@ def test_the_files_of_utc_hours_make_the_day_of_a_region_once_all_are_there(harn
     assert [run.partition for run in tested.run_until_idle()] == ["2026-01-02"]
 
 
-def test_what_a_dataset_made_of_the_hour_before_is_an_input_and_the_first_has_none(harness):
+def test_previous_bucket_chains_hours_and_the_first_hour_needs_none(harness):
     raw, first = raw_feed("web/raw/v1.0", HOURS), "2026-01-01-00:00"
 
     @feed_asset("web/total/v1.0", partitions_def=HOURS, inputs={"foo": raw, "before": Input.previous_bucket()})
     def total(foo, before):
-        """A sum so far."""
+        """Return a running sum."""
         return foo
 
     tested = world(raw, total, now=lambda: NOW)
@@ -521,12 +524,12 @@ def test_what_a_dataset_made_of_the_hour_before_is_an_input_and_the_first_has_no
     assert tested.run_until_idle()[0].partition == first
 
 
-def test_an_optional_input_is_not_waited_for_and_taken_when_it_is_there(harness):
+def test_an_optional_input_is_not_waited_for_and_read_once_it_arrives(harness):
     raw, extra = raw_feed("web/raw/v1.0", DAYS), raw_feed("web/extra/v1.0", DAYS)
 
     @feed_asset("web/both/v1.0", partitions_def=DAYS, inputs={"raw": raw, "extra": Input(extra, optional=True)})
     def both(raw, extra):
-        """Raw, and what else there is."""
+        """Return raw, with the extra rows if any."""
         return raw
 
     tested = world(raw, extra, both, now=lambda: NOW)
@@ -542,7 +545,7 @@ def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
 
     @feed_asset("web/both/v1.0", partitions_def=DAYS, inputs={"raw": raw, "foo": Input(foo(), optional=True)})
     def both(raw, foo):
-        """Raw, and what else there is."""
+        """Return raw, with foo if it is complete."""
         return raw
 
     tested = harness(raw, foo(), both)
@@ -565,13 +568,13 @@ def test_a_complete_window_without_a_valid_update_is_waited_for(harness):
     assert reason == "no valid update of web/shown/v1.0 2026-01-02-15:00"
 
 
-def test_what_has_to_go_far_enough_is_waited_for_and_then_makes_nothing_stale(harness):
+def test_an_input_with_a_watermark_is_waited_for_and_never_causes_a_rerun(harness):
     raw, dim = raw_feed("web/raw/v1.0", DAYS), raw_feed("web/dim/v1.0", None)
     beyond = Input(dim, beyond=Watermark("end of partition"))
 
     @feed_asset("web/hourly/v1.0", partitions_def=DAYS, inputs={"raw": raw, "dim": beyond})
     def joined(raw, dim):
-        """Raw with what is known of it."""
+        """Return raw joined with the dimension."""
         return raw
 
     tested = world(raw, dim, joined, now=lambda: NOW)
@@ -589,14 +592,14 @@ def test_what_has_to_go_far_enough_is_waited_for_and_then_makes_nothing_stale(ha
     assert [run.error for run in tested.run_until_idle()] == [None]
 
 
-def test_batches_are_no_input_that_goes_far_enough():
+def test_a_watermark_on_an_appendable_feed_is_refused():
     raw = foreign_feed("web/raw/v1.0", partitions_def=DAYS, schema="k string", appendable=True)
     with pytest.raises(InvalidDefinition, match=r"web/daily/v1\.0 waits until the batches of web/raw/v1\.0 go far"):
         reader("daily", DAYS, Input(raw, beyond=Watermark("end of partition")))
 
 
 def goes_to(tested, last: str) -> None:
-    """A new update of the dimension, whose newest event time is known."""
+    """Drop an update of the dimension with this newest event time."""
     tested.drop("web/dim/v1.0", "", rows(1))
     tested.tick()
     table = updates.update

@@ -1,4 +1,4 @@
-"""A dataset of ours with `completeness`: its declaration alone makes runs count what they write, in Spark itself."""
+"""A dataset of ours with `completeness`: the declaration alone makes runs count their rows, in Spark itself."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +27,7 @@ IST = "Asia/Kolkata"
 
 
 def counted(completeness: Completeness | None, *, partitions_def=DAYS, regions: Regions | None = None, rows=None):
-    """raw -> own, which is counted if it has completeness, -> below."""
+    """Build raw -> own (counted if it has completeness) -> below."""
     raw = foreign_feed(RAW, schema="id int, at timestamp", partitions_def=partitions_def)
 
     @feed_asset(
@@ -82,7 +82,7 @@ HOURS = [MIDNIGHT + timedelta(hours=hour, minutes=30) for hour in range(24)]
 STARTS = [MIDNIGHT + timedelta(hours=hour) for hour in range(24)]
 
 
-def test_what_a_run_writes_is_counted_by_the_declaration_alone(spark):
+def test_a_declaration_alone_makes_a_run_count_its_rows(spark):
     world = with_spark(*counted(BY_HOUR))
     world.drop(RAW, DAY, csv(HOURS))
     world.tick()
@@ -92,7 +92,7 @@ def test_what_a_run_writes_is_counted_by_the_declaration_alone(spark):
     assert state_of("hour", f"{DAY}-07:00") == ("complete", 1)
 
 
-def test_windows_stay_open_until_what_is_written_reaches_them(spark):
+def test_windows_stay_open_until_the_written_rows_are_complete(spark):
     world = with_spark(*counted(BY_HOUR))
     world.drop(RAW, DAY, csv(HOURS[:-1]))
     sourced(STARTS)
@@ -104,8 +104,8 @@ def test_windows_stay_open_until_what_is_written_reaches_them(spark):
 
 
 @pytest.mark.parametrize("grains", [("5min", "day"), ("day",)])
-def test_whatever_its_smallest_windows_are(spark, grains):
-    """Days in India begin at half past six in the evening: what is counted for them is counted by quarters of hours."""
+def test_rows_are_counted_for_any_smallest_grain_in_any_zone(spark, grains):
+    """India's days begin at 18:30 UTC, so their counts are made by quarters of an hour."""
     days = dg.DailyPartitionsDefinition(DAY, end_date="2026-05-18", timezone=IST)
     first = MIDNIGHT - timedelta(hours=5, minutes=30)
     times = [first, first + timedelta(hours=23, minutes=59)]
@@ -134,7 +134,7 @@ def test_regions_are_counted_by_their_partitions(spark):
     assert found == {"apac": ("complete", 24), "emea": ("open", 12)}
 
 
-def test_what_was_made_before_its_completeness_was_declared_is_counted_when_it_is_made_again(spark):
+def test_data_made_before_completeness_was_declared_are_counted_at_the_next_run(spark):
     before = with_spark(*counted(None))
     before.drop(RAW, DAY, csv(HOURS))
     assert built(before) == ["t/own", "t/below"]
@@ -151,8 +151,8 @@ def test_what_was_made_before_its_completeness_was_declared_is_counted_when_it_i
     assert state_of("day", DAY) == ("complete", 24)
 
 
-def test_the_maker_of_tests_counts_nothing_that_a_run_would_not():
-    """Counts that a test gives by hand hid once that no declaration asked for them."""
+def test_the_test_maker_refuses_counts_without_declared_completeness():
+    """A test's own counts once hid that no declaration demanded them."""
     world = harness(*counted(None), give=lambda task: Given([{"n": 1}], windows=((MIDNIGHT, 1),)))
     world.drop(RAW, DAY, csv(HOURS))
     (ran,) = world.tick()
@@ -160,9 +160,9 @@ def test_the_maker_of_tests_counts_nothing_that_a_run_would_not():
     assert "no completeness" in (ran.error or "")
 
 
-def test_completeness_needs_a_column_to_count_by():
+def test_completeness_without_an_event_time_is_refused():
     with pytest.raises(InvalidDefinition, match="has completeness and no event_time"):
 
         @feed_asset(OWN, inputs={}, completeness=BY_HOUR)
         def own():
-            """Nothing."""
+            """Do nothing."""

@@ -20,7 +20,7 @@ TWO_STATIC = dg.MultiPartitionsDefinition({"zone": dg.StaticPartitionsDefinition
 
 @pytest.fixture(autouse=True)
 def at_noon():
-    """Dagster's time is NOW, and the dynamic region 'north' is there."""
+    """Set Dagster's time to NOW, and add the dynamic region 'north'."""
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("regions", ["north"])
         with dg.partition_loading_context(NOW, instance):
@@ -39,7 +39,7 @@ def at_noon():
         (None, None, ""),
     ],
 )
-def test_a_key_and_its_path_are_each_others(definition, key, path):
+def test_a_key_and_its_path_convert_into_each_other(definition, key, path):
     assert to_path(definition, key) == path
     assert to_key(definition, path) == key
 
@@ -78,7 +78,7 @@ def test_a_path_of_other_depth_is_refused(definition, path):
         (None, "2019-11-25", Existence.NEVER),
     ],
 )
-def test_where_a_path_stands(definition, path, expected):
+def test_a_path_exists_or_not_yet_or_never(definition, path, expected):
     assert existence(definition, path, NOW) is expected
 
 

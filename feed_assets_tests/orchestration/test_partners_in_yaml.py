@@ -1,4 +1,4 @@
-"""A new partner is a `defs.yaml`: what it declares is what Python declares, and what is wrong in it is said."""
+"""A new partner in one `defs.yaml`: it declares the same as Python, and errors name the file and line."""
 
 import re
 from pathlib import Path
@@ -51,7 +51,7 @@ def only(definitions: dg.Definitions) -> dg.AssetSpec:
     return spec
 
 
-def test_a_partner_whose_files_are_pulled(project):
+def test_a_partner_with_pulled_files_in_yaml_equals_python(project):
     found = only(project({"women/defs.yaml": PULLED}))
     intake = Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */2 * * *", lookback=7, changed="alert")
     in_python = foreign_feed(
@@ -68,7 +68,7 @@ def test_a_partner_whose_files_are_pulled(project):
     assert (found.partitions_def, found.owners) == (in_python.partitions_def, ["team:ads"])
 
 
-def test_a_partner_who_pushes(project):
+def test_a_partner_who_pushes_in_yaml_equals_python(project):
     found = only(project({"men/defs.yaml": PUSHED}))
     in_python = foreign_feed(
         "partners/men/v1.0", schema=SCHEMA, partitions_def=HOURS, format="json", event_time="at", intake="push"
@@ -94,7 +94,7 @@ def test_a_partner_who_pushes(project):
         ('pattern: "%Y-%m-%d/%H/*.csv"', 'pattern: "%Y-%m-%d/*.csv"', "hours and %H in the pattern"),
     ],
 )
-def test_what_is_wrong_is_said(project, right, wrong, said):
+def test_an_error_in_a_partners_yaml_names_its_place_in_plain_words(project, right, wrong, said):
     text = next((each for each in (PULLED, PUSHED) if right in each), f"{PULLED}  {wrong}\n")
     with pytest.raises(Exception, match=r"Error while (building definitions|loading component)") as refused:
         project({"women/defs.yaml": text.replace(right, wrong)})
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said(project, right, wrong, said):
     assert not re.search("literal|Unexpected keyword|Input should", told)
 
 
-def test_a_dataset_in_python_reads_it_by_the_words_of_the_page(project):
+def test_the_example_of_the_pull_page_loads(project):
     page = (Path(__file__).parents[2] / "docs" / "pull.md").read_text(encoding="utf-8")
     code = {kind: re.findall(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for kind in ("yaml", "python")}
     (reader,) = [each for each in code["python"] if "def women_clean" in each]
@@ -116,6 +116,6 @@ def test_a_dataset_in_python_reads_it_by_the_words_of_the_page(project):
     }
 
 
-def test_dg_shows_its_attributes():
+def test_the_partner_component_has_a_schema_of_its_attributes():
     properties = PartnerComponent.get_model_cls().model_json_schema()["properties"]
     assert {"feed", "schema", "intake", "start", "every"} <= properties.keys()

@@ -1,4 +1,4 @@
-"""Rows of others that are no events, or awkward ones, from the source to the run: none stops a table or a sensor."""
+"""Invalid or awkward event rows of others, from the source to the run: none stops a table or a sensor."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def seen():
     return []
 
 
-def test_an_event_of_the_year_1_is_consumed_and_its_rows_can_be_asked_for(team, seen):
+def test_an_event_of_the_year_1_is_consumed_and_its_slice_can_be_queried(team, seen):
     world_ = report_world(team, seen)
     team.publish(("a", "X", ZERO), ("b", "X", 7))
     (run,) = world_.run_until_idle()
@@ -39,8 +39,8 @@ def test_an_event_of_the_year_1_is_consumed_and_its_rows_can_be_asked_for(team, 
     assert world_.run_until_idle() == []
 
 
-def test_what_an_older_version_recorded_with_a_short_year_is_consumed_once(team, seen):
-    """It was in the ledger, and stopped all sensors, before this version read it."""
+def test_an_event_recorded_with_a_short_year_by_an_old_version_is_consumed_once(team, seen):
+    """Earlier versions recorded such an event, which then stopped all sensors."""
     world_ = report_world(team, seen)
     team.publish(("a", "X", ZERO))
     assert world_.run_until_idle() == []
@@ -59,18 +59,18 @@ def rejected():
         return [each.reason for _, each, _ in event_rejects.rejects(connection, 10)]
 
 
-def test_a_marker_far_ahead_is_rejected_and_what_comes_after_it_is_in_order_and_built(team, seen):
+def test_a_marker_far_ahead_is_rejected_and_later_events_are_built(team, seen):
     world_ = report_world(team, seen)
     now = datetime.now(UTC)
     team.publish(("a", "W", datetime(9999, 12, 31, tzinfo=UTC)), ("a", "X", now), ("b", "X", 1))
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
-    team.publish(("a", "Y", now + timedelta(hours=1)), ("b", "Y", 2**63 - 1))  # A version has no now.
+    team.publish(("a", "Y", now + timedelta(hours=1)), ("b", "Y", 2**63 - 1))  # A version has no time limit.
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
     (reason,) = rejected()
     assert "9999-12-31T00:00:00Z is more than 1 day, 0:00:00 ahead of now" in reason
 
 
-def test_how_far_ahead_is_a_setting(team, seen, setting):
+def test_event_hours_ahead_limits_how_far_ahead_a_marker_may_be(team, seen, setting):
     setting(event_hours_ahead=0.5)
     world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "X", datetime.now(UTC) + timedelta(hours=1)))
@@ -90,7 +90,7 @@ def test_markers_of_another_kind_are_rejected_and_those_after_them_are_built(tea
     assert all("is of another kind" in reason for reason in rejected())
 
 
-def test_a_version_that_no_bigint_holds_is_rejected_and_those_after_it_are_in_order(team, seen):
+def test_a_version_beyond_bigint_is_rejected_and_later_events_are_in_order(team, seen):
     world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "W", 99999999999999999999), ("a", "X", 2), ("a", "Y", 3))
     world_.run_until_idle()
@@ -104,18 +104,18 @@ def flags():
 
 
 @pytest.mark.parametrize("wrong", [2**63 - 1, datetime(2024, 1, 1, tzinfo=UTC)], ids=["far ahead", "of another kind"])
-def test_the_mend_of_the_page_takes_a_wrong_event_back(team, seen, wrong):
-    """Once its owner has: else it is read again, and recorded again."""
+def test_the_documented_repair_removes_a_wrong_event(team, seen, wrong):
+    """Its owner has to delete it first: otherwise it is read and recorded again."""
     world_ = report_world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "W", wrong), ("a", "X", 2))
     world_.run_until_idle()
     delete_as_the_page_says()
-    again(world_)
-    assert len(numbers("W")) == 1  # Its row is still there.
+    read_again(world_)
+    assert len(numbers("W")) == 1  # Its row is still in the source.
     with sa.create_engine(team.sink.url, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("DELETE FROM events WHERE correlation_id = 'W'")
     delete_as_the_page_says()
-    again(world_)
+    read_again(world_)
     team.publish(("a", "Y", 3))
     runs = world_.run_until_idle()
     assert [run.succeeded for run in runs] == [True] * len(runs)
@@ -142,7 +142,7 @@ def delete_as_the_page_says():
             connection.exec_driver_sql(statement)
 
 
-def again(world_):
+def read_again(world_):
     graph = Graph(world_.definitions.resolve_asset_graph())
     services = Services.of(settings())
     for source in sources_of(graph).values():

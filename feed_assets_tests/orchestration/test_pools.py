@@ -1,4 +1,4 @@
-"""Runs of a pool: Dagster's own daemon begins no more of them than its limit, and nobody asks for the others again."""
+"""Runs of a pool: Dagster's daemon starts at most its limit, and the waiting ones are not requested again."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -47,14 +47,14 @@ raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
 
 @feed_asset(SUMS, partitions_def=DAYS, inputs={"raw": raw}, pool="ads")
 def sums(raw):
-    """By day."""
+    """Sum by day."""
 
 
 defs = with_automation(dg.Definitions(assets=[raw, sums]))
 
 
 class Queue:
-    """The queue of an instance as our dagster.yaml has it; what the daemon launches begins when a test says so."""
+    """The queue of an instance with our dagster.yaml. A test decides when a launched run begins."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance, self.daemon = instance, QueuedRunCoordinatorDaemon(1)
@@ -69,14 +69,14 @@ class Queue:
         return launcher.queue()
 
     def put(self, partition: str) -> None:
-        """What a sensor's daemon does of a request."""
+        """Submit a run as a sensor's daemon does for a request."""
         origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "here").get_job_origin(self.job.name)
         more: Any = {"asset_selection": self.assets, "remote_job_origin": origin}
         run = self.instance.create_run_for_job(self.job, tags={PARTITION: partition}, **more)
         self.instance.run_coordinator.submit_run(SubmitRunContext(run, workspace=None))  # pyright: ignore[reportArgumentType]
 
     def turn(self) -> list[str]:
-        """A turn of the daemon; the partitions that it launched runs of."""
+        """Run one iteration of the daemon, and return the partitions whose runs it launched."""
         before, workspace = (
             len(self.launched),
             SimpleNamespace(instance=self.instance, create_request_context=lambda: None),
@@ -91,7 +91,7 @@ class Queue:
         return sorted(run.tags[PARTITION] for run in found)
 
     def build(self, number: int) -> bool:
-        """Run what was launched as such a one, to its end."""
+        """Run the launched run of this number to its end."""
         run = self.instance.get_run_by_id(self.launched[number].run_id)
         assert run
         execute_run(InMemoryJob(self.job), run, self.instance)
@@ -100,13 +100,13 @@ class Queue:
 
 @pytest.fixture
 def during() -> list[Any]:
-    """What is done in the middle of each run."""
+    """Return a list of functions to call in the middle of each run."""
     return []
 
 
 @pytest.fixture
 def world(home, during):
-    """Three dates that are built, and whose input has grown since."""
+    """Build three dates, and drop late data for them."""
     config = prepare(home) / "dagster.yaml"
     config.write_text(config.read_text().replace(WARM, MOCKED))
 
@@ -124,14 +124,14 @@ def world(home, during):
 
 
 def late(world: Harness) -> list[str]:
-    """The dates whose re-run the condition requests."""
+    """Return the dates whose re-run the condition requests."""
     assert world.ask().requests == ()
     found = dg.evaluate_automation_conditions(defs, world.instance, evaluation_time=world.now())
     return sorted(found.get_requested_partitions(dg.AssetKey(["t", "sums"])))
 
 
 def queue_of(world: Harness, limit: int | None) -> Queue:
-    """The queue, in which a run of each late date is."""
+    """Return the queue with a run of each late date."""
     queue = Queue(world.instance)
     if limit:
         world.instance.event_log_storage.set_concurrency_slots("ads", limit)
@@ -143,7 +143,7 @@ def queue_of(world: Harness, limit: int | None) -> Queue:
 
 
 @pytest.mark.parametrize("limit", [2, None])
-def test_so_many_late_dates_are_built_at_once_as_the_pool_has_places(world, during, limit):
+def test_a_pool_limits_how_many_late_dates_are_built_at_once(world, during, limit):
     queue = queue_of(world, limit)
     assert queue.turn() == ALL[: limit or 3]
     during.append(queue.turn)
@@ -155,7 +155,7 @@ def test_so_many_late_dates_are_built_at_once_as_the_pool_has_places(world, duri
     assert late(world) == []
 
 
-def test_what_waits_for_its_pool_is_not_asked_for_again_and_is_said_to_be_queued(world):
+def test_a_run_that_waits_for_its_pool_is_not_requested_again_and_shown_as_queued(world):
     queue = queue_of(world, 2)
     queue.turn()
     assert queue.of(dg.DagsterRunStatus.QUEUED) == [THIRD_DAY]

@@ -1,4 +1,4 @@
-"""Profiles, the deep checks that an anomaly starts, and checks that warn, tick by tick."""
+"""Profiles, the deep checks that an anomaly starts, and checks that only warn, tick by tick."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,7 @@ EQUAL = {"rows": 1.0, "n": 5.0}
 def sums_of(**options) -> dg.AssetsDefinition:
     @feed_asset(SUMS, partitions_def=DAYS, inputs={"raw": raw_feed(partitions_def=DAYS)}, **options)
     def sums(raw):
-        """Numbers summed."""
+        """Sum numbers."""
 
     return sums
 
@@ -42,13 +42,13 @@ def sums_of(**options) -> dg.AssetsDefinition:
 def picked_of(sums) -> dg.AssetsDefinition:
     @feed_asset("t/picked/v1.0", partitions_def=DAYS, inputs={"sums": sums})
     def picked(sums):
-        """What is picked of them."""
+        """Pick some sums."""
 
     return picked
 
 
 class Days:
-    """A world whose days measure and find what the test says; every other one is like the first."""
+    """A world with chosen measures and check results for some days; all other days are alike."""
 
     def __init__(self, *assets) -> None:
         self.measures: dict[str, dict[str, float]] = {}
@@ -61,56 +61,56 @@ class Days:
         return Given([{"n": 1}], measures=self.measures.get(task.output.key, EQUAL), failed=failed)
 
     def drop(self, *days: int) -> list[tuple[str, str | None, bool]]:
-        """Data of some days of January come; the runs."""
+        """Drop data for some days of January, and return the runs."""
         for day in days:
             self.harness.drop("t/raw/v1.0", f"2026-01-{day:02}", rows(day))
         return outcomes(self.harness.run_until_idle())
 
     def checks(self, day: int) -> dict[str, str]:
-        """The states of the checks of a day's sums, as the ledger has them."""
-        return known(Partition(Feed.parse(SUMS), f"2026-01-{day:02}"))
+        """Return the states of the checks of a day's sums in the ledger."""
+        return check_states_of(Partition(Feed.parse(SUMS), f"2026-01-{day:02}"))
 
 
-def known(partition: Partition) -> dict[str, str]:
+def check_states_of(partition: Partition) -> dict[str, str]:
     with open_ledger(settings().ledger).read() as connection:
         return {name: each.state for (_, name), each in quality.check_states(connection, [partition]).items()}
 
 
-def said(partition: Partition, check: str) -> str | None:
+def check_reason(partition: Partition, check: str) -> str | None:
     with open_ledger(settings().ledger).read() as connection:
         return quality.check_states(connection, [partition])[partition, check].reason
 
 
-def test_deep_checks_run_while_the_baseline_is_small_and_then_only_where_something_is_off():
+def test_deep_checks_run_while_the_baseline_is_small_and_then_on_anomalies():
     days = Days(sums_of(profile=DAILY, deep_checks=[NO_BOTS]))
     days.failed = {f"2026-01-{day:02}": {"no_bots": 1} for day in (7, 8, 9)}
     days.measures["2026-01-09"] = {"rows": 1.0, "n": 6.0}
     assert all(ok for _, _, ok in days.drop(*range(1, 7)))
-    assert days.drop(7) == [("sums", "2026-01-07", False)]  # six before it: nobody knows what is usual
+    assert days.drop(7) == [("sums", "2026-01-07", False)]  # six days before it: too few to know what is usual
     days.failed.pop("2026-01-07")
     days.harness.drop("t/raw/v1.0", "2026-01-07", rows(70))
     assert outcomes(days.harness.run_until_idle()) == [("sums", "2026-01-07", True)]
-    assert days.drop(8) == [("sums", "2026-01-08", True)]  # seven, and it is like them: the check was not run
+    assert days.drop(8) == [("sums", "2026-01-08", True)]  # seven days, and it is like them: the check was not run
     assert days.drop(9) == [("sums", "2026-01-09", False)]
     assert days.checks(8) == {"profile": "passed", "no_bots": "passed"}
     assert days.checks(9) == {"profile": "warned", "no_bots": "failed"}
     assert days.harness.checks("t/sums", "2026-01-09") == {"profile": False, "no_bots": False}
 
 
-def test_an_anomaly_whose_deep_checks_pass_is_a_warning_and_consumers_go_on():
+def test_an_anomaly_with_passed_deep_checks_warns_and_stops_no_consumer():
     sums = sums_of(profile=DAILY, deep_checks=[NO_BOTS])
     days = Days(sums, picked_of(sums))
     days.drop(*range(1, 8))
     days.measures["2026-01-08"] = {"rows": 1.0, "n": 9.0}
     assert days.drop(8) == [("sums", "2026-01-08", True), ("picked", "2026-01-08", True)]
     assert days.checks(8) == {"profile": "warned", "no_bots": "passed"}
-    assert said(Partition(Feed.parse(SUMS), "2026-01-08"), "profile") == (
+    assert check_reason(Partition(Feed.parse(SUMS), "2026-01-08"), "profile") == (
         "profile: no measure may be off from those of its baseline; n is 9: the median of 7 is 5, deviating by 0"
     )
     assert days.harness.checks("t/sums", "2026-01-08") == {"profile": False, "no_bots": True}
 
 
-def test_what_was_measured_is_kept_of_what_was_published_alone():
+def test_measures_are_kept_only_of_published_updates():
     days = Days(sums_of(profile=DAILY, deep_checks=[NO_BOTS]))
     days.failed["2026-01-02"] = {"no_bots": 1}
     days.drop(1, 2)
@@ -120,7 +120,7 @@ def test_what_was_measured_is_kept_of_what_was_published_alone():
 
 
 @pytest.mark.parametrize(("found", "ok", "state"), [(2, True, "warned"), (3, False, "failed")])
-def test_the_run_decides_by_what_was_found_whether_a_check_blocks(found, ok, state):
+def test_a_severity_function_decides_whether_a_check_blocks(found, ok, state):
     few = checks.Check(
         "few",
         "there must be none",
@@ -136,7 +136,7 @@ def test_the_run_decides_by_what_was_found_whether_a_check_blocks(found, ok, sta
     assert days.harness.checks("t/sums", "2026-01-01") == {"few": False}
 
 
-def test_a_check_that_only_warns_does_not_block_in_dagster_and_passes_again():
+def test_a_warning_check_does_not_block_and_can_pass_again():
     days = Days(sums_of(checks=[NO_BOTS.warn()]))
     days.failed["2026-01-01"] = {"no_bots": 4}
     assert days.drop(1) == [("sums", "2026-01-01", True)]
@@ -149,7 +149,7 @@ def test_a_check_that_only_warns_does_not_block_in_dagster_and_passes_again():
     assert days.checks(1) == {"no_bots": "passed"}
 
 
-def test_checks_that_pass_are_known_and_are_no_news():
+def test_passed_checks_are_recorded_without_a_log_entry():
     days = Days(sums_of(checks=[NO_BOTS]))
     days.drop(1)
     assert days.checks(1) == {"no_bots": "passed"}
@@ -183,17 +183,17 @@ def hour_of(hour: int, day: int = 2) -> Partition:
     return WindowAddress(FOO, "", "hour", f"2026-01-{day:02}-{hour:02}:00").partition
 
 
-def test_the_companion_of_a_table_measures_each_hour_and_says_so_of_its_window():
+def test_a_tables_monitor_measures_each_hour_and_reports_for_its_window():
     days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span))
     complete(15)
     assert outcomes(days.harness.run_until_idle()) == [("web/foo_profile", "2026-01-02-15:00", True)]
-    assert known(hour_of(15)) == {"profile": "passed", "no_bots": "passed"}
-    assert known(Partition(Feed.parse("web/foo_profile/v1.0"), "2026-01-02-15:00")) == {}
+    assert check_states_of(hour_of(15)) == {"profile": "passed", "no_bots": "passed"}
+    assert check_states_of(Partition(Feed.parse("web/foo_profile/v1.0"), "2026-01-02-15:00")) == {}
     assert state_of(15) is WindowState.COMPLETE
     assert days.harness.checks("web/foo_profile", "2026-01-02-15:00") == {"profile": True, "no_bots": True}
 
 
-def test_a_deep_check_of_the_companion_that_fails_makes_the_hour_invalid_and_its_profile_is_there_to_be_looked_at():
+def test_a_failed_deep_check_of_a_monitor_makes_the_hour_invalid():
     days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span))
     days.failed["2026-01-02-15:00"] = {"no_bots": 3}
     complete(15)
@@ -206,7 +206,7 @@ def test_a_deep_check_of_the_companion_that_fails_makes_the_hour_invalid_and_its
     assert days.harness.checks("web/foo_profile", "2026-01-02-15:00") == {"profile": True, "no_bots": False}
 
 
-def test_the_companion_of_a_table_is_compared_with_the_same_hour_of_other_days():
+def test_a_tables_monitor_compares_an_hour_with_the_same_hour_of_other_days():
     days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span))
     for day in range(2, 9):
         days.measures[f"2026-01-{day:02}-14:00"] = {"rows": 900.0}
@@ -216,16 +216,19 @@ def test_the_companion_of_a_table_is_compared_with_the_same_hour_of_other_days()
     complete(15, 9)
     days.measures["2026-01-09-15:00"] = {"rows": 900.0}
     days.harness.run_until_idle()
-    assert known(hour_of(15, 9))["profile"] == "warned"
-    assert "rows is 900: the median of 7 is 1," in (said(hour_of(15, 9), "profile") or "")
+    assert check_states_of(hour_of(15, 9))["profile"] == "warned"
+    assert "rows is 900: the median of 7 is 1," in (check_reason(hour_of(15, 9), "profile") or "")
 
 
-def test_the_companion_of_a_feed_says_of_the_partition_what_it_found_and_has_no_rejects():
+def test_a_feeds_monitor_reports_for_the_partition_and_has_no_rejects():
     raw = raw_feed(partitions_def=DAYS)
     days = Days(raw, profiled(raw, Profile(baseline="28 partitions"), deep_checks=[NO_BOTS]), sums_of())
     days.failed["2026-01-01"] = {"no_bots": 3}
     days.drop(1)
-    assert known(Partition(Feed.parse("t/raw/v1.0"), "2026-01-01")) == {"profile": "passed", "no_bots": "failed"}
+    assert check_states_of(Partition(Feed.parse("t/raw/v1.0"), "2026-01-01")) == {
+        "profile": "passed",
+        "no_bots": "failed",
+    }
     keys = {spec.key.to_user_string() for spec in days.harness.definitions.resolve_all_asset_specs()}
     assert keys == {"t/raw", "t/raw_profile", "t/sums", "t/sums_rejects"}
 
@@ -244,16 +247,16 @@ EMPTY = foreign_feed("t/one/v1.0", schema="k string")
         (lambda: sums_of(profile=DAILY, deep_checks=[checks.references("x", "raw", "k")]), "of the input 'x'"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_where_it_is_declared(declare, words):
+def test_an_impossible_profile_is_refused_at_its_declaration(declare, words):
     with pytest.raises(InvalidDefinition, match=words):
         declare()
 
 
-def test_a_baseline_is_of_the_same_time_by_the_clock_of_the_partitions():
+def test_a_baseline_has_the_same_local_times():
     berlin = dg.HourlyPartitionsDefinition("2026-03-20-00:00", timezone="Europe/Berlin")
     by_region = dg.MultiPartitionsDefinition({"date": DAYS, "region": dg.StaticPartitionsDefinition(["a", "b"])})
     weekly, monthly = dg.WeeklyPartitionsDefinition("2026-01-01"), dg.MonthlyPartitionsDefinition("2025-12-01")
-    # At two o'clock on the 29th of March there is none in Berlin.
+    # In Berlin there is no 02:00 on March 29.
     assert baseline(berlin, "2026-03-30-02:00", "7 same hours")[:2] == ["2026-03-28-02:00", "2026-03-27-02:00"]
     assert baseline(berlin, "2026-03-29-03:00", "7 same hours")[:2] == ["2026-03-28-03:00", "2026-03-27-03:00"]
     assert baseline(berlin, "2026-03-20-02:00", "9 partitions") == ["2026-03-20-01:00", "2026-03-20-00:00"]
@@ -268,7 +271,7 @@ def baseline(partitions_def, key: str, wanted: str) -> list[str]:
     return [each.key for each in found]
 
 
-def test_the_companion_measures_again_what_was_backfilled_although_the_data_are_equal_and_the_hour_is_good_again():
+def test_a_monitor_measures_a_backfilled_hour_again_although_data_are_equal():
     days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span))
     days.failed["2026-01-02-15:00"] = {"no_bots": 3}
     complete(15)
@@ -277,16 +280,16 @@ def test_the_companion_measures_again_what_was_backfilled_although_the_data_are_
     ledger, at = open_ledger(settings().ledger), WindowAddress(FOO, "", "hour", "2026-01-02-15:00")
     backfills.begin(ledger, at, "bots removed", "ann", NOW)
     backfills.finish(ledger, at, "bots removed", "ann", NOW)
-    assert known(hour_of(15)) == {"profile": "passed", "no_bots": "stale"}
+    assert check_states_of(hour_of(15)) == {"profile": "passed", "no_bots": "stale"}
     assert outcomes(days.harness.run_until_idle()) == [("web/foo_profile", "2026-01-02-15:00", True)]
-    assert known(hour_of(15)) == {"profile": "passed", "no_bots": "passed"}
+    assert check_states_of(hour_of(15)) == {"profile": "passed", "no_bots": "passed"}
     assert state_of(15) is WindowState.BACKFILLED
 
 
-def test_who_waits_for_the_checks_of_the_companion_by_name_reads_nothing_before_they_have_passed():
+def test_a_reader_that_names_a_monitors_check_waits_until_it_passes():
     @feed_asset("web/minds/v1.0", partitions_def=HOURS, inputs={"foo": Input(foo(), checks=["no_bots"])})
     def minds(foo):
-        """What foo has of this time."""
+        """Read foo."""
 
     days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span), minds)
     days.failed["2026-01-02-15:00"] = {"no_bots": 3}
@@ -300,7 +303,7 @@ def test_who_waits_for_the_checks_of_the_companion_by_name_reads_nothing_before_
 
 
 @pytest.mark.parametrize("severity", ["ERROR", "WARN"])
-def test_a_deep_check_that_did_not_pass_runs_again_although_nothing_is_off_any_more(severity):
+def test_a_deep_check_that_did_not_pass_runs_again_without_an_anomaly(severity):
     deep = NO_BOTS if severity == "ERROR" else NO_BOTS.warn()
     days = Days(sums_of(profile=DAILY, deep_checks=[deep]))
     days.drop(*range(1, 8))

@@ -25,7 +25,7 @@ OTHER = "t/other/v1.0"
 
 
 def retaining() -> Harness:
-    """Two foreign feeds with two updates each, of which one is to be kept."""
+    """Build two foreign feeds with two updates each and a retention of one."""
     world = harness(
         *(foreign_feed(feed, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1)) for feed in (OTHER, RAW))
     )
@@ -66,12 +66,12 @@ def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
     assert [len(ids(world, RAW)), len([*(folder / DAY).iterdir()])] == [1, 2]
 
 
-def test_the_rejects_of_a_dataset_are_kept_as_long_as_itself():
+def test_rejects_have_the_retention_of_their_dataset():
     sums = sums_of(raw_feed(), retention=Retention(keep=3))
     assert [declaration_of(spec).retention for spec in sums.specs] == [Retention(keep=3)] * 2
 
 
-def test_the_job_can_be_scheduled_by_its_name():
+def test_the_prune_job_can_be_scheduled_by_its_name():
     nightly = dg.ScheduleDefinition(
         name="nightly",
         job_name="prune",
@@ -84,6 +84,6 @@ def test_the_job_can_be_scheduled_by_its_name():
 
 
 @pytest.mark.parametrize("retention", [None, Retention(keep=1)])
-def test_there_is_a_job_where_a_feed_has_a_retention(retention):
+def test_the_prune_job_exists_only_if_a_feed_has_a_retention(retention):
     world = harness(foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=retention))
     assert world.definitions.get_repository_def().has_job("prune") == (retention is not None)

@@ -1,4 +1,4 @@
-"""The job `prune_ledger`, and the sensor `orphans`, which does the same once a day."""
+"""The job `prune_ledger`, and the sensor `orphans`, which prunes the ledger once a day."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from feed_assets_tests.support.sum_projects import harness, raw_feed
 
 @pytest.fixture
 def aged(monkeypatch):
-    """A world with old events, which nobody waits for."""
+    """Return a world with old events for which nobody waits."""
     monkeypatch.setattr(update_durations, "SHOWN", 1)
     made = harness(raw_feed())
     ledger = open_ledger(settings().ledger)
@@ -50,7 +50,7 @@ def test_prune_ledger_job_counts_old_rows_and_removes_them_only_with_apply(aged,
     assert kept() == 1
 
 
-def test_the_sensor_does_so_once_a_day(aged):
+def test_the_orphan_sensor_prunes_the_ledger_once_a_day(aged):
     assert evaluate_orphans(aged) == "6 old rows of the ledger removed"
     assert kept() == 1
     later = utc_now() + timedelta(hours=23)
@@ -65,7 +65,7 @@ def test_the_sensor_does_so_once_a_day(aged):
     assert evaluate_orphans(aged, hours=25) == "4 old rows of the ledger removed"
 
 
-def test_the_sensor_goes_on_where_its_time_was_over(aged, setting, monkeypatch):
+def test_the_orphan_sensor_goes_on_pruning_after_a_tick_out_of_time(aged, setting, monkeypatch):
     monkeypatch.setattr(old_rows, "ROWS_PER_STEP", 2)
     setting(tick_seconds=0.000001)
     for hours in range(0, 20, 2):

@@ -1,4 +1,4 @@
-"""One team publishes its events and pipelines, another waits for its propagations by them: both ends, both forms."""
+"""One team publishes its events and pipelines, another one waits by them: both sides, in databases and files."""
 
 import json
 import shutil
@@ -54,14 +54,14 @@ def place(request, tmp_path, home, monkeypatch):
 
 @pytest.fixture
 def beta(home, place):
-    """The team that publishes."""
+    """Return the team that publishes."""
     on_s3 = {"blackboard": "url", "s3_endpoint": "endpoint"} if "endpoint" in place.others else {}
     return Team(home, {"events_to": place.setting, **{name: place.others[each] for name, each in on_s3.items()}})
 
 
 @pytest.fixture
 def gamma(tmp_path, empty_ledger, place):
-    """The team that reads."""
+    """Return the team that reads."""
     (tmp_path / "gamma" / "blackboard").mkdir(parents=True)
     shutil.copyfile(empty_ledger, tmp_path / "gamma" / "ledger.db")
     return Team(tmp_path / "gamma", {"blackboards": json.dumps({"theirs": place.others})} if place.others else {})
@@ -69,7 +69,7 @@ def gamma(tmp_path, empty_ledger, place):
 
 @pytest.fixture
 def consumer(gamma, place):
-    """gamma/report, of beta's sums and picked."""
+    """Build gamma/report of beta's sums and picked."""
     with gamma.at_work():
         return report_of(place.source, pipelines=place.lineage)
 
@@ -85,14 +85,14 @@ def report_of(source, **options):
 
 
 def makes(*names, code_version="1"):
-    """A version of beta's code: raw -> sums -> picked, up to where it goes."""
+    """Build a version of beta's code: raw -> sums, and picked if named."""
     raw = raw_feed()
     sums = sums_of(raw, code_version=code_version)
     return harness(raw, sums, *[picked_of(sums) for name in names if name == "picked"])
 
 
 def waits(gamma, day):
-    """What the report says that it waits for."""
+    """Return the reasons for which the report waits."""
     with gamma.at_work(), open_ledger(settings().ledger).read() as connection:
         found = due.listed(connection, Feed.parse(REPORT))
     return [each.reason for each in found if each.partition == Partition(Feed.parse(REPORT), day)]
@@ -104,14 +104,14 @@ def opened(team):
 
 
 def half_way(beta, world, day, data):
-    """One update as far as sums, its events published."""
+    """Build one update up to sums, and publish its events."""
     beta.drop(world, RAW, day, data)
     with beta.at_work():
         assert [run.assets[0] for run in world.tick()] == ["t/sums"]
         world.ask(name="watch")
 
 
-def test_a_consumer_of_another_team_waits_until_an_update_has_reached_all_that_it_reads(beta, gamma, consumer, place):
+def test_a_foreign_consumer_waits_until_an_update_has_reached_all_its_inputs(beta, gamma, consumer, place):
     world = makes("picked")
     half_way(beta, world, DAY, rows(1))
     assert gamma.run(consumer) == []
@@ -123,9 +123,7 @@ def test_a_consumer_of_another_team_waits_until_an_update_has_reached_all_that_i
     assert (opened(beta), opened(gamma)) == ({}, {})
 
 
-def test_a_table_that_is_new_in_a_pipeline_is_waited_for_and_updates_before_it_are_not_lost(
-    beta, gamma, consumer, place
-):
+def test_a_table_added_to_a_pipeline_is_waited_for_without_losing_updates(beta, gamma, consumer, place):
     beta.run(before := makes())
     beta.drop(before, RAW, DAY, rows(1))
     beta.run(before)
@@ -145,7 +143,7 @@ def test_a_table_that_is_new_in_a_pipeline_is_waited_for_and_updates_before_it_a
     ]
 
 
-def test_a_table_that_is_no_longer_in_a_pipeline_is_not_waited_for_from_the_next_tick_on(beta, gamma, consumer, place):
+def test_a_table_removed_from_a_pipeline_is_not_waited_for_any_more(beta, gamma, consumer, place):
     before = makes("picked")
     half_way(beta, before, DAY, rows(1))
     assert gamma.run(consumer) == []
@@ -154,7 +152,7 @@ def test_a_table_that_is_no_longer_in_a_pipeline_is_not_waited_for_from_the_next
     assert [PICKED in version[RAW] for version in place.versions()] == [True, False]
 
 
-def test_a_version_is_published_when_something_has_changed_and_not_at_each_tick(beta, place):
+def test_pipelines_are_published_on_a_change_and_not_at_each_tick(beta, place):
     for world in (makes("picked"), makes("picked"), makes("picked", code_version="2"), makes("picked")):
         for _ in range(3):
             beta.run(world)
@@ -162,7 +160,7 @@ def test_a_version_is_published_when_something_has_changed_and_not_at_each_tick(
     assert len({json.dumps(sorted(map(str, version.items()))) for version in place.versions()}) == 3 - 2
 
 
-def test_who_is_killed_after_the_pipelines_leaves_nothing_that_misleads_a_reader(beta, gamma, consumer, place):
+def test_a_kill_between_pipelines_and_events_misleads_no_reader(beta, gamma, consumer, place):
     beta.run(before := makes())
     after = makes("picked")
     with beta.at_work():
@@ -176,7 +174,7 @@ def test_who_is_killed_after_the_pipelines_leaves_nothing_that_misleads_a_reader
     assert len(place.versions()) == 2
 
 
-def test_pipelines_that_cannot_be_published_are_an_alert_and_hold_up_no_event(beta, gamma, consumer, place):
+def test_unpublishable_pipelines_are_an_alert_and_no_event_is_lost(beta, gamma, consumer, place):
     heal = in_the_way(place, beta)
     world = makes("picked")
     beta.drop(world, RAW, DAY, rows(1))
@@ -190,7 +188,7 @@ def test_pipelines_that_cannot_be_published_are_an_alert_and_hold_up_no_event(be
 
 
 @pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
-def test_pipelines_are_there_before_the_events_that_are_judged_by_them(beta, place):
+def test_pipelines_are_published_before_their_events(beta, place):
     with sa.create_engine(place.url, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("CREATE TABLE shared (number integer)")
     world = makes("picked")
@@ -201,7 +199,7 @@ def test_pipelines_are_there_before_the_events_that_are_judged_by_them(beta, pla
 
 
 def in_the_way(place, beta):
-    """Something of others where the pipelines belong; what takes it away."""
+    """Put a foreign object in the place of the pipelines, and return a function that removes it."""
     if place.others:
         with beta.at_work():
             place.board.put(key := f"{PIPELINES}/newest.jsonl", b"no JSON\n")
@@ -216,8 +214,8 @@ def in_the_way(place, beta):
     return lambda: execute(f"DROP TABLE {PIPELINES}")
 
 
-def test_the_judgement_by_what_is_published_is_that_of_the_asset_graph(beta, gamma, place):
-    """Two origins, one of both, one of a week, one of an event table; and a consumer of all of them at each end."""
+def test_published_pipelines_give_the_same_needs_as_the_asset_graph(beta, gamma, place):
+    """Compare both sides for pipelines of two origins, of a whole feed and of an event table."""
     raw, other = raw_feed(), foreign_feed("t/other/v1.0", partitions_def=DAYS, schema=SCHEMA)
     told = event_table("shop/orders", source=EventSource("shop", ()), table_name="ORDERS", partitions_def=DAYS)
     sums = sums_of(raw)
@@ -243,13 +241,13 @@ def test_the_judgement_by_what_is_published_is_that_of_the_asset_graph(beta, gam
 
 
 def needed(world, feed):
-    """By pipeline the tables that a consumer needs, by the last part of their names."""
+    """Return the tables that a consumer needs for each pipeline, by the last part of their names."""
     graph = Graph(world.definitions.resolve_asset_graph())
     consumer = consumer_of(graph, graph.node(Feed.parse(feed)))
     return {name: {each.name.rpartition("/")[2] for each in tables} for name, tables in consumer.needed.items()}
 
 
-def test_two_code_locations_publish_beside_each_other_and_each_takes_away_its_own_alone(beta, place):
+def test_two_code_locations_publish_pipelines_and_remove_only_their_own(beta, place):
     raw = raw_feed()
     ours, theirs = makes("picked"), harness(raw, sums_of(raw, name="u/made/v1.0"))
     for world in (ours, theirs, ours, theirs):
@@ -262,8 +260,8 @@ def test_two_code_locations_publish_beside_each_other_and_each_takes_away_its_ow
     assert len(place.versions()) == 3
 
 
-def test_whoever_reads_the_events_finds_events_alone(beta, gamma, place):
-    """Also a reader of before there were pipelines: by their names it reads none of their files."""
+def test_readers_of_the_sink_find_only_events(beta, gamma, place):
+    """This also holds for an older reader that knows no pipelines: by their names it reads none of their files."""
     world = makes("picked")
     beta.drop(world, RAW, DAY, rows(1))
     beta.run(world)

@@ -1,6 +1,6 @@
-"""Reports, checks, backfills, waivers, closures, lost ticks and kills at random: each waits for what an oracle says.
+"""Random reports, checks, backfills, waivers, closures, lost ticks and kills: each wait is what an oracle expects.
 
-The oracle knows what was reported and what waits for what, and nothing of the ledger.
+The oracle knows the reports and the dependencies, and nothing of the ledger.
 """
 
 import json
@@ -43,13 +43,13 @@ from feed_assets_tests.support.sum_projects import later, opened
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 FOO = Feed.parse("web/foo")
 KILLED_WITHIN = (20, 100, 500)
-"""Changes of a tick at one of which its process is killed: the first run begins after a dozen, and makes a hundred."""
+"""Highest change of a tick at which its process is killed: a first run begins after a dozen, and makes a hundred."""
 KILLED_AFTER = (1, 5, 15)
-"""Changes of a run from the call of its function on at one of which it is killed: nothing is written at the first."""
+"""Changes of a run, counted from its function's call, at which it is killed. Before the first nothing is written."""
 
 
 class Campaign:
-    """What happens, at random. With a `forker` processes that report or tick are killed on the way, and come again."""
+    """Random acts. With a `forker`, processes that report or tick are killed on the way and started again."""
 
     def __init__(self, seed, forker=None):
         self.random, self.forker, self.kills, self.done = random.Random(seed), forker, 0, []  # noqa: S311
@@ -67,7 +67,7 @@ class Campaign:
         self.oracle.note()
 
     def say(self, *lines):
-        """Report; who was killed meanwhile does it again."""
+        """Report; a process that was killed in between reports again."""
         told = [{"dataset": "web/foo", **line} for line in lines]
         if self.forker and self.random.random() < 0.4:
             self.kill(report_and_die, self.random.randint(1, 20), told)
@@ -83,7 +83,7 @@ class Campaign:
         return {"kind": kind, "grain": "hour", "start": MIDNIGHT + timedelta(hours=at), **more}
 
     def count(self, at, hour):
-        """The hour is written (again): one time in four a window of it is missing, or lacks a record."""
+        """Write the hour again: one time in four one of its windows is missing or lacks a record."""
         self.version += 1
         starts = [MIDNIGHT + timedelta(hours=at, minutes=20 * n) for n in range(3)]
         hour.is_complete, hour.version = self.random.random() < 0.75, self.version
@@ -123,7 +123,7 @@ class Campaign:
             hour.made_again = None
 
     def waive(self, at, hour):
-        """Somebody takes what is wrong with it now."""
+        """Waive the current problem of the hour."""
         address = WindowAddress(FOO, "", "hour", key(at))
         ledger = open_ledger(settings().ledger)
         with ledger.read() as connection:
@@ -133,7 +133,7 @@ class Campaign:
             hour.waived = hour.problem
 
     def close(self, at, hour):
-        """What is made of the hour is final, or is no longer."""
+        """Close the hour's output, or open it again."""
         ledger, partition = open_ledger(settings().ledger), Partition(Feed.parse("web/preagg/v1.0"), key(at))
         is_closed = at in self.oracle.closed
         move = closures.reopen if is_closed else closures.close
@@ -141,7 +141,7 @@ class Campaign:
         (self.oracle.closed.discard if is_closed else self.oracle.closed.add)(at)
 
     def lose(self, at, hour):
-        """A tick whose runs never start: as where the daemon is killed between the two."""
+        """Tick without starting the requested runs, as if the daemon were killed in between."""
         self.tested.ask()
         later(self.tested, timedelta(hours=2))
 
@@ -152,7 +152,7 @@ class Campaign:
             ["count", "count", "check", "check", "begin", "finish", "finish", "give_up", "waive", "close", "lose"]
         )
         if uncounted:
-            name = "count"  # Else few runs begin that could be killed.
+            name = "count"  # Otherwise few runs begin that could be killed.
         self.done.append((name, at))
         getattr(self, name)(at, self.oracle.hours[at])
         self.oracle.note()
@@ -160,7 +160,7 @@ class Campaign:
             self.kill_what_ticks(name)
 
     def kill_what_ticks(self, name):
-        """Within a run where one may begin."""
+        """Kill a run if one may begin, else sometimes a tick."""
         if name == "count":
             self.kill(run_and_die, self.random.choice(KILLED_AFTER), self.tested.now())
         elif self.random.random() < 0.5:
@@ -174,7 +174,7 @@ class Campaign:
             return dict(zip(outputs, verdicts(graph, connection, wanted, now), strict=True))
 
     def cells(self):
-        """What the status page shows of each partition of the day."""
+        """Return the state on the status page of each partition of the day."""
         graph, slots = Graph(self.tested.definitions.resolve_asset_graph()), Slots.of(date(2026, 1, 2), 1)
         now = self.tested.now()
         with dg.partition_loading_context(now), open_ledger(settings().ledger).read() as connection:
@@ -182,7 +182,7 @@ class Campaign:
         return {(str(one.partition.feed), one.partition.key): one.state for row in shown for one in row.shown}
 
     def compare(self):
-        """Every verdict has the true state, and names the true hours, and no others."""
+        """Assert that every verdict has the true state, and names the true hours and no others."""
         later(self.tested, timedelta(hours=1))
         assert all(run.succeeded for run in self.tested.run_until_idle())
         expected = self.expected = self.oracle.settle()
@@ -202,7 +202,7 @@ class Campaign:
                 assert named & set(hours), (self.done, output, verdict.reason, hours)
 
     def compare_words(self):
-        """The same by the commands that people use: `explain` and `status` say it in words."""
+        """Assert the same for the words of the commands `explain` and `status`."""
         shown = on_status_page()
         told = {name: explained(name) for name in {output[0] for output in self.expected}}
         for at in HOURS:
@@ -212,21 +212,24 @@ class Campaign:
             about = name, said["reason"], cell, self.oracle.hours, self.done
             assert said["state"] == state, about
             assert cell["state"] in self.oracle.cell((name, partition), state), about
-            if state not in (State.CURRENT, State.CLOSED):  # These two are on no list.
+            if state not in (State.CURRENT, State.CLOSED):  # These two states are on no list.
                 assert cell["verdict"] == said["state"], about
-                assert larger(first_line(cell["why"])) in (larger(said["reason"]), larger(said["issue"])), about
+                assert without_counts(first_line(cell["why"])) in (
+                    without_counts(said["reason"]),
+                    without_counts(said["issue"]),
+                ), about
             words = self.oracle.words((name, partition), state, hours)
-            whole = said["reason"] + cell["why"]  # `explain` has one line for each, which is cut if it is long.
+            whole = said["reason"] + cell["why"]  # `explain` has one line for each, cut if it is long.
             assert [each for each in words if not any(one in whole for one in each)] == [], about
 
 
-def larger(said):
-    """What is said of an hour, without what it lacks: that decides nothing, and the page has it as last decided."""
+def without_counts(said):
+    """Return the statement about an hour without its counts: they decide nothing, and the page has older ones."""
     return said and said.partition(": 20min ")[0]
 
 
 def explained(name):
-    """What `explain` says of each partition of a dataset, by key."""
+    """Return the result of `explain` for each partition of a dataset, by key."""
     keys = "2026-01-02" if name == "daily" else f"{key(HOURS[0])}...{key(HOURS[-1])}"
     command = ["explain", f"web/{name}/v1.0", keys, "-m", campaign_world.__name__, "--json"]
     found = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
@@ -234,7 +237,7 @@ def explained(name):
 
 
 def on_status_page():
-    """What `status` says of each partition of the day, by dataset and key."""
+    """Return the result of `status` for each partition of the day, by dataset and key."""
     command = ["status", "-m", campaign_world.__name__, "--day", "2026-01-02", "--days", "1", "--json"]
     found = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
     return {(row["dataset"], each["partition"]): each for row in found["datasets"] for each in row["partitions"]}
@@ -251,12 +254,12 @@ def run(seed, steps, forker=None):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_partition_waits_for_what_it_really_lacks(seed):
+def test_random_reports_leave_each_partition_waiting_for_what_it_lacks(seed):
     run(seed, 20)
 
 
 @pytest.mark.parametrize("seed", [200, 202])
-def test_nor_does_a_kill_make_a_difference(forker, seed):
+def test_kills_do_not_change_what_partitions_wait_for(forker, seed):
     assert run(seed, 8, forker).kills > 2
     assert {updates.ABANDONED, updates.PUBLISHED} == (ended := states_of_runs()), ended
 
@@ -268,11 +271,11 @@ def states_of_runs():
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_the_same_for_longer(seed):
+def test_long_random_reports_leave_each_partition_waiting_for_what_it_lacks(seed):
     run(seed, 50)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(300, 320))
-def test_the_same_with_kills_for_longer(forker, seed):
+def test_kills_in_long_histories_do_not_change_what_partitions_wait_for(forker, seed):
     run(seed, 50, forker)

@@ -1,4 +1,4 @@
-"""The example of docs/kafka.md as it is written there: the chunks of a slice, read by DuckDB and by Spark."""
+"""The example of docs/kafka.md, verbatim: DuckDB and Spark read the chunks of a slice."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def topic(broker, registry, setting):
 
 @pytest.fixture
 def page(topic):
-    """The page's code, on the chunks of this topic."""
+    """Run the page's code for the chunks of this topic."""
     names = {}
     exec(compile(BODY, "<kafka.md>", "exec"), names)  # noqa: S102
     names["CHUNKS"] = Path(urlsplit(topic.board.url).path, chunk_files.FOLDER, topic.name)
@@ -58,7 +58,7 @@ def rows(found):
 
 
 @pytest.mark.parametrize("read", [in_duckdb, in_spark])
-def test_the_rows_of_a_slice_are_read_of_several_schemas_with_deletes(topic, page, read):
+def test_a_slice_over_several_schemas_is_read_with_its_deletes(topic, page, read):
     topic.produce(12)
     chunk(topic)
     topic.produce(2, fields=MORE)
@@ -76,7 +76,7 @@ def test_the_rows_of_a_slice_are_read_of_several_schemas_with_deletes(topic, pag
 
 
 @pytest.mark.parametrize("read", [in_duckdb, in_spark])
-def test_a_file_that_nobody_was_told_of_adds_no_row(topic, page, read):
+def test_a_chunk_file_without_a_signal_adds_no_row(topic, page, read):
     topic.produce(20)
     (signal, _) = chunk(topic)
     lines = topic.unpacked(signal).splitlines(keepends=True)
@@ -91,7 +91,7 @@ def noted(topic, text):
 
 @pytest.mark.parametrize("read", [in_duckdb, in_spark])
 def test_texts_are_read_as_they_were_written(topic, page, read):
-    """But for a text that is just a backslash and N, of which the page says what Spark makes."""
+    """The only exception is a text of just a backslash and N; the page describes it."""
     texts = ["", 'say "hi", you', "a\nb", "a\r\nb", "\\", '\\"', "007", " both ", "null", None]
     for text in texts:
         topic.send(noted(topic, text))
@@ -99,7 +99,7 @@ def test_texts_are_read_as_they_were_written(topic, page, read):
     assert [row["note"] for row in read(page, piece(None, len(texts)))] == texts
 
 
-def test_a_text_that_looks_like_null_is_one_to_spark_alone(topic, page):
+def test_a_text_that_looks_like_null_is_null_only_in_spark(topic, page):
     topic.send(noted(topic, r"\N"))
     chunk(topic)
     assert [row["note"] for row in in_duckdb(page, piece(None, 1))] == [r"\N"]

@@ -1,4 +1,4 @@
-"""The ledger's file is deleted in a small real world, and rebuilt: what the next ticks build is said exactly."""
+"""The ledger of a small real world is deleted and rebuilt: the builds of the next ticks are exact."""
 
 import time
 from dataclasses import replace
@@ -30,17 +30,17 @@ BOTH_PICKED = [("picked", DAY, True), ("picked", NEXT_DAY, True)]
 
 
 class Killed(BaseException):
-    """A kill, as near as one process comes to it."""
+    """A simulated kill."""
 
 
 def drop(world: Harness, day: str, *numbers: int, at: datetime) -> str:
-    """A foreign update of a moment."""
+    """Publish a foreign update with this time, and return its id."""
     partition = Partition(Feed.parse(RAW), day)
     return write.publish(world.board, partition, {"part-1": rows(*numbers).encode()}, at).id
 
 
 def await_next_second(world: Harness) -> None:
-    """Until what is built next has a greater id than what was built: ids have seconds."""
+    """Wait until the next build gets a greater id: ids have a resolution of seconds."""
     newest = max(world.newest(feed, day) or "" for feed in (SUMS, PICKED) for day in (DAY, NEXT_DAY))
     while f"{utc_now():%Y%m%d.%H%M%S}" <= newest:
         time.sleep(0.01)
@@ -48,7 +48,7 @@ def await_next_second(world: Harness) -> None:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """raw -> sums -> picked on two days, each made in a second after its input."""
+    """Build raw -> sums -> picked on two days, each a second after its input."""
 
     def build() -> None:
         world = chain()
@@ -65,7 +65,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def built(kept: Path, home: Path) -> Harness:
-    """The same, in the test's own home."""
+    """Return the same world in the test's own home."""
     restore(kept, home)
     return chain()
 
@@ -83,7 +83,7 @@ def newest(feed: str, day: str = DAY) -> updates.UpdateRow:
 
 
 def contents() -> dict[str, list]:
-    """Every row of the ledger."""
+    """Return every row of the ledger."""
     with open_ledger(settings().ledger).read() as connection:
         return {
             name: sorted(map(tuple, connection.execute(sa.select(table))), key=repr)
@@ -102,7 +102,7 @@ def built_in(world: Harness) -> list[tuple[str, str | None, bool]]:
     return sorted(outcomes(world.run_until_idle()))
 
 
-def test_without_a_rebuild_every_partition_is_built_once_more(built, home):
+def test_a_lost_ledger_without_a_rebuild_builds_every_partition_again(built, home):
     lose(home)
     assert built_in(built) == sorted(BOTH_SUMS + BOTH_PICKED)
 
@@ -115,7 +115,7 @@ def test_with_trust_nothing_is_built_again(built, home):
     assert [state(built, feed)[0] for feed in (SUMS, PICKED)] == ["current", "current"]
 
 
-def test_with_trust_only_what_came_after_an_update_is_built_from(built, home):
+def test_with_trust_only_data_newer_than_an_update_cause_a_build(built, home):
     lose(home)
     rebuild(built, rows=True, trust=True)
     built.run_until_idle()
@@ -123,7 +123,7 @@ def test_with_trust_only_what_came_after_an_update_is_built_from(built, home):
     assert built_in(built) == [("picked", DAY, True), ("sums", DAY, True)]
 
 
-def test_data_that_came_before_the_loss_and_were_not_built_yet_are_built_with_trust(built, home):
+def test_with_trust_data_unbuilt_at_the_loss_are_built(built, home):
     late = drop(built, DAY, 1, 2, 3, at=utc_now())
     lose(home)
     rebuild(built, rows=True, trust=True)
@@ -131,7 +131,7 @@ def test_data_that_came_before_the_loss_and_were_not_built_yet_are_built_with_tr
     assert built_in(built) == [("picked", DAY, True), ("sums", DAY, True)]
 
 
-def test_an_input_of_the_same_second_is_not_taken_for_consumed(built, home):
+def test_with_trust_an_input_of_the_same_second_does_not_count_as_consumed(built, home):
     only = built.newest(RAW, DAY)
     built.invalidate(RAW, DAY, only)
     same = f"t/raw/v1.0/{DAY}/{built.newest(SUMS, DAY)}"
@@ -144,7 +144,7 @@ def test_an_input_of_the_same_second_is_not_taken_for_consumed(built, home):
     ]
 
 
-def test_without_trust_what_an_update_was_built_from_is_unknown_and_said(built, home):
+def test_without_trust_the_inputs_of_updates_are_reported_as_unknown(built, home):
     lose(home)
     published = built.newest(SUMS, DAY)
     rebuilt = rebuild(built)
@@ -156,20 +156,20 @@ def test_without_trust_what_an_update_was_built_from_is_unknown_and_said(built, 
     assert state(built, SUMS) == ("rebuild", f"it is not known what update {published} was built from")
 
 
-def test_without_trust_each_partition_is_built_once_by_the_normal_loop_if_rows_were_read(built, home):
+def test_without_trust_but_with_rows_each_partition_is_built_once(built, home):
     lose(home)
     rebuild(built, rows=True)
     assert built_in(built) == sorted(BOTH_SUMS + BOTH_PICKED)
     assert built_in(built) == []
 
 
-def test_without_trust_and_rows_what_is_below_may_be_built_twice(built, home):
+def test_without_trust_and_rows_downstream_may_be_built_twice(built, home):
     lose(home)
     rebuild(built)
     assert built_in(built) == sorted(BOTH_SUMS + BOTH_PICKED + BOTH_PICKED)
 
 
-def test_rows_that_are_read_give_the_records_and_the_data_version_of_before(built, home):
+def test_a_rebuild_with_rows_restores_records_and_data_versions(built, home):
     before = {feed: newest(feed) for feed in (SUMS, f"{SUMS.replace('/v', '_rejects/v')}", PICKED)}
     lose(home)
     rebuild(built, rows=True)
@@ -179,7 +179,7 @@ def test_rows_that_are_read_give_the_records_and_the_data_version_of_before(buil
         assert (found.size, found.files, found.code_version) == (row.size, row.files, None)
 
 
-def test_trust_after_a_rebuild_without_it_adds_what_is_missing(built, home):
+def test_a_second_rebuild_with_trust_adds_the_missing_lineage(built, home):
     lose(home)
     rebuild(built)
     rebuilt = rebuild(built, trust=True)
@@ -188,14 +188,14 @@ def test_trust_after_a_rebuild_without_it_adds_what_is_missing(built, home):
 
 
 @pytest.mark.parametrize("trust", [False, True])
-def test_a_rebuild_of_a_ledger_that_was_not_lost_changes_nothing(built, trust):
+def test_rebuilding_an_intact_ledger_changes_nothing(built, trust):
     before = contents()
     rebuilt = rebuild(built, rows=True, trust=trust)
     assert (rebuilt.added, rebuilt.assumed, rebuilt.unknown) == ([], [], [])
     assert contents() == before
 
 
-def test_rebuilding_again_changes_nothing(built, home):
+def test_rebuilding_twice_changes_nothing(built, home):
     lose(home)
     rebuild(built, trust=True)
     before = contents()
@@ -217,7 +217,7 @@ def test_older_updates_are_found_and_invalid_ones_named(built, home):
     assert len(numbers) == 2
 
 
-def test_an_update_that_cannot_be_read_is_named_and_recorded(built, home):
+def test_a_rebuild_names_and_records_an_unreadable_update(built, home):
     partition = Partition(Feed.parse(PICKED), DAY)
     bad = write.publish(built.board, partition, {"part-1": b"no rows"}, utc_now())
     lose(home)
@@ -226,7 +226,7 @@ def test_an_update_that_cannot_be_read_is_named_and_recorded(built, home):
     assert newest(PICKED).version == bad.files_digest
 
 
-def test_a_partition_that_the_definition_does_not_have_is_not_decided_about(built, home):
+def test_a_rebuild_decides_nothing_about_partitions_outside_the_definition(built, home):
     strange = Partition(Feed.parse(SUMS), "1999-12-31")
     write.publish(built.board, strange, {"part-1": b"x"}, utc_now())
     lose(home)
@@ -237,7 +237,7 @@ def test_a_partition_that_the_definition_does_not_have_is_not_decided_about(buil
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 5, 8])
-def test_a_rebuild_that_is_killed_between_any_two_partitions_is_finished_by_the_next(built, home, last):
+def test_a_rebuild_killed_between_two_partitions_is_finished_by_the_next(built, home, last):
     lose(home)
     rebuild(built, trust=True)
     whole = {name: [row[:4] for row in found] for name, found in contents().items() if name in ("update_", "consumed")}
@@ -259,7 +259,7 @@ def test_a_rebuild_that_is_killed_between_any_two_partitions_is_finished_by_the_
     assert built_in(built) == []
 
 
-def test_a_ledger_that_was_never_lost_numbers_on(built, home):
+def test_a_rebuilt_ledger_numbers_its_log_from_one(built, home):
     lose(home)
     rebuild(built)
     with open_ledger(settings().ledger).read() as connection:

@@ -1,4 +1,4 @@
-"""Partitions that a declaration adds or moves are decided about, although what they are made of was there before."""
+"""Partitions that a changed declaration adds or moves are decided, although their inputs were there before."""
 
 import dagster as dg
 
@@ -23,7 +23,7 @@ def listed():
         return [each.partition.key for each in due.listed(connection, Feed.parse(SUMS))]
 
 
-def test_a_dataset_with_more_partitions_than_before_builds_them():
+def test_partitions_added_to_a_dataset_are_built():
     before = world(TWO, ONE)
     before.drop(RAW, DAY, rows(1))
     before.drop(RAW, NEXT_DAY, rows(2))
@@ -32,7 +32,7 @@ def test_a_dataset_with_more_partitions_than_before_builds_them():
     assert world(TWO, TWO).run_until_idle() == []
 
 
-def test_a_feed_and_its_dataset_with_more_partitions_than_before_build_what_lay_there_unread():
+def test_partitions_added_to_a_feed_and_its_dataset_are_read_and_built():
     before = world(ONE, ONE)
     before.drop(RAW, DAY, rows(1))
     before.drop(RAW, NEXT_DAY, rows(2))
@@ -40,7 +40,7 @@ def test_a_feed_and_its_dataset_with_more_partitions_than_before_build_what_lay_
     assert outcomes(world(TWO, TWO).run_until_idle()) == [("sums", NEXT_DAY, True)]
 
 
-def test_what_was_partitioned_otherwise_leaves_the_list():
+def test_partitions_of_an_old_definition_leave_the_list_of_waiting_ones():
     before = world(TWO, HOURS)
     before.drop(RAW, DAY, rows(1))
     before.ask()
@@ -50,7 +50,7 @@ def test_what_was_partitioned_otherwise_leaves_the_list():
     assert listed() == []
 
 
-def test_the_same_partitions_are_decided_about_once():
+def test_unchanged_partitions_are_not_decided_again():
     before = world(TWO, TWO)
     before.drop(RAW, DAY, rows(1))
     before.run_until_idle()

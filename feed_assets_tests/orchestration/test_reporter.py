@@ -1,4 +1,4 @@
-"""What is reported to Dagster, tick by tick."""
+"""Reports to Dagster, tick by tick."""
 
 import dagster as dg
 import pytest
@@ -98,7 +98,7 @@ def test_a_partition_of_other_depth_does_not_stop_the_tick():
     assert requested(world) == [f"men|{DAY}"]
 
 
-def test_an_update_that_an_invalidation_lays_bare_is_reported():
+def test_an_older_update_that_an_invalidation_uncovers_is_reported():
     world = short()
     first, second = world.drop(RAW, DAY, rows(1)), world.drop(RAW, DAY, rows(2))
     before = reports_of(world)
@@ -108,7 +108,7 @@ def test_an_update_that_an_invalidation_lays_bare_is_reported():
     assert ids == [second, first]
 
 
-def test_what_a_run_is_about_to_report_waits_for_its_end():
+def test_an_update_of_a_run_in_progress_is_reported_after_the_runs_end():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -128,8 +128,8 @@ def test_what_a_run_is_about_to_report_waits_for_its_end():
 
 
 @pytest.mark.parametrize("lost", [{"t/sums"}, {"t/sums_rejects"}])
-def test_what_a_run_has_in_its_own_log_alone_is_reported(monkeypatch, lost):
-    """Dagster writes a materialization there first, and then into its index: a kill may come in between."""
+def test_a_materialization_missing_in_dagsters_index_is_reported(monkeypatch, lost):
+    """Dagster writes a materialization to the run's log and then to its index; a kill may come in between."""
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -147,13 +147,13 @@ def test_what_a_run_has_in_its_own_log_alone_is_reported(monkeypatch, lost):
     assert event.metadata["update id"].value == world.newest(f"{event.asset_key.to_user_string()}/v1.0", DAY)
 
 
-def test_a_log_that_was_begun_anew_is_reported_from_the_beginning():
+def test_a_cursor_beyond_a_new_log_reports_from_the_beginning():
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert [event.partition for event in reports_of(world, "log:9999/0").events] == [DAY]
 
 
-def test_a_cursor_of_an_earlier_release_reports_what_is_newest_once_more():
+def test_a_cursor_of_an_earlier_release_reports_the_newest_update_again():
     world = short()
     world.drop(RAW, DAY, rows(1))
     first = reports_of(world, "d1ce57a7e5/3")
@@ -161,7 +161,7 @@ def test_a_cursor_of_an_earlier_release_reports_what_is_newest_once_more():
     assert reports_of(world, first.cursor).events == ()
 
 
-def test_of_two_programs_that_drive_the_sensor_each_knows_what_the_other_has_reported():
+def test_two_programs_that_drive_the_sensor_report_an_update_once():
     world = short()
     world.drop(RAW, DAY, rows(1))
     daemon = reports_of(world)
@@ -169,7 +169,7 @@ def test_of_two_programs_that_drive_the_sensor_each_knows_what_the_other_has_rep
     assert reports_of(world, None).events == ()
 
 
-def test_a_roll_back_to_what_a_run_has_reported_is_reported_and_so_is_its_end():
+def test_a_roll_back_and_its_revalidation_are_both_reported():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -187,7 +187,7 @@ def test_a_roll_back_to_what_a_run_has_reported_is_reported_and_so_is_its_end():
     assert world.ask(valid_again.cursor).events == ()
 
 
-def test_pruning_what_is_older_reports_nothing():
+def test_pruning_older_updates_reports_nothing():
     world = short()
     for numbers in ((1,), (1, 2)):
         world.drop(RAW, DAY, rows(*numbers))
@@ -198,7 +198,7 @@ def test_pruning_what_is_older_reports_nothing():
     assert [each.storage_id for each in world.reported("t/sums", DAY)] == before
 
 
-def test_a_batch_that_is_gone_makes_another_set():
+def test_an_invalidated_batch_is_reported_as_a_smaller_set():
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
     world = harness(raw, sums_of(raw))
     world.drop(RAW, f"{DAY}/a", rows(1))
@@ -209,7 +209,7 @@ def test_a_batch_that_is_gone_makes_another_set():
     assert (event.metadata["batches"].value, event.metadata["new"].value) == (1, {})
 
 
-def test_events_of_a_partition_that_is_not_there_yet_are_all_reported_once_it_is(tmp_path):
+def test_events_of_a_future_partition_are_all_reported_once_it_exists(tmp_path):
     regions = dg.DynamicPartitionsDefinition(name="regions")
     team = Team(tmp_path)
     world = harness(event_table("team/a", source=team.source, table_name="a", partitions_def=regions))
@@ -220,7 +220,7 @@ def test_events_of_a_partition_that_is_not_there_yet_are_all_reported_once_it_is
     assert [event.metadata["correlation id"].value for event in (*before.events, *after.events)] == ["X", "Y", "Z"]
 
 
-def test_ticks_whose_time_is_over_report_every_event_in_the_end(tmp_path, setting):
+def test_ticks_out_of_time_report_every_event_in_the_end(tmp_path, setting):
     setting(tick_seconds=1e-9)
     team = Team(tmp_path)
     world = harness(event_table("team/a", source=team.source, table_name="a"))
@@ -232,7 +232,7 @@ def test_ticks_whose_time_is_over_report_every_event_in_the_end(tmp_path, settin
     assert len(reported) == 30
 
 
-def test_a_feed_that_comes_to_hold_batches_does_not_stop_the_reporter():
+def test_a_feed_that_becomes_appendable_does_not_stop_the_reporter():
     world = harness(foreign_feed(RAW, schema="k string, n int"))
     world.drop(RAW, "", rows(1))
     world.run_until_idle()

@@ -1,4 +1,4 @@
-"""An input whose own partition alone has to be there: the others are read if they are, whenever they come."""
+"""An input of which only the output's own partition is required; the others are read whenever they are there."""
 
 from datetime import timedelta
 
@@ -36,13 +36,13 @@ TWO_DAYS_BACK = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0)
 
 
 def window() -> Harness:
-    """raw -> sums of a day and the two before it, of which only the day itself has to be there."""
+    """Build raw -> sums of a day and the two days before it, of which only the day itself is required."""
     raw = raw_feed()
     return harness(raw, sums_of(Input(raw, mapping=TWO_DAYS_BACK, required="own")))
 
 
-def read(day: str) -> list[str]:
-    """The days of the input that the newest update of `sums` was built from."""
+def days_read(day: str) -> list[str]:
+    """Return the input days from which the newest update of `sums` was built."""
     mine = (consumed.c.feed == SUMS) & (consumed.c.partition == day) & consumed.c.is_input
     newest = sa.select(sa.func.max(consumed.c.id)).where(mine).scalar_subquery()
     query = sa.select(consumed.c.input_partition).where(mine, consumed.c.id == newest)
@@ -50,41 +50,41 @@ def read(day: str) -> list[str]:
         return sorted(connection.execute(query).scalars())
 
 
-def test_it_is_built_from_what_is_there_and_not_without_its_own_day():
+def test_a_window_is_built_from_the_days_that_are_there_if_its_own_day_is():
     world = window()
     world.drop(RAW, THIRD_DAY, rows(1))
     assert outcomes(world.run_until_idle()) == [("sums", THIRD_DAY, True)]
-    assert read(THIRD_DAY) == [THIRD_DAY]
+    assert days_read(THIRD_DAY) == [THIRD_DAY]
     assert world.newest(SUMS, FOURTH_DAY) is None
 
 
-def test_a_day_that_comes_later_is_a_change_of_what_was_built_without_it_and_of_nothing_else():
+def test_a_later_day_rebuilds_only_the_windows_built_without_it():
     world = window()
     world.drop(RAW, THIRD_DAY, rows(1))
     world.run_until_idle()
     world.drop(RAW, DAY, rows(2))
     assert sorted(outcomes(world.tick())) == [("sums", DAY, True), ("sums", THIRD_DAY, True)]
-    assert [read(day) for day in (DAY, THIRD_DAY)] == [[DAY], [DAY, THIRD_DAY]]
+    assert [days_read(day) for day in (DAY, THIRD_DAY)] == [[DAY], [DAY, THIRD_DAY]]
     assert world.run_until_idle() == []
     world.drop(RAW, NEXT_DAY, rows(3))
     assert sorted(outcomes(world.tick())) == [("sums", NEXT_DAY, True), ("sums", THIRD_DAY, True)]
-    assert read(THIRD_DAY) == [DAY, NEXT_DAY, THIRD_DAY]
+    assert days_read(THIRD_DAY) == [DAY, NEXT_DAY, THIRD_DAY]
     assert world.run_until_idle() == []
 
 
-def test_a_day_that_is_no_longer_valid_is_read_no_more():
+def test_a_window_is_rebuilt_without_a_day_that_was_invalidated():
     world = window()
     world.drop(RAW, THIRD_DAY, rows(1))
     gone = world.drop(RAW, NEXT_DAY, rows(2))
     world.run_until_idle()
-    assert read(THIRD_DAY) == [NEXT_DAY, THIRD_DAY]
+    assert days_read(THIRD_DAY) == [NEXT_DAY, THIRD_DAY]
     world.invalidate(RAW, NEXT_DAY, gone)
     assert outcomes(world.tick()) == [("sums", THIRD_DAY, True)]
-    assert read(THIRD_DAY) == [THIRD_DAY]
+    assert days_read(THIRD_DAY) == [THIRD_DAY]
 
 
 @pytest.mark.parametrize("day", [DAY, THIRD_DAY])
-def test_an_update_that_a_person_names_has_to_be_there(day):
+def test_a_named_update_of_an_optional_day_has_to_exist(day):
     world = window()
     world.drop(RAW, THIRD_DAY, rows(1))
     world.run_until_idle()
@@ -101,7 +101,7 @@ def test_an_update_that_a_person_names_has_to_be_there(day):
     assert "no valid update 20180516.120000" in str(done.failure_data_for_node("t__sums").error)
 
 
-def test_a_lost_ledger_is_rebuilt_from_the_days_that_there_are(home):
+def test_a_lost_ledger_is_rebuilt_with_the_days_that_were_there(home):
     world = window()
     partition, content = Partition(Feed.parse(RAW), THIRD_DAY), {"part-1": rows(1).encode()}
     write.publish(world.board, partition, content, utc_now() - timedelta(hours=1))
@@ -115,6 +115,6 @@ def test_a_lost_ledger_is_rebuilt_from_the_days_that_there_are(home):
     assert world.run_until_idle() == []
 
 
-def test_without_a_mapping_there_are_no_others():
+def test_required_own_without_a_mapping_is_refused():
     with pytest.raises(InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected one"):
         Input(raw_feed(), required="own")

@@ -1,4 +1,4 @@
-"""What late data have changed is told once, to whoever owns the inputs that they came from."""
+"""Effects of late data are reported once, to the owners of the inputs that changed."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ TOTAL = {"total": "sum(n)"}
 
 
 def world(*, code_version="1", instance=None):
-    """raw -> sums, with the sum of all numbers as its key figure."""
+    """Build raw -> sums, with the sum of all numbers as its key figure."""
     raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, owners=OWNERS)
     made = feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, figures=TOTAL, code_version=code_version)
 
@@ -44,7 +44,7 @@ def world(*, code_version="1", instance=None):
 
 @pytest.fixture
 def posted(home, monkeypatch):
-    """What was posted to the webhook of the settings."""
+    """Return a function that lists the posts to the webhook of the settings."""
     with web_server() as receiver:
         monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", receiver.url)
         monkeypatch.setenv("FEED_ASSETS_ALERT_SECRET", SECRET)
@@ -52,13 +52,13 @@ def posted(home, monkeypatch):
         yield lambda: [json.loads(body) for _, body in receiver.posted]
 
 
-def noted() -> list[Partition]:
+def unreported_partitions() -> list[Partition]:
     with open_ledger(settings().ledger).read() as connection:
         return [each.partition for each in replaced_updates.unreported(connection)]
 
 
 def not_yet_told(monkeypatch) -> Harness:
-    """A world where late data have made a day again, before anybody has reported it."""
+    """Build a day, and rebuild it from late data without reporting it."""
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
@@ -70,49 +70,49 @@ def not_yet_told(monkeypatch) -> Harness:
 
 
 def made_by_other_code(made: Harness) -> Harness:
-    """The world once a run by hand has made the day again, on the same inputs."""
+    """Rebuild the day by hand on the same inputs with other code."""
     again = world(code_version="2", instance=made.instance)
     job = again.definitions.resolve_implicit_global_asset_job_def()
     job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
     return again
 
 
-def test_a_rerun_is_told_with_inputs_and_output_before_and_after(posted):
+def test_a_rerun_is_reported_with_inputs_and_output_before_and_after(posted):
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
     assert "before and after" not in made.reported("t/sums", DAY)[0].metadata
-    assert (posted(), noted()) == ([], [])
+    assert (posted(), unreported_partitions()) == ([], [])
     made.drop(RAW, DAY, rows(1, 2))
     made.run_until_idle()
     assert "| total | 1 | 3 | +200.0% |" in made.reported("t/sums", DAY)[0].metadata["before and after"]
     (said,) = posted()
     assert f"{RAW}: bytes 8 to 12 (+50.0%); {RAW}: files 1 to 1 (=); total 1 to 3 (+200.0%)" in said["reason"]
     assert (said["state"], said["receivers"]) == ("report", sorted(OWNERS))
-    assert noted() == []
+    assert unreported_partitions() == []
 
 
-def test_a_run_on_the_same_inputs_is_no_late_data_and_told_to_nobody(posted):
+def test_a_rebuild_on_the_same_inputs_is_not_reported(posted):
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
     again = made_by_other_code(made)
-    assert Partition(Feed.parse(SUMS), DAY) in noted()
+    assert Partition(Feed.parse(SUMS), DAY) in unreported_partitions()
     again.run_until_idle()
-    assert (posted(), noted()) == ([], [])
+    assert (posted(), unreported_partitions()) == ([], [])
 
 
-def test_what_late_data_have_changed_is_told_though_a_run_on_the_same_inputs_followed(posted, monkeypatch):
+def test_late_data_are_reported_although_a_rebuild_on_the_same_inputs_followed(posted, monkeypatch):
     made = not_yet_told(monkeypatch)
     again = made_by_other_code(made)
     again.run_until_idle()
     (said,) = posted()
     assert "total 1 to 3 (+200.0%)" in said["reason"]
-    assert noted() == []
+    assert unreported_partitions() == []
 
 
-def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delivered(posted, monkeypatch):
-    """The second one has read the notes before the first one took them, and one more."""
+def test_two_ticks_at_once_report_a_rerun_once_even_after_its_delivery(posted, monkeypatch):
+    """The second tick has read the notes before the first one removed them, and one more note."""
     made, ledger = not_yet_told(monkeypatch), open_ledger(settings().ledger)
     with ledger.read() as connection:
         (first,) = [each for each in replaced_updates.unreported(connection) if each.partition.feed == Feed.parse(SUMS)]
@@ -122,7 +122,7 @@ def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delive
     told = replaced_updates.RerunReport(first.partition.feed, "of the first", "1 to 3", ())
     replaced_updates.report(ledger, [first], [told], made.now())
     with ledger.write() as connection:
-        connection.execute(sa.delete(alert).where(alert.c.name.startswith("report:")))  # Every channel has said it.
+        connection.execute(sa.delete(alert).where(alert.c.name.startswith("report:")))  # Every channel has sent it.
     replaced_updates.report(ledger, [first], [told], made.now())
     replaced_updates.report(
         ledger,
@@ -136,7 +136,7 @@ def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delive
     assert other.note in names, "the next tick tells it"
 
 
-def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(posted, monkeypatch):
+def test_partitions_with_the_same_update_id_are_each_reported(posted, monkeypatch):
     monkeypatch.setattr("feed_assets.orchestration.ticks.reruns.UPDATES_PER_TICK", 1)
     made = world()
     clock, of = made.now(), Services.of
@@ -151,13 +151,13 @@ def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(po
     ledger = open_ledger(settings().ledger)
     with ledger.read() as connection:
         assert len({each.update for each in replaced_updates.unreported(connection)}) == 1
-    while noted():  # The channels are slower than that.
+    while unreported_partitions():  # Real channels are slower than this loop.
         report_reruns(Graph(made.definitions.resolve_asset_graph()), ledger, clock)
     made.run_until_idle()
     assert [said["reason"].partition(":")[0] for said in posted()] == [f"{SUMS} {DAY}", f"{SUMS} {NEXT_DAY}"]
 
 
-def test_partitions_that_are_made_again_together_are_one_report(posted):
+def test_partitions_rebuilt_together_are_one_report(posted):
     made = world()
     for day in (DAY, NEXT_DAY):
         made.drop(RAW, day, rows(1))
@@ -169,7 +169,7 @@ def test_partitions_that_are_made_again_together_are_one_report(posted):
     assert [line.partition(":")[0] for line in said["reason"].splitlines()] == [f"{SUMS} {DAY}", f"{SUMS} {NEXT_DAY}"]
 
 
-def test_a_report_is_no_alert_that_opens_or_is_resolved(posted, caplog):
+def test_a_report_of_a_rerun_opens_and_resolves_no_alert(posted, caplog):
     caplog.set_level("INFO", "feed_assets.alerts")
     made = world()
     made.drop(RAW, DAY, rows(1))
@@ -186,15 +186,15 @@ def test_a_report_is_no_alert_that_opens_or_is_resolved(posted, caplog):
     ]
 
 
-def test_a_partition_is_noted_in_the_transaction_that_publishes_so_that_a_kill_loses_no_report(posted, monkeypatch):
+def test_a_rerun_is_noted_with_its_publication_so_a_kill_loses_no_report(posted, monkeypatch):
     made = not_yet_told(monkeypatch)
-    assert Partition(Feed.parse(SUMS), DAY) in noted()
+    assert Partition(Feed.parse(SUMS), DAY) in unreported_partitions()
     assert posted() == []
     made.run_until_idle()
     assert len(posted()) == 1
 
 
-def test_what_was_made_again_while_its_report_was_written_is_noted_still():
+def test_a_rerun_during_the_writing_of_its_report_stays_noted():
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
@@ -206,10 +206,10 @@ def test_what_was_made_again_while_its_report_was_written_is_noted_still():
     with ledger.write() as connection:
         replaced_updates.made_again(connection, Again(at, "20200102.000001"), made.now())
     replaced_updates.report(ledger, seen, [], made.now())
-    assert noted() == [at]
+    assert unreported_partitions() == [at]
 
 
-def test_the_first_update_has_nothing_before_it():
+def test_the_first_update_has_no_rerun_effect():
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
@@ -218,7 +218,7 @@ def test_the_first_update_has_nothing_before_it():
 
 
 @pytest.mark.parametrize("name", ["records", "bytes", "files"])
-def test_a_key_figure_has_no_name_that_each_update_has_already(name):
+def test_a_key_figure_named_like_a_built_in_one_is_refused(name):
     raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
     with pytest.raises(InvalidDefinition, match=f"key figure {name}, which each update has already"):
         feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, figures={name: "count(1)"})(lambda raw: raw)

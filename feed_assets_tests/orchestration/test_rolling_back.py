@@ -1,4 +1,4 @@
-"""Rolling back, taking it back, and pruning, tick by tick."""
+"""Roll-backs, revalidation and pruning, tick by tick."""
 
 from feed_assets import Late, Retention
 from feed_assets.core.feeds import Feed, Partition
@@ -32,7 +32,7 @@ def ids(world: Harness, feed: str) -> list[str]:
     return world.board.children(Partition(Feed.parse(feed), DAY).path)
 
 
-def test_a_roll_back_and_its_revalidation_go_all_the_way_down():
+def test_a_roll_back_and_its_revalidation_rebuild_the_whole_chain():
     world = chain()
     older = world.drop(RAW, DAY, rows(1))
     assert outcomes(world.run_until_idle()) == ONCE
@@ -66,7 +66,7 @@ def test_a_roll_back_to_a_slightly_larger_update_does_not_wait_as_late_data_woul
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
+def test_a_roll_back_of_the_only_update_builds_nothing_and_is_reported(capfd):
     world = chain()
     only = world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -83,8 +83,8 @@ def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
     assert verdict_of(world)[0] == "current"
 
 
-def test_a_roll_back_below_what_was_pruned_waits_for_a_person_and_heals_on_new_data():
-    """Only what a run in progress has pinned outlives a newer update that was pruned."""
+def test_a_roll_back_below_a_pruned_update_waits_for_a_person_or_new_data():
+    """A pin of a run in progress is the only reason that an older update outlives a pruned newer one."""
     world, partition = short(), Partition(Feed.parse(RAW), DAY)
     survivor, gone, newest = (world.drop(RAW, DAY, rows(*numbers)) for numbers in ((1,), (1, 2), (1, 2, 3)))
     world.run_until_idle()

@@ -1,4 +1,4 @@
-"""A run of many partitions: each is built, told of, refused and failed for itself."""
+"""A run of many partitions: each is built, reported, refused and failed by itself."""
 
 import os
 import signal
@@ -52,11 +52,11 @@ from feed_assets_tests.support.sum_projects import (
 )
 
 SECONDS = 60
-"""How long a thread of a test waits for another one at most."""
+"""Highest time for which a test's thread waits for another one."""
 
 
 def ran(world: Harness, first: str = DAY, last: str = THIRD_DAY) -> list[Ran]:
-    """What `feed-assets run` makes of the request of a range."""
+    """Execute the request of a range, and return the runs that `feed-assets run` would show."""
     assets, before = [dg.AssetKey.from_user_string(asset) for asset in BOTH], len(world.runs)
     world.runner.execute(dg.RunRequest(asset_selection=assets, tags={START: first, END: last}))
     return world.runs[before:]
@@ -69,7 +69,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def states() -> dict[str, str]:
-    """The state of the last run of the sums of each day that has one."""
+    """Return the state of the last run of the sums, for each day that has one."""
     with open_ledger(settings().ledger).read() as connection:
         last = {day: runs.last(connection, Partition(Feed.parse(SUMS), day)) for day in THREE_DAYS}
     return {day: run.state for day, run in last.items() if run}
@@ -82,7 +82,7 @@ def at_a_time(request, setting) -> int:
 
 
 @pytest.mark.usefixtures("at_a_time")
-def test_each_partition_of_a_range_is_built_and_told_of_for_itself():
+def test_each_partition_of_a_range_is_built_and_reported_by_itself():
     world = three_days(1, 2, 3)
     result = materialize(world, DAY, THIRD_DAY)
     assert result.success
@@ -94,7 +94,7 @@ def test_each_partition_of_a_range_is_built_and_told_of_for_itself():
     assert len({world.reported("t/sums", day)[0].version for day in THREE_DAYS}) == 3
 
 
-def test_with_spark_several_share_one_session(spark, setting):
+def test_partitions_built_at_the_same_time_share_one_spark_session(spark, setting):
     setting(partitions_at_a_time=2)
     raw = raw_feed()
     world = three_days(1, 101, 3, world=harness(raw, sums_of(raw), maker=None))
@@ -105,7 +105,7 @@ def test_with_spark_several_share_one_session(spark, setting):
     ]
 
 
-def test_with_spark_several_at_a_time_take_no_neighbour_along(spark, setting):
+def test_with_spark_a_bad_partition_stops_no_neighbour_of_its_run(spark, setting):
     setting(partitions_at_a_time=2)
     raw = raw_feed()
     found = {
@@ -132,15 +132,15 @@ SEVERAL_START_SPARK = dedent(
 )
 
 
-def test_of_several_that_need_spark_first_one_starts_it(home):
+def test_only_one_of_several_partitions_starts_spark(home):
     env = {**os.environ, "FEED_ASSETS_PARTITIONS_AT_A_TIME": "2", "FEED_ASSETS_SPARK_MASTER": "local[1]"}
-    del env["DAGSTER_HOME"]  # A Harness would take it for the developer's.
+    del env["DAGSTER_HOME"]  # A Harness would take it for the developer's own home.
     command = [sys.executable, "-W", "ignore", "-c", SEVERAL_START_SPARK, str(home)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
     assert done.stdout.splitlines()[-1:] == ["True 1"], done.stderr
 
 
-def test_what_fails_in_a_range_of_others_is_told_in_a_line():
+def test_a_failed_range_of_a_foreign_asset_is_reported_in_one_line():
     @dg.asset(partitions_def=DAYS)
     def theirs():
         raise RuntimeError("bad")
@@ -155,7 +155,7 @@ def test_what_fails_in_a_range_of_others_is_told_in_a_line():
     assert (told.assets, told.succeeded, told.error) == (("theirs",), False, "RuntimeError: bad")
 
 
-def test_a_range_of_two_dimensions_is_each_combination_of_them():
+def test_a_range_of_two_dimensions_builds_each_combination():
     both = dg.MultiPartitionsDefinition({"day": DAYS, "who": dg.StaticPartitionsDefinition(["men", "women"])})
     raw = raw_feed(partitions_def=both)
     world = harness(raw, sums_of(raw, partitions_def=both))
@@ -169,7 +169,7 @@ def test_a_range_of_two_dimensions_is_each_combination_of_them():
         assert world.checks("t/sums", key) == {"not_empty": True, "within_n": True}
 
 
-def test_dagster_hears_the_same_of_a_partition_of_many_as_of_a_single_one():
+def test_a_partition_of_a_joint_run_has_the_metadata_of_a_single_run():
     world = three_days(1, 2, 3)
     materialize(world, DAY, THIRD_DAY)
     world.drop(RAW, DAY, rows(1, 0))  # the same sum
@@ -177,11 +177,11 @@ def test_dagster_hears_the_same_of_a_partition_of_many_as_of_a_single_one():
     dg.materialize([*world.definitions.assets], partition_key=DAY, instance=world.instance, selection=keys)
     single, of_many = world.reported("t/sums", DAY)
     assert single.version == of_many.version
-    assert [*single.metadata] == [*of_many.metadata, "before and after"]  # As it is the one that replaces the other.
+    assert [*single.metadata] == [*of_many.metadata, "before and after"]  # It replaces the other one.
     assert single.metadata["preview"] == of_many.metadata["preview"] == "| k | n |\n| --- | --- |\n| a | 1 |"
 
 
-def test_a_passed_check_is_of_its_partition_and_of_its_newest_materialization():
+def test_a_check_of_a_joint_run_targets_its_newest_materialization():
     world = three_days(1, 2, 3)
     materialize(world, DAY, THIRD_DAY)
     for again in (1, 2, 3):
@@ -197,7 +197,7 @@ def test_a_passed_check_is_of_its_partition_and_of_its_newest_materialization():
 
 
 @pytest.mark.usefixtures("at_a_time")
-def test_one_that_is_refused_and_one_that_fails_take_no_neighbour_along():
+def test_a_refused_and_a_failed_partition_stop_no_neighbour_of_their_run():
     world = three_days(101, UNLUCKY, 3)
     result = materialize(world, DAY, THIRD_DAY)
     assert not result.success
@@ -211,7 +211,7 @@ def test_one_that_is_refused_and_one_that_fails_take_no_neighbour_along():
     assert f"{NEXT_DAY}: RuntimeError: 13 is unlucky" in without_place(said)
 
 
-def test_how_a_run_ended_is_said_of_each_partition():
+def test_the_end_of_a_run_is_reported_for_each_partition():
     found = ran(three_days(101, UNLUCKY, 3))
     assert outcomes(found) == [("sums", DAY, False), ("sums", NEXT_DAY, False), ("sums", THIRD_DAY, True)]
     reasons = ["within_n: n must be in [0, 100]; not in it: 1 of 1 rows", "RuntimeError: 13 is unlucky", None]
@@ -220,8 +220,8 @@ def test_how_a_run_ended_is_said_of_each_partition():
     assert len({each.id for each in found}) == 1
 
 
-def test_a_partition_that_never_began_is_said_to_be_none(tmp_path):
-    """Its input has no such partition: the ledger has no run of it."""
+def test_a_partition_that_never_began_is_reported_with_the_reason(tmp_path):
+    """Its input has no such partition, so the ledger has no run of it."""
     first = raw_feed(partitions_def=dg.DailyPartitionsDefinition(NEXT_DAY, end_date="2020-01-06"))
     world = harness(first, sums_of(first))
     for day in (NEXT_DAY, THIRD_DAY):
@@ -249,7 +249,7 @@ def test_a_retry_builds_only_what_is_missing():
 
 
 @pytest.mark.parametrize("number", [2, UNLUCKY])
-def test_what_is_downstream_in_the_same_run_goes_on_if_all_was_built(number):
+def test_downstream_in_the_same_run_is_built_only_if_all_inputs_were(number):
     world = three_days(1, number, 3, world=chain())
     result = materialize(world, DAY, THIRD_DAY, *BOTH, "t/picked")
     assert result.success is (number == 2)
@@ -264,7 +264,7 @@ def test_what_is_downstream_in_the_same_run_goes_on_if_all_was_built(number):
     assert len(versions) == len(built)
 
 
-def test_an_outage_ends_a_run_and_what_was_not_begun_is_named():
+def test_an_outage_ends_a_run_and_names_partitions_not_begun():
     def give(task) -> Given:
         if task.output.key == NEXT_DAY:
             raise SparkUnavailable("no Java")
@@ -279,7 +279,7 @@ def test_an_outage_ends_a_run_and_what_was_not_begun_is_named():
     assert world.reported("t/sums", DAY)[0].update_id == world.newest(SUMS, DAY)
 
 
-def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at_a_time, capsys):
+def test_partitions_that_failed_before_an_outage_are_named_with_their_reasons(at_a_time, capsys):
     def give(task) -> Given:
         if task.output.key == THIRD_DAY:
             raise SparkUnavailable("no Java")
@@ -297,7 +297,7 @@ def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at
     assert sorted(said) == [f"{day}: {why} (run {result.run_id})" for day, why in reasons.items()]
 
 
-def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():
+def test_the_full_reason_of_an_outage_is_reported_and_nothing_else():
     what = f"{'a long reason, ' * 40}expected Java. Install it."
 
     def give(task) -> Given:
@@ -308,8 +308,8 @@ def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():
     assert outage(materialize(world, DAY, THIRD_DAY)) == what
 
 
-def test_so_many_are_built_at_a_time(setting):
-    """None of the first two ends before the other one has begun."""
+def test_partitions_at_a_time_are_built_at_the_same_time(setting):
+    """Neither of the first two ends before the other one has begun."""
     setting(partitions_at_a_time=2)
     both = Barrier(2, timeout=SECONDS)
 
@@ -323,7 +323,7 @@ def test_so_many_are_built_at_a_time(setting):
 
 
 def in_own_threads(tags=NO_TAGS, **more: Input) -> set[bool]:
-    """Whether partitions of a range were built beside the run's own thread, as they are if several are at a time."""
+    """Return for each partition of a range whether another thread than the run's built it."""
     threads = list[threading.Thread]()
 
     def give(task) -> Given:
@@ -342,14 +342,14 @@ def in_own_threads(tags=NO_TAGS, **more: Input) -> set[bool]:
 FUNCTIONS = [lambda raw: raw, lambda raw, before: raw]
 
 
-def test_runs_with_a_profile_and_of_what_reads_itself_build_one_by_one(setting):
+def test_runs_with_a_profile_or_a_self_reading_dataset_build_one_by_one(setting):
     setting(partitions_at_a_time=2, spark_profiles='{"big": {}}')
     assert in_own_threads() == {True}
     assert in_own_threads({SPARK_PROFILE: "big"}) == {False}
     assert in_own_threads(before=Input.previous_bucket()) == {False}
 
 
-def test_a_partition_is_told_of_when_it_ends_and_not_when_the_run_does():
+def test_a_partition_is_reported_at_its_own_end_and_not_at_the_runs():
     heard = []
 
     def during() -> None:
@@ -360,7 +360,7 @@ def test_a_partition_is_told_of_when_it_ends_and_not_when_the_run_does():
     assert heard == [[], [DAY], [DAY, NEXT_DAY]]
 
 
-def test_after_an_interrupt_nothing_more_is_begun_and_the_others_hear_of_it():
+def test_after_an_interrupt_no_partition_begins_and_running_ones_end():
     interrupted, waiting, ended = Event(), deque("abc"), list[str]()
 
     def build(key: str) -> str:
@@ -375,7 +375,7 @@ def test_after_an_interrupt_nothing_more_is_begun_and_the_others_hear_of_it():
     assert (ended, [*waiting]) == (["b"], ["c"])
 
 
-def test_what_is_published_before_an_interrupt_reaches_it_is_told_of():
+def test_a_partition_published_before_an_interrupt_reaches_it_is_reported():
     interrupted = Event()
 
     def build(key: str) -> str:
@@ -392,7 +392,7 @@ def test_what_is_published_before_an_interrupt_reaches_it_is_told_of():
         next(ends)
 
 
-def test_an_interrupt_while_a_partition_is_told_of_comes_after_it():
+def test_an_interrupt_during_a_report_is_delayed_until_its_end():
     told = []
 
     def tell(interrupt: bool) -> None:
@@ -408,7 +408,7 @@ def test_an_interrupt_while_a_partition_is_told_of_comes_after_it():
 
 
 def in_another_process(end, at_a_time: int) -> None:
-    """Run the range with Dagster's own instance; the second day does `end`, when as many are being built as may be."""
+    """Run the range with Dagster's own instance; the second day calls `end` once `at_a_time` are being built."""
     both = Barrier(at_a_time, timeout=SECONDS)
 
     def give(task) -> Given:
@@ -426,7 +426,7 @@ def in_another_process(end, at_a_time: int) -> None:
 
 
 def main_thread_waits() -> bool:
-    """Whether the main thread waits for the ends of the others."""
+    """Return True if the main thread waits for the others to end."""
     frames = sys._current_frames()[threading.main_thread().ident]
     return any(frame.name in ("shutdown", "as_completed") for frame in traceback.extract_stack(frames))
 
@@ -442,7 +442,7 @@ def interrupted(at_a_time: int) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "state"), [(killed, -signal.SIGKILL, "running"), (interrupted, 0, "abandoned")]
 )
-def test_after_a_kill_or_a_cancel_what_is_missing_is_built_and_nothing_else(forker, end, code, state, at_a_time):
+def test_after_a_kill_or_cancel_only_the_missing_partitions_are_built(forker, end, code, state, at_a_time):
     world = three_days(1, 2, 3)
     assert forker.run(end, at_a_time) == code
     first = {1: "published", 2: state}[at_a_time]

@@ -53,7 +53,7 @@ KILLED_IN_A_RUN = dedent(
 )
 
 
-def test_it_says_which_tick_it_is_at_and_which_run_of_how_many():
+def test_progress_names_the_tick_and_the_run_out_of_all_runs():
     world, steps = chain(), []
     world.drop(RAW, DAY, rows(1))
     Runner(world.definitions, world.instance, now=world.now, on_step=steps.append).run_until_idle()
@@ -79,14 +79,14 @@ def test_runs_are_counted_through_all_ticks():
     ]
 
 
-def test_it_is_idle_when_nothing_is_requested_and_does_nothing_then():
+def test_run_until_idle_ends_when_nothing_is_requested():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("picked", DAY, True)]
     assert world.run_until_idle() == []
 
 
-def test_a_run_says_who_drove_it_and_why_it_was_asked_for():
+def test_a_runs_tags_name_its_driver_sensor_and_reason():
     world = short()
     world.drop(RAW, DAY, rows(1))
     (run,) = world.run_until_idle()
@@ -114,7 +114,7 @@ def test_too_many_ticks_are_an_error():
 
 
 @pytest.mark.parametrize(("seconds_ago", "is_alive"), [(100, True), (140, False)])
-def test_a_live_daemon_is_refused_and_one_that_was_stopped_is_not(seconds_ago, is_alive):
+def test_run_refuses_a_live_daemon_and_accepts_a_stopped_one(seconds_ago, is_alive):
     beat = datetime.now(UTC).timestamp() - seconds_ago
     refusal = pytest.raises(DaemonRunning, match=r"the Dagster daemon \(SENSOR\)")
     with dg.DagsterInstance.get() as instance:
@@ -129,13 +129,13 @@ def test_a_run_whose_driver_was_killed_is_failed_and_its_partition_built(home):
     with dg.DagsterInstance.get() as instance:
         world = Harness(short().definitions, instance, maker=PlainMaker(given))
         world.drop(RAW, DAY, rows(1))
-        assert [run.status.value for run in instance.get_runs()] == ["STARTED"]  # for ever, as far as Dagster knows
+        assert [run.status.value for run in instance.get_runs()] == ["STARTED"]  # Dagster alone never ends it
         assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
         statuses = [run.status.value for run in instance.get_runs()]
     assert statuses == ["SUCCESS", "FAILURE"]
 
 
-def test_a_new_instance_builds_nothing_again_and_is_told_what_is_newest():
+def test_a_new_instance_builds_nothing_and_gets_the_newest_materializations():
     before = chain()
     for numbers in ((1,), (1, 2)):
         before.drop(RAW, DAY, rows(*numbers))
@@ -150,7 +150,7 @@ def test_a_new_instance_builds_nothing_again_and_is_told_what_is_newest():
             assert [(each.update_id, each.version) for each in reported] == [(known[0].update_id, known[0].version)]
 
 
-def test_a_new_instance_is_told_once():
+def test_a_new_instance_gets_each_materialization_once():
     before = short()
     before.drop(RAW, DAY, rows(1))
     before.run_until_idle()
@@ -160,14 +160,14 @@ def test_a_new_instance_is_told_once():
     assert reports_of(after, first.cursor).events == ()
 
 
-def test_what_the_run_told_is_not_told_again_by_the_sensor():
+def test_the_sensor_does_not_report_what_a_run_reported():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
     assert [reported.run != "" for reported in world.reported("t/sums", DAY)] == [True]
 
 
-def test_a_part_that_was_not_selected_is_told_by_the_sensor():
+def test_the_sensor_reports_a_part_that_the_run_did_not_select():
     world = short()
     world.drop(RAW, DAY, rows(1))
     job = world.definitions.resolve_implicit_global_asset_job_def()
@@ -187,8 +187,8 @@ def test_metadata_of_an_update_survive_as_json():
     assert reported.update_id == world.newest(PICKED, DAY)
 
 
-def test_a_run_makes_the_checks_of_its_dataset_and_none_that_a_sensor_tells_of():
-    """One that a failed run had planned, and not made, would be shown as failed until somebody looks."""
+def test_a_run_plans_its_datasets_checks_and_none_of_a_sensor():
+    """If a failed run had planned such a check and not made it, it would look failed until the next tick."""
     world = short()
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()

@@ -1,4 +1,4 @@
-"""Many datasets in one code location: what a tick asks of the ledger, and who evaluates their conditions."""
+"""Many datasets in one code location: the statements of a tick, and the sensors that evaluate conditions."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ NOW = datetime(2024, 2, 1, tzinfo=UTC)
 
 
 def world_of(count: int, home: Path) -> tuple[World, Harness]:
-    """So many datasets of which two days are published."""
+    """Build `count` datasets of which two days are published."""
     world = World(settings().ledger, count, CHANGED)
     harness = opened.enter_context(Harness(definitions(count)))
     world.fill(home / "blackboard")
@@ -40,13 +40,13 @@ def statements_of_conditions(count: int, home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_the_conditions_of_all_datasets_ask_the_ledger_once_what_is_stale(count, home):
+def test_all_conditions_together_query_the_ledger_once(count, home):
     queries = [each for each in statements_of_conditions(count, home) if each.startswith("SELECT")]
     assert len(queries) == 1
 
 
 def idle_tick(count: int, folder: Path) -> list[str]:
-    """The statements of a tick of all sensors and the conditions in which nothing is new."""
+    """Return the statements of a tick of all sensors and conditions without any change."""
     folder.mkdir()
     with at_home(folder):
         world, harness = world_of(count, folder)
@@ -56,12 +56,12 @@ def idle_tick(count: int, folder: Path) -> list[str]:
     return statements
 
 
-def test_an_idle_tick_of_fifty_datasets_asks_what_one_of_six_asks(tmp_path):
+def test_an_idle_tick_of_fifty_datasets_costs_as_much_as_one_of_six(tmp_path):
     assert len(idle_tick(6, tmp_path / "few")) == len(idle_tick(50, tmp_path / "many"))
 
 
 def statements_to_decide(changed: int, folder: Path) -> list[str]:
-    """Of so many datasets that changed, and of what is made of each of them, all decided in one round."""
+    """Change `changed` datasets, and return the statements that decide about their consumers in one round."""
     folder.mkdir()
     with at_home(folder):
         world, harness = world_of(2 * DECISIONS_AT_ONCE, folder)
@@ -74,13 +74,13 @@ def statements_to_decide(changed: int, folder: Path) -> list[str]:
     return statements
 
 
-def test_what_many_changes_ask_is_what_a_few_ask(tmp_path):
+def test_deciding_many_changes_costs_as_many_statements_as_a_few(tmp_path):
     few, many = statements_to_decide(2, tmp_path / "few"), statements_to_decide(20, tmp_path / "many")
     assert len(few) == len(many)
 
 
 def watched(count: int, url: str) -> dg.Definitions:
-    """So many event tables whose events are expected daily, and as many datasets by events of them."""
+    """Build `count` event tables with a daily cadence, and a dataset by events for each."""
     cadence = Cadence("0 6 * * *", timedelta(hours=1))
     SqlSink(url, "events").publish([])
     source = EventSource("team", (SqlTable(url, "events", "id"),))
@@ -89,7 +89,7 @@ def watched(count: int, url: str) -> dg.Definitions:
     def consumer(number: int, table: dg.AssetSpec) -> dg.AssetsDefinition:
         @feed_asset(f"b/out{number}/v1.0", inputs={"rows": table}, by_events=ByEvents())
         def made(rows):
-            """Never run here."""
+            """Read the input; it never runs here."""
             return rows
 
         return made
@@ -108,7 +108,7 @@ def idle_watch(count: int, folder: Path) -> list[str]:
     return statements
 
 
-def test_an_idle_tick_of_watched_tables_asks_what_one_of_a_few_asks(tmp_path):
+def test_an_idle_tick_of_many_watched_tables_costs_as_much_as_one_of_a_few(tmp_path):
     assert len(idle_watch(6, tmp_path / "few")) == len(idle_watch(30, tmp_path / "many"))
 
 
@@ -123,7 +123,7 @@ def entities(defs: dg.Definitions, sensor: dg.AutomationConditionSensorDefinitio
     return {key for key in sensor.asset_selection.resolve(graph) if graph.get(key).automation_condition}
 
 
-def test_two_thousand_datasets_are_shared_among_sensors_and_the_last_of_them_asks_for_late_data(home):
+def test_two_thousand_datasets_are_shared_among_six_late_data_sensors(home):
     world, harness = world_of(2000, home)
     sensors = late_data_sensors(harness.definitions)
     shares = [entities(harness.definitions, sensor) for sensor in sensors]
@@ -132,27 +132,27 @@ def test_two_thousand_datasets_are_shared_among_sensors_and_the_last_of_them_ask
     assert sum(map(len, shares)) == len(set[dg.AssetKey]().union(*shares))
     world.change([999])
     harness.ask()
-    assert asked(harness, sensors[0]) == []
-    assert asked(harness, sensors[-1]) == [([made(999).removesuffix("/v1.0")], day) for day in CHANGED]
+    assert requests_of(harness, sensors[0]) == []
+    assert requests_of(harness, sensors[-1]) == [([made(999).removesuffix("/v1.0")], day) for day in CHANGED]
 
 
-def asked(harness: Harness, sensor: dg.AutomationConditionSensorDefinition) -> list[tuple[list[str], str | None]]:
+def requests_of(harness: Harness, sensor: dg.AutomationConditionSensorDefinition) -> list[tuple[list[str], str | None]]:
     with dg.build_sensor_context(harness.instance, definitions=harness.definitions, sensor_name=sensor.name) as context:
         requests = sensor(context).run_requests
     return sorted(([key.to_user_string() for key in each.asset_selection], each.partition_key) for each in requests)
 
 
-def test_a_dataset_and_its_rejects_are_evaluated_by_one_sensor(home):
+def test_one_sensor_evaluates_a_dataset_and_its_rejects(home):
     defs = definitions(1002)
     for share in (entities(defs, sensor) for sensor in late_data_sensors(defs)):
         names = {key.to_user_string() for key in share}
         assert {f"{name}_rejects" for name in names if "clean" in name and not name.endswith("_rejects")} <= names
 
 
-def test_what_is_added_to_the_definitions_later_is_evaluated_too():
+def test_conditions_of_definitions_added_later_are_evaluated():
     @dg.asset(automation_condition=dg.AutomationCondition.eager())
     def later() -> None:
-        """Never run here."""
+        """Do nothing; it never runs here."""
 
     defs = dg.Definitions.merge(with_automation(dg.Definitions()), dg.Definitions(assets=[later]))
     (sensor,) = late_data_sensors(defs)

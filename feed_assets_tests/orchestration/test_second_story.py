@@ -1,4 +1,4 @@
-"""The article's story of a dataset with high quality requirement, from end to end, through Dagster."""
+"""The article's story of a dataset with high quality requirements, from end to end, through Dagster."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ INVALID = {"hour": "invalid", "10min": "complete_with_issue", "5min": "complete_
 GOOD = {"hour": "backfilled", "10min": "complete", "5min": "complete"}
 
 
-def test_an_hour_that_fails_and_is_made_again():
+def test_an_invalid_hour_marks_its_outputs_until_it_is_backfilled_and_passes():
     tested = world()
     tested.run_until_idle()
     counted(0, 15)
@@ -47,7 +47,7 @@ def test_an_hour_that_fails_and_is_made_again():
     counted(15, 16)
     assert made(tested.tick()) == ["anyhow 15", "intraday 15", "preagg 15"]
 
-    # The data quality job marks hour 15 as invalid: before the report is made of its pre-aggregation.
+    # The data quality job marks hour 15 as invalid before the report of its pre-aggregation is made.
     checked("failed", BOTS)
     assert made(tested.run_until_idle()) == []
     assert states() == INVALID
@@ -58,7 +58,7 @@ def test_an_hour_that_fails_and_is_made_again():
     waits = verdict(tested, "report")
     assert (waits.state, OF_HOUR in waits.reason) == (State.WAITS_FOR_QUALITY, True)
 
-    # Made again by hand, by who fills the table.
+    # The table's owner makes the hour again by hand.
     backfill("started")
     assert made(tested.run_until_idle()) == []
     assert states()["hour"] == "backfilling"
@@ -69,7 +69,7 @@ def test_an_hour_that_fails_and_is_made_again():
     assert states() == INVALID | {"hour": "backfilled"}
     assert "failed before the data were made again" in (flag("preagg") or "")
 
-    # Its checks pass: the flags go, and what was made of it is made again.
+    # The checks pass: the flags end, and the outputs are rebuilt.
     checked("passed", version=1)
     assert made(tested.run_until_idle()) == ["intraday 15", "preagg 15", "report 15"]
     assert states() == GOOD
@@ -79,7 +79,7 @@ def test_an_hour_that_fails_and_is_made_again():
     assert "inputs passed" in told(tested, "web/preagg")
 
 
-def test_flows_that_come_later_wait_unless_they_do_not_mind():
+def test_later_readers_of_an_invalid_hour_wait_unless_they_ignore_quality():
     tested = world()
     tested.run_until_idle()
     counted(0, 16)
@@ -105,7 +105,7 @@ def test_a_check_that_fails_again_makes_the_hour_invalid_again():
 
 
 @pytest.mark.parametrize(("failed", "after"), [(True, WindowState.INVALID), (False, WindowState.COMPLETE)])
-def test_a_backfill_that_is_given_up_leaves_what_was_known(failed, after):
+def test_a_failed_backfill_restores_the_state_before_it(failed, after):
     tested = world()
     tested.run_until_idle()
     counted(0, 16)
@@ -119,7 +119,7 @@ def test_a_backfill_that_is_given_up_leaves_what_was_known(failed, after):
     assert flag("preagg") == (OF_HOUR if failed else None)
 
 
-def test_nothing_is_told_twice():
+def test_a_second_tick_after_a_failed_check_writes_nothing():
     tested = world()
     tested.run_until_idle()
     counted(0, 16)
@@ -133,7 +133,7 @@ def test_nothing_is_told_twice():
         assert log.last(connection) == before
 
 
-def test_the_flag_goes_of_what_is_never_made_again_too():
+def test_the_flag_of_an_output_that_is_never_reprocessed_ends_too():
     RUNS.clear()
     foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
     tested = harness(foo, reader("kept", HOURS, foo, reprocess="never"), give=give, now=lambda: NOW)
@@ -152,8 +152,8 @@ def test_the_flag_goes_of_what_is_never_made_again_too():
     assert (flag("kept"), verdict(tested, "kept").state) == (None, State.CURRENT)
 
 
-def test_what_is_made_of_the_day_is_marked_as_what_is_made_of_its_hour():
-    """The day opens again; its state alone would tell of late data, and of nothing bad."""
+def test_a_bad_hour_also_marks_outputs_of_its_day():
+    """The day opens again. Its state alone would look like late data, and not like bad data."""
     RUNS.clear()
     foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
     days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
@@ -176,13 +176,13 @@ PROFILED = Profile(baseline="7 partitions")
 
 
 def quality_of_hour() -> dict[str, str]:
-    """What hour 15 of foo was found to be, by check."""
+    """Return the state of each check of hour 15 of foo."""
     at = WindowAddress(FOO, "", "hour", HOUR).partition
     with open_ledger(settings().ledger).read() as connection:
         return {name: found.state for (_, name), found in quality.check_states(connection, [at]).items()}
 
 
-def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again():
+def test_an_anomaly_starts_deep_checks_that_run_again_after_each_backfill():
     RUNS.clear()
     rows, bots = {HOUR: 900.0}, {HOUR: 41.0}
 
@@ -201,9 +201,9 @@ def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again
     counted(8, 15)
     tested.run_until_idle()
 
-    # 900 rows where 100 are usual: the deep check runs, and finds bots.
+    # There are 900 rows instead of 100: the deep check runs and finds bots.
     counted(15, 16)
-    # Who minds was requested in the same tick, and its run has seen that the hour is invalid.
+    # The reader that waits for quality was requested in the same tick; its run has seen the invalid hour.
     runs = [run for run in tested.run_until_idle() if run.succeeded]
     assert made(runs) == ["anyhow 15", "foo_profile 15"]
     assert quality_of_hour() == {"profile": "warned", "no_bots": "failed"}
@@ -211,7 +211,7 @@ def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again
     assert "no_bots" in (flag("anyhow") or "")
     assert verdict(tested, "preagg").state is State.WAITS_FOR_QUALITY
 
-    # Made again with as many rows as are usual, and bots among them: that nothing is off does not clear it.
+    # The hour is made again with 100 rows, bots among them: a normal count does not clear it.
     rows.clear()
     made_again(version=1)
     assert quality_of_hour()["no_bots"] == "stale"
@@ -219,7 +219,7 @@ def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again
     assert quality_of_hour() == {"profile": "passed", "no_bots": "failed"}
     assert (states(), flag("anyhow") is None) == (INVALID, False)
 
-    # Made again without bots.
+    # The hour is made again without bots.
     bots.clear()
     made_again(version=2)
     assert made(tested.run_until_idle()) == ["anyhow 15", "foo_profile 15", "preagg 15"]
@@ -229,7 +229,7 @@ def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again
 
 
 def made_again(version: int) -> None:
-    """Hour 15, by who fills the table."""
+    """Report hour 15 again, as the table's owner does."""
     backfill("started")
     counted(15, 16, version)
     backfill("done")

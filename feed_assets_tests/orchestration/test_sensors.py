@@ -1,4 +1,4 @@
-"""What the sensor asks for, tick by tick."""
+"""Requests of the sensor, tick by tick."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_an_output_whose_only_update_was_invalidated_is_built_again():
     assert world.newest(SUMS, DAY) > only
 
 
-def test_another_update_of_the_input_makes_another_key():
+def test_a_newer_input_changes_the_run_key():
     world = short()
     world.drop(RAW, DAY, rows(1))
     (first,) = world.ask().requests
@@ -76,7 +76,7 @@ def test_another_update_of_the_input_makes_another_key():
     assert first.run_key != second.run_key
 
 
-def test_a_tick_requests_so_many_at_most_and_the_next_one_the_rest(setting):
+def test_a_tick_requests_at_most_max_requests_and_the_next_one_the_rest(setting):
     setting(max_requests=2, partitions_per_run=1)
     world = short()
     for day in (DAY, NEXT_DAY, THIRD_DAY):
@@ -90,7 +90,7 @@ def two_inputs() -> Harness:
 
     @feed_asset("t/both/v1.0", partitions_def=DAYS, inputs={"left": left, "right": right})
     def both(left, right):
-        """Either side."""
+        """Return the rows of both sides."""
         return left.unionByName(right)
 
     return harness(left, right, both)
@@ -130,10 +130,10 @@ def test_a_dataset_without_partitions_is_requested():
     assert requested(world) == [None]
 
 
-# What is no partition yet is remembered.
+# Keys that are no partition yet are remembered
 
 
-def test_a_day_that_is_not_over_is_built_when_it_is():
+def test_a_day_is_reported_and_built_once_it_is_over():
     daily = dg.DailyPartitionsDefinition("2020-01-01")
     raw = raw_feed(partitions_def=daily)
     world = harness(raw, sums_of(raw, partitions_def=daily))
@@ -159,11 +159,11 @@ def test_a_dynamic_partition_is_built_once_it_has_been_added():
     assert outcomes(world.tick()) == [("sums", "north", True)]
 
 
-# A bad day.
+# Failures
 
 
 def unreadable(home: Path, feed: str) -> None:
-    """A feed whose folder leads to itself."""
+    """Make a feed whose folder is a link to itself."""
     path = home / "blackboard" / feed
     path.parent.mkdir(parents=True)
     path.symlink_to(path)
@@ -177,7 +177,7 @@ def test_sensor_records_other_feeds_beside_an_unreadable_one(home):
     assert requested(world) == [DAY]
 
 
-def test_a_tick_fails_without_a_blackboard_and_there_are_alerts_all_the_same(home, setting):
+def test_a_tick_without_a_blackboard_fails_and_still_alerts(home, setting):
     setting(blackboard=(home / "nowhere").as_uri())
     world = short()
     with pytest.raises(BlackboardMissing):
@@ -188,7 +188,7 @@ def test_a_tick_fails_without_a_blackboard_and_there_are_alerts_all_the_same(hom
     assert opened == ["failing:feeds:step discover", "failing:feeds:step finish"]
 
 
-def test_a_tick_whose_time_is_over_goes_on_in_the_next_one_and_loses_nothing(setting):
+def test_ticks_out_of_time_report_every_partition_in_the_end(setting):
     setting(tick_seconds=1e-9)
     world = short()
     for day in (DAY, NEXT_DAY, THIRD_DAY):
@@ -209,7 +209,7 @@ def test_a_bad_feed_name_in_an_assets_metadata_breaks_nothing_else():
     assert requested(world) == [DAY]
 
 
-def test_dagster_itself_takes_the_tick_for_valid():
+def test_dagster_accepts_the_result_of_a_tick():
     world = short()
     world.drop(RAW, DAY, rows(1))
     sensor = world.definitions.resolve_sensor_def("feeds")

@@ -1,4 +1,4 @@
-"""An alert where the newest code of a dataset by events is slower than the code before, and its end."""
+"""The alert for a dataset by events whose newest code is slower than the code before, and its end."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ NAME = "slower:gamma/report/v1.0|team/orders"
 
 
 class Timed:
-    """A table and datasets that read it, whose updates take as long as the test says; nothing runs."""
+    """A table and its consumers, whose updates take as long as the test says; nothing runs."""
 
     def __init__(self, datasets=1):
         orders = event_table("team/orders", source=EventSource("team", (SqlTable("sqlite://", "events", "id"),)))
@@ -35,7 +35,7 @@ class Timed:
         self.ledger, self.now, self.count = open_ledger(settings().ledger), utc_now(), 0
 
     def take(self, seconds, code, times=5, dataset=REPORT):
-        """Publish updates that take so long from the table to the dataset."""
+        """Publish updates that take `seconds` from the table to the dataset."""
         for _ in range(times):
             self.count += 1
             self.now += timedelta(hours=1)
@@ -46,13 +46,13 @@ class Timed:
                 event_store.record(connection, event_store.OURS, [begun, made], self.now, refuse_out_of_order=False)
 
     def look(self):
-        """The alerts that are open after a tick."""
+        """Run the step of a tick, and return the open alerts."""
         keep_slower(self.graph, self.ledger, self.now, Ours(self.graph, self.ledger, self.now))
         with self.ledger.read() as connection:
             return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def test_code_that_is_slower_than_the_code_before_is_an_alert_until_other_code_is_not():
+def test_slower_code_is_an_alert_until_faster_code_follows():
     world = Timed()
     world.take(10, "1")
     assert world.look() == {}
@@ -70,7 +70,7 @@ def test_code_that_is_slower_than_the_code_before_is_an_alert_until_other_code_i
     assert world.look() == {}
 
 
-def test_who_goes_back_to_the_code_before_has_no_alert_any_more():
+def test_going_back_to_the_code_before_resolves_the_alert_of_slowness():
     world = Timed()
     world.take(10, "1")
     world.take(25, "2")
@@ -79,7 +79,7 @@ def test_who_goes_back_to_the_code_before_has_no_alert_any_more():
     assert world.look() == {}
 
 
-def test_what_is_as_slow_for_long_is_how_long_it_takes():
+def test_code_that_stays_slow_becomes_the_new_normal():
     world = Timed()
     world.take(10, "1")
     world.take(25, "2", times=slower.UPDATES_LOOKED_AT - 5)
@@ -89,7 +89,7 @@ def test_what_is_as_slow_for_long_is_how_long_it_takes():
 
 
 @pytest.mark.parametrize(("factor", "opened"), [(2.4, [NAME]), (2.5, []), (0, [])])
-def test_the_factor_is_a_setting_and_another_one_counts_at_once(monkeypatch, factor, opened):
+def test_slower_factor_is_a_setting_that_applies_at_once(monkeypatch, factor, opened):
     world = Timed()
     world.take(10, "1")
     world.take(25, "2")
@@ -99,7 +99,7 @@ def test_the_factor_is_a_setting_and_another_one_counts_at_once(monkeypatch, fac
     assert [*world.look()] == opened
 
 
-def test_only_datasets_with_new_events_are_looked_at_and_statements_do_not_grow_with_them():
+def test_only_datasets_with_new_events_are_checked_for_slowness():
     counts = []
     for datasets in (2, 6):
         world = Timed(datasets)

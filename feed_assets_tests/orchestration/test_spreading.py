@@ -1,4 +1,4 @@
-"""What is made of bad data is marked, down to what is made of that; and made again by hand it is good again."""
+"""Outputs of bad data are marked down to the last consumer, and good again once rebuilt by hand."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,13 +35,13 @@ def ledger():
 def dataset(name: str, read, **options) -> dg.AssetsDefinition:
     @feed_asset(name, partitions_def=DAYS, inputs={"read": read}, **options)
     def made(read):
-        """What was read."""
+        """Read one input."""
 
     return made
 
 
 class World:
-    """Raw data, and datasets made of them; `finds` is what the checks of the next runs find by the dataset's name."""
+    """Raw data and datasets made of them. `finds` is the check result of the next runs, by dataset name."""
 
     def __init__(self, *assets) -> None:
         self.finds: dict[str, int] = {}
@@ -56,30 +56,30 @@ class World:
         return Given([{"n": self.rows}], failed=failed, windows=WHOLE if task.recipe.grain else None)
 
     def says(self, state: str, reason: str | None = None, feed: str = RAW, check: str = "seen") -> None:
-        """Somebody has looked at a day of a feed."""
+        """Report a check of a day of a feed."""
         with ledger().change() as connection:
-            quality.report(connection, at(feed), check, state, reason, "eve", NOW)
+            quality.report(connection, partition_of(feed), check, state, reason, "eve", NOW)
 
     def verdict(self, feed: str):
         with dg.partition_loading_context(NOW), ledger().read() as connection:
-            return verdicts(self.graph, connection, [at(feed)], NOW)[0]
+            return verdicts(self.graph, connection, [partition_of(feed)], NOW)[0]
 
     def by_hand(self, feed: str) -> bool:
-        """Materialize a day, as somebody does in the UI."""
+        """Materialize a day, as a person does in the UI."""
         outputs = self.graph.node(Feed.parse(feed)).outputs
         request = dg.RunRequest(partition_key=DAY, asset_selection=outputs, tags={ASKED_BY: "eve"})
         return self.harness.runner.execute(request).success
 
 
-def at(feed: str, day: str = DAY) -> Partition:
+def partition_of(feed: str, day: str = DAY) -> Partition:
     return Partition(Feed.parse(feed), day)
 
 
 def marks(*feeds: str) -> list[str | None]:
-    """What a day of some feeds is marked for; None if it is not."""
+    """Return why a day of each feed is marked. None means that it is not."""
     with ledger().read() as connection:
-        found = quality.failed(connection, map(at, feeds), [quality.MARKED])
-    return [found.get(at(feed)) for feed in feeds]
+        marked = quality.failed(connection, map(partition_of, feeds), [quality.MARKED])
+    return [marked.get(partition_of(feed)) for feed in feeds]
 
 
 def last() -> int:
@@ -88,7 +88,7 @@ def last() -> int:
 
 
 def chain() -> World:
-    """raw -> a -> b -> c, each of the one before."""
+    """Build raw -> a -> b -> c."""
     raw = raw_feed()
     a = dataset(A, Input(raw, ignore_quality_issue=True), checks=[checks.not_empty()])
     b = dataset(B, a)
@@ -106,7 +106,7 @@ def built() -> World:
 SEEN = f"{RAW} {DAY} (seen: half of it is lost)"
 
 
-def test_what_was_made_of_a_bad_partition_is_marked_down_to_the_last_in_one_tick():
+def test_outputs_of_a_bad_partition_are_all_marked_in_one_tick():
     world = built()
     world.says("failed", "half of it is lost")
     world.harness.ask()
@@ -118,7 +118,7 @@ def test_what_was_made_of_a_bad_partition_is_marked_down_to_the_last_in_one_tick
 
 
 @pytest.mark.parametrize("check", ["seen", "not_empty"])
-def test_who_names_checks_of_a_dataset_with_windows_reads_it_in_spite_of_others_that_fail(check):
+def test_a_reader_with_named_checks_ignores_other_failed_checks(check):
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
     a = dataset(A, raw, checks=[checks.not_empty()], completeness=SERVED, event_time="at")
     world = World(raw, a, dataset(B, Input(a, checks=["not_empty"])))
@@ -131,7 +131,7 @@ def test_who_names_checks_of_a_dataset_with_windows_reads_it_in_spite_of_others_
     assert world.verdict(B).state is (State.CURRENT if check == "seen" else State.WAITS_FOR_QUALITY)
 
 
-def test_what_is_said_of_a_partition_marks_what_was_made_of_its_batches():
+def test_a_failed_check_of_a_partition_marks_outputs_of_its_batches():
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
     a = dataset(A, Input(raw, ignore_quality_issue=True))
     world = World(raw, a, dataset(B, a))
@@ -146,7 +146,7 @@ def test_what_is_said_of_a_partition_marks_what_was_made_of_its_batches():
     assert marks(A, B) == [None] * 2
 
 
-def test_who_waits_for_a_partition_with_batches_goes_on_when_that_passes():
+def test_a_reader_of_batches_goes_on_when_their_partition_passes():
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
     world = World(raw, dataset(A, raw))
     world.says("failed", "half of it is lost")
@@ -162,7 +162,7 @@ def test_other_partitions_are_not_marked_and_nothing_is_written_twice():
     world.says("failed", "half of it is lost")
     world.harness.run_until_idle()
     with ledger().read() as connection:
-        assert quality.failed(connection, [at(A, NEXT_DAY), at(B, NEXT_DAY)]) == {}
+        assert quality.failed(connection, [partition_of(A, NEXT_DAY), partition_of(B, NEXT_DAY)]) == {}
     before = last()
     world.harness.run_until_idle()
     assert last() == before
@@ -175,7 +175,7 @@ def test_a_warning_marks_nothing():
     assert marks(A, B, C) == [None] * 3
 
 
-def test_who_does_not_mind_is_marked_when_it_is_published_and_whoever_reads_it_waits():
+def test_an_output_that_ignores_quality_is_marked_and_its_readers_wait():
     world = chain()
     world.harness.drop(RAW, DAY, rows(1))
     world.harness.ask()
@@ -186,7 +186,7 @@ def test_who_does_not_mind_is_marked_when_it_is_published_and_whoever_reads_it_w
     assert (waits.state, SEEN in waits.reason) == (State.WAITS_FOR_QUALITY, True)
 
 
-def test_a_mark_is_there_as_soon_as_what_it_is_of():
+def test_a_mark_is_published_together_with_its_output():
     world = chain()
     world.harness.drop(RAW, DAY, rows(1))
     world.harness.ask()
@@ -195,7 +195,7 @@ def test_a_mark_is_there_as_soon_as_what_it_is_of():
     assert marks(A) == [SEEN]
 
 
-def test_it_stays_marked_until_it_is_made_of_what_is_good():
+def test_outputs_stay_marked_until_they_are_built_from_good_data():
     world = built()
     world.says("failed", "half of it is lost")
     world.harness.ask()
@@ -208,11 +208,11 @@ def test_it_stays_marked_until_it_is_made_of_what_is_good():
 
 
 class Killed(BaseException):
-    """A kill, as near as one process comes to it."""
+    """A simulated kill."""
 
 
 @pytest.mark.parametrize("upto", range(1, 5))
-def test_it_may_be_killed_after_any_of_its_transactions(upto):
+def test_marking_killed_after_any_transaction_is_finished_by_the_next(upto):
     world = built()
     world.says("failed", "half of it is lost")
     nodes, count = world.graph.datasets(), iter(range(1, 99))
@@ -228,15 +228,15 @@ def test_it_may_be_killed_after_any_of_its_transactions(upto):
     assert marks(A, B, C) == [SEEN] * 3
 
 
-# What has windows of its own.
+# Datasets with windows of their own
 
 
 def counted() -> World:
-    """raw -> a, by hours and days, -> b."""
+    """Build raw -> a (counted by hours and days) -> b."""
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
     a = dataset(A, raw, checks=[checks.not_empty()], completeness=SERVED, event_time="at")
     world = World(raw, a, dataset(B, a))
-    told = [Report(Feed.parse(A), "", str(at), ((at, n),), "adserver", f"{0:020d}") for at, n in WHOLE]
+    told = [Report(Feed.parse(A), "", str(moment), ((moment, n),), "adserver", f"{0:020d}") for moment, n in WHOLE]
     assert not report(ledger(), told, NOW).rejected
     world.harness.drop(RAW, DAY, "id,at\n1,2020-01-01 00:00:00\n")
     world.harness.run_until_idle()
@@ -245,7 +245,7 @@ def counted() -> World:
 
 
 def states() -> tuple[str, str]:
-    """Of the day and of its hours."""
+    """Return the state of the day and the distinct states of its hours."""
     day = WindowAddress(Feed.parse(A), "", "day", DAY)
     hours = [WindowAddress(Feed.parse(A), "", "hour", start.strftime("%Y-%m-%d-%H:%M")) for start, _ in WHOLE]
     with ledger().read() as connection:
@@ -254,7 +254,7 @@ def states() -> tuple[str, str]:
 
 
 def failed() -> World:
-    """The same, whose day was found bad."""
+    """Build the same world, and fail a check of its day."""
     world = counted()
     world.says("failed", "half of it is lost", A)
     world.harness.run_until_idle()
@@ -262,7 +262,7 @@ def failed() -> World:
     return world
 
 
-def test_a_failed_check_of_a_partition_is_one_of_the_windows_that_it_fills():
+def test_a_failed_check_of_a_partition_makes_its_windows_invalid():
     world = failed()
     assert marks(B) == [f"{A} {DAY} (seen: half of it is lost)"]
     world.says("passed", None, A)
@@ -271,7 +271,7 @@ def test_a_failed_check_of_a_partition_is_one_of_the_windows_that_it_fills():
     assert marks(B) == [None]
 
 
-def test_an_output_that_is_marked_is_complete_with_an_issue():
+def test_a_marked_output_is_complete_with_issue():
     world = counted()
     world.says("failed", "half of it is lost")
     world.harness.run_until_idle()
@@ -283,20 +283,20 @@ def test_an_output_that_is_marked_is_complete_with_an_issue():
 
 def transitions() -> list[str]:
     with ledger().read() as connection:
-        found = log.after(connection, 0, log.last(connection), 10_000, [Feed.parse(A)])
-    return [str(each.after) for each in found if each.kind == log.WINDOW and each.partition.key == f"day@{DAY}"]
+        changes = log.after(connection, 0, log.last(connection), 10_000, [Feed.parse(A)])
+    return [str(each.after) for each in changes if each.kind == log.WINDOW and each.partition.key == f"day@{DAY}"]
 
 
-def found(feed: str, check: str = "seen") -> str:
-    """The state of a check of a day of a feed."""
+def check_state(feed: str, check: str = "seen") -> str:
+    """Return the state of a check of a day of a feed."""
     with ledger().read() as connection:
-        return quality.check_states(connection, [at(feed)])[at(feed), check].state
+        return quality.check_states(connection, [partition_of(feed)])[partition_of(feed), check].state
 
 
 MADE_AGAIN = f"{A} {DAY} (check seen failed before the data were made again, and has not run since: half of it is lost)"
 
 
-def test_what_is_bad_is_backfilled_by_hand_and_good_when_who_found_it_bad_has_looked_again():
+def test_a_bad_day_rebuilt_by_hand_is_good_once_its_check_passes():
     world = failed()
     assert world.by_hand(A)
     world.harness.run_until_idle()
@@ -311,13 +311,13 @@ def test_what_is_bad_is_backfilled_by_hand_and_good_when_who_found_it_bad_has_lo
     assert marks(B) == [None]
 
 
-def test_what_others_have_found_no_run_lets_pass_and_consumers_wait_until_they_look_again():
+def test_a_run_passes_no_foreign_check_and_consumers_wait_until_it_passes():
     world = built()
     world.says("failed", "half of it is lost", A)
     world.harness.run_until_idle()
     world.harness.drop(RAW, DAY, rows(1, 2))
     world.harness.run_until_idle()
-    assert (found(A), found(A, "not_empty")) == ("stale", "passed")
+    assert (check_state(A), check_state(A, "not_empty")) == ("stale", "passed")
     assert marks(B, C) == [MADE_AGAIN] * 2
     assert world.verdict(B).state is State.WAITS_FOR_QUALITY
     world.says("passed", None, A)
@@ -326,7 +326,7 @@ def test_what_others_have_found_no_run_lets_pass_and_consumers_wait_until_they_l
     assert world.verdict(B).state is State.CURRENT
 
 
-def test_a_check_that_fails_again_of_what_was_made_again_has_failed():
+def test_a_check_that_fails_after_a_rebuild_makes_the_day_invalid_again():
     world = failed()
     assert world.by_hand(A)
     world.says("failed", "half of it is lost", A)
@@ -334,15 +334,15 @@ def test_a_check_that_fails_again_of_what_was_made_again_has_failed():
     assert states() == ("invalid", "complete_with_issue")
 
 
-def test_a_run_that_has_nothing_to_do_leaves_what_others_have_found():
+def test_a_run_without_changes_keeps_foreign_check_results():
     world = built()
     world.says("failed", "half of it is lost", A)
     before = world.harness.newest(A, DAY)
     assert world.by_hand(A)
-    assert (found(A), world.harness.newest(A, DAY)) == ("failed", before)
+    assert (check_state(A), world.harness.newest(A, DAY)) == ("failed", before)
 
 
-def test_a_run_that_makes_equal_rows_leaves_what_others_have_found_in_these():
+def test_a_run_with_equal_rows_keeps_foreign_check_results():
     world = chain()
     world.step = 0
     world.harness.drop(RAW, DAY, rows(1))
@@ -351,28 +351,28 @@ def test_a_run_that_makes_equal_rows_leaves_what_others_have_found_in_these():
     before = world.harness.newest(A, DAY)
     world.harness.drop(RAW, DAY, rows(1, 2))
     world.harness.run_until_idle()
-    assert (found(A), world.harness.newest(A, DAY) != before) == ("failed", True)
+    assert (check_state(A), world.harness.newest(A, DAY) != before) == ("failed", True)
 
 
 @pytest.mark.parametrize(("is_taken_back", "seen"), [(True, "failed"), (False, "stale")])
-def test_a_refusal_of_ours_passes_when_that_is_good_and_nothing_else_does(is_taken_back, seen):
+def test_our_refusal_ends_with_good_data_and_foreign_checks_stay(is_taken_back, seen):
     world = built()
     world.finds[A] = 1
     bad = world.harness.drop(RAW, DAY, rows(1, 1))
     world.harness.run_until_idle()
     world.says("failed", "half of it is lost", A)
-    assert (found(A, "not_empty"), found(A)) == ("failed", "failed")
+    assert (check_state(A, "not_empty"), check_state(A)) == ("failed", "failed")
     world.finds.clear()
     if is_taken_back:
         world.harness.invalidate(RAW, DAY, bad)
     else:
         world.harness.drop(RAW, DAY, rows(1, 2))
     world.harness.run_until_idle()
-    assert (found(A, "not_empty"), found(A)) == ("passed", seen)
+    assert (check_state(A, "not_empty"), check_state(A)) == ("passed", seen)
 
 
-def test_a_run_that_nobody_asked_for_is_no_backfill():
-    """It was failed, and new data come: these are judged, as ever."""
+def test_a_run_of_a_sensor_is_no_backfill():
+    """The day had failed, and new data arrive: a sensor's run judges them as usual."""
     world = failed()
     before = world.harness.newest(A, DAY)
     world.harness.drop(RAW, DAY, "id,at\n1,2020-01-01 00:00:00\n2,2020-01-01 01:00:00\n")
@@ -381,7 +381,7 @@ def test_a_run_that_nobody_asked_for_is_no_backfill():
     assert "backfilling" not in transitions()
 
 
-def test_what_is_good_is_no_backfill():
+def test_a_rebuild_of_a_good_day_by_hand_is_no_backfill():
     world = counted()
     assert world.by_hand(A)
     world.harness.run_until_idle()
@@ -389,7 +389,7 @@ def test_what_is_good_is_no_backfill():
     assert "backfilling" not in transitions()
 
 
-def test_a_backfill_that_is_refused_is_given_up():
+def test_a_backfill_that_its_audit_refuses_is_given_up():
     world = failed()
     world.finds[A] = 1
     assert not world.by_hand(A)

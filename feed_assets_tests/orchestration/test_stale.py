@@ -1,10 +1,10 @@
-"""What was built and is out of date, as a check of its dataset: tick by tick, without runs."""
+"""The check that a dataset is up to date: tick by tick, without runs."""
 
 from feed_assets import Late
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, rows, short
 
 WAITS = Late(growth=0.9)
-"""So that what comes late waits."""
+"""Policy by which late data wait."""
 
 
 def world():
@@ -16,20 +16,20 @@ def world():
 
 
 def results(world_):
-    """Of the check, newest first, as the sensor tells them: status, description, and the partitions of its table."""
+    """Return the sensor's results of the check, newest first: status, description, partitions of its table."""
     keys = world_.definitions.resolve_asset_graph().asset_check_keys
     (key,) = [each for each in keys if (each.asset_key.to_user_string(), each.name) == ("t/sums", "stale")]
     found = world_.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
-    return [(each.status.value, told(each)) for each in found if not each.run_id]
+    return [(each.status.value, description_of(each)) for each in found if not each.run_id]
 
 
-def told(record):
+def description_of(record):
     evaluation = record.event.dagster_event.event_specific_data
     table = evaluation.metadata.get("partitions")
     return evaluation.description, [each.data["partition"] for each in table.records] if table else []
 
 
-def test_what_waits_for_more_late_data_is_told_once_and_taken_back_when_it_is_built():
+def test_stale_partitions_fail_a_check_once_until_they_are_current():
     made = world()
     made.tick()
     assert results(made) == []

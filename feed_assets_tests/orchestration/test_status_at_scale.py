@@ -1,4 +1,4 @@
-"""Fifty datasets on one page: as many statements as for five, and as many for a long history as for a day."""
+"""The status page of fifty datasets needs as many statements as of five, and a long history no more than a day."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -29,7 +29,7 @@ def graph(datasets):
 
 
 def publish(datasets, hours):
-    """The hours up to now of each dataset, but for the last two."""
+    """Publish the hours of each dataset up to now, except the last two."""
     with open_ledger(settings().ledger).change() as connection:
         for number in range(datasets):
             feed = Feed.parse(f"t/d{number:03d}/v1.0")
@@ -39,14 +39,14 @@ def publish(datasets, hours):
 
 
 def shown(graph_, slots=Slots.of(date(2026, 1, 20), 1), asked=()):  # noqa: B008 (it is frozen)
-    """The status, and how many statements it took."""
+    """Return the status and the number of its statements."""
     ledger = open_ledger(settings().ledger)
     with counted_statements(ledger.engine) as statements, ledger.read() as connection:
         found = status_of(graph_, connection, nodes_shown(graph_), slots, NOW, asked)
     return found, len(statements)
 
 
-def test_a_page_of_fifty_datasets_takes_the_statements_of_a_page_of_five():
+def test_a_status_page_of_fifty_datasets_takes_the_statements_of_five():
     publish(5, 20)
     _, few = shown(graph(5))
     found, many = shown(graph(50))
@@ -67,7 +67,7 @@ def test_a_long_history_takes_no_more_statements_than_a_day():
     assert many == few
 
 
-def test_newest_periods_of_fifty_datasets_take_the_statements_of_five_and_end_now_or_with_the_last_that_came():
+def test_newest_periods_of_fifty_datasets_take_the_statements_of_five():
     publish(5, 20)
     _, few = shown(graph(5), None)
     with open_ledger(settings().ledger).change() as connection:

@@ -1,4 +1,4 @@
-"""Dagster's SQLite storage with connections that are kept: what Dagster does with its own, on the same files."""
+"""Dagster's SQLite storage with kept connections: same files and results as Dagster's own storage."""
 
 import gc
 import logging
@@ -52,12 +52,12 @@ with dg.DagsterInstance.get() as instance:
 
 @dg.job
 def nothing() -> None:
-    """A run without steps."""
+    """Run without steps."""
 
 
 @dg.asset
 def made() -> int:
-    """An asset whose run says something of itself."""
+    """Return a number."""
     return 1
 
 
@@ -71,7 +71,7 @@ def opened(folder: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """On a new home, with our `dagster.yaml`."""
+    """Return an instance on a new home, with our `dagster.yaml`."""
     with opened(prepare(home)) as instance:
         yield instance
 
@@ -86,7 +86,7 @@ def partitions(instance: dg.DagsterInstance, asset: str) -> set[str]:
 
 @contextmanager
 def connections() -> Iterator[list[object]]:
-    """The connections that this process opens to any database."""
+    """Record the connections that this process opens to any database."""
     found: list[object] = []
 
     def note(connection: object, _record: object) -> None:
@@ -99,7 +99,7 @@ def connections() -> Iterator[list[object]]:
         sa.event.remove(sa.Pool, "connect", note)
 
 
-def test_a_run_opens_its_file_once_and_no_other_again(instance):
+def test_a_run_opens_only_its_own_file_and_once(instance):
     dg.materialize([made], instance=instance)
     with connections() as found:
         dg.materialize([made], instance=instance)
@@ -118,11 +118,11 @@ def test_a_run_opens_its_file_once_and_no_other_again(instance):
         (DagsterSqliteStorage, {"from_config_value", "from_local", "dispose"}),
     ],
 )
-def test_dagster_has_what_is_overridden(theirs, names):
+def test_dagsters_storages_have_the_methods_that_ours_override(theirs, names):
     assert names <= {*dir(theirs)}, f"{theirs.__name__} has moved: see feed_assets/orchestration/storage.py."
 
 
-def test_a_commit_is_on_the_disk_before_it_is_told(instance):
+def test_storage_connections_are_synchronous_and_use_wal(instance):
     run_id = nothing.execute_in_process(instance=instance).run_id
     logs, runs, ticks = instance.event_log_storage, instance.run_storage, instance.schedule_storage
     for connect in (lambda: logs.run_connection(run_id), logs.index_connection, runs.connect, ticks.connect):
@@ -131,7 +131,7 @@ def test_a_commit_is_on_the_disk_before_it_is_told(instance):
         assert asked == [2, "wal"]
 
 
-def test_processes_write_one_run_at_once_one_of_them_with_dagsters_own_storage(instance, home, tmp_path):
+def test_processes_with_ours_and_dagsters_storage_write_one_run_at_once(instance, home, tmp_path):
     run_id = nothing.execute_in_process(instance=instance).run_id
     stock = tmp_path / "stock"
     stock.mkdir()
@@ -153,7 +153,7 @@ def _writer(run_id: str, name: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_fork_opens_anew_what_it_has_inherited_and_leaves_that_alone(tmp_path, monkeypatch):
+def test_a_fork_opens_new_connections_and_leaves_inherited_ones_open(tmp_path, monkeypatch):
     files, path = storage.KeptFiles(), str(tmp_path / "a.db")
     (tmp_path / "a.db").touch()
     with files.connect(path):
@@ -166,7 +166,7 @@ def test_a_fork_opens_anew_what_it_has_inherited_and_leaves_that_alone(tmp_path,
     files.close()
 
 
-def test_a_fork_has_connections_of_its_own(instance):
+def test_parent_and_child_of_a_fork_both_write_all_events(instance):
     run_id = nothing.execute_in_process(instance=instance).run_id
     done = subprocess.run([sys.executable, "-c", FORK, run_id], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_a_fork_has_connections_of_its_own(instance):
     assert [len(partitions(instance, name)) for name in ("before", "parent", "child")] == [5, 20, 20]
 
 
-def test_threads_write_at_once(instance):
+def test_threads_write_to_the_storage_at_once(instance):
     run_ids = [nothing.execute_in_process(instance=instance).run_id for _ in range(4)]
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda each: write_events(instance, each[1], f"thread {each[0]}", 10), enumerate(run_ids)))
@@ -183,7 +183,7 @@ def test_threads_write_at_once(instance):
         assert len([each for each in messages(instance, run_id) if each.startswith(f"thread {number}")]) == 10
 
 
-def test_who_watches_a_run_hears_of_each_event_while_it_goes_on(instance, home):
+def test_a_watcher_of_a_run_receives_each_event_while_it_runs(instance, home):
     run = instance.create_run_for_job(nothing)
     heard = Queue[str]()
     with opened(home) as other:
@@ -193,7 +193,7 @@ def test_who_watches_a_run_hears_of_each_event_while_it_goes_on(instance, home):
             assert f"event {number}" in heard.get(timeout=30)
 
 
-def test_a_home_of_dagsters_own_storage_goes_on_and_back(home):
+def test_a_home_can_switch_from_dagsters_storage_to_ours_and_back(home):
     (home / "dagster.yaml").write_text(STOCK)
     with dg.DagsterInstance.get() as instance:
         first = dg.materialize([made], instance=instance).run_id
@@ -208,7 +208,7 @@ def test_a_home_of_dagsters_own_storage_goes_on_and_back(home):
         assert len(instance.fetch_materializations(made.key, limit=9).records) == 2
 
 
-def test_a_run_that_is_deleted_is_gone_for_all(instance, home):
+def test_a_deleted_run_is_gone_for_every_instance(instance, home):
     run_id = dg.materialize([made], instance=instance).run_id
     with opened(home) as other:
         assert messages(other, run_id)
@@ -217,7 +217,7 @@ def test_a_run_that_is_deleted_is_gone_for_all(instance, home):
         assert messages(other, run_id) == []
 
 
-def test_files_that_were_removed_are_made_anew(instance, home):
+def test_storage_files_that_were_removed_are_created_again(instance, home):
     run_id = dg.materialize([made], instance=instance).run_id
     with opened(home) as other:
         other.wipe()
@@ -228,7 +228,7 @@ def test_files_that_were_removed_are_made_anew(instance, home):
         assert messages(other, run_id)[-1] == "again"
 
 
-def test_an_instance_goes_on_after_it_was_disposed_of(instance):
+def test_a_disposed_instance_can_be_used_again(instance):
     run_id = nothing.execute_in_process(instance=instance).run_id
     before = messages(instance, run_id)
     instance.dispose()
@@ -238,13 +238,13 @@ def test_an_instance_goes_on_after_it_was_disposed_of(instance):
 
 @pytest.fixture
 def no_collector():
-    """Python's collector, which closes what was forgotten at some moment, is off."""
+    """Switch off Python's collector, which closes forgotten files at some moment."""
     gc.disable()
     yield
     gc.enable()
 
 
-def test_what_is_disposed_of_has_no_file_open(home, no_collector):
+def test_a_disposed_instance_has_no_file_open(home, no_collector):
     with opened(prepare(home)) as instance:
         nothing.execute_in_process(instance=instance)
         assert instance.all_instigator_state() == []
@@ -256,7 +256,7 @@ def open_files() -> list[Path]:
     return [each.resolve() for each in Path("/proc/self/fd").iterdir() if each.exists()]
 
 
-def test_migrate_goes_over_the_files(instance, capsys):
+def test_an_upgrade_keeps_the_storages_events(instance, capsys):
     run_id = nothing.execute_in_process(instance=instance).run_id
     before = messages(instance, run_id)
     instance.upgrade()
@@ -265,12 +265,12 @@ def test_migrate_goes_over_the_files(instance, capsys):
 
 
 @pytest.mark.parametrize("left", [b"", None])
-def test_a_file_whose_maker_was_killed_is_made_whole(instance, left):
+def test_a_half_made_storage_file_is_completed(instance, left):
     run = instance.create_run_for_job(nothing)
     path = Path(instance.event_log_storage.path_for_shard(run.run_id))
     instance.event_log_storage.dispose()
     path.unlink(missing_ok=True)
-    if left is None:  # As Dagster leaves it between the tables and their version.
+    if left is None:  # Dagster leaves it so between the tables and their version.
         engine = sa.create_engine(f"sqlite:///{path}")
         instance.event_log_storage._initdb(engine)
         with engine.begin() as connection:
@@ -282,7 +282,7 @@ def test_a_file_whose_maker_was_killed_is_made_whole(instance, left):
     assert messages(instance, run.run_id)[-1] == "after"
 
 
-def test_a_file_that_another_process_makes_meanwhile_is_kept(instance, home):
+def test_a_storage_file_made_by_another_process_meanwhile_is_kept(instance, home):
     run = instance.create_run_for_job(nothing)
     mine: Any = instance.event_log_storage
     mine.dispose()
@@ -292,7 +292,7 @@ def test_a_file_that_another_process_makes_meanwhile_is_kept(instance, home):
     assert messages(instance, run.run_id)[-1] == "first"
 
 
-def test_no_more_files_are_open_than_a_bound(instance):
+def test_at_most_most_files_storage_files_are_open(instance):
     run_ids = [instance.create_run_for_job(nothing).run_id for _ in range(2 * storage.MOST_FILES)]
     for run_id in run_ids:
         instance.report_engine_event("here", instance.get_run_by_id(run_id))
@@ -301,7 +301,7 @@ def test_no_more_files_are_open_than_a_bound(instance):
     assert all(messages(instance, run_id)[-1] == "here" for run_id in run_ids)
 
 
-def test_what_is_logged_by_a_step_is_there(instance):
+def test_log_messages_of_a_step_are_stored(instance):
     @dg.op
     def speaks(context: dg.OpExecutionContext) -> None:
         context.log.info("a word")

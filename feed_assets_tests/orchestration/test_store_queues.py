@@ -1,4 +1,4 @@
-"""Ticks that a store knocks at: by a queue of moto's, about objects on a real S3 server."""
+"""Ticks that a store's notifications wake: a queue of moto, and objects on a real S3 server."""
 
 from threading import Event, Lock
 
@@ -24,12 +24,12 @@ from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifyin
 from feed_assets_tests.support.sum_projects import DAY, NEXT_DAY, RAW, outcomes, rows, short
 
 UNLISTED = [step for step in FEEDS if step is not DISCOVER]
-"""A tick that looks at nothing on the blackboard but what it is told of."""
+"""Steps of a tick without discovery: updates arrive by notification only."""
 
 
 @pytest.fixture
-def rung(world, s3_env, s3_url, bucket, setting):
-    """The bucket of the blackboard, as moto has it: what it tells is heard by the ticks of the settings."""
+def bucket_with_queue(world, s3_env, s3_url, bucket, setting):
+    """Return moto's bucket in place of the blackboard's; its notifications reach the ticks of the settings."""
     with notifying_bucket(bucket) as made:
         setting(blackboard=s3_url, s3_endpoint=s3_env.endpoint, blackboard_queue=made.url)
         yield made
@@ -40,72 +40,72 @@ def clock(monkeypatch):
     return clocked(monkeypatch)
 
 
-def drop(world: Harness, rung: NotifyingBucket, *days: str) -> None:
-    """An update of each day, then what the bucket tells of them."""
+def drop(world: Harness, bucket_with_queue: NotifyingBucket, *days: str) -> None:
+    """Drop an update for each day, and have the bucket notify about them."""
     prefix = settings().blackboard.split("/", 3)[3]
     for day in days:
         update_id = world.drop(RAW, day, rows(1))
-        rung.write(f"{prefix}/{RAW}/{day}/{update_id}/{MANIFEST}")
+        bucket_with_queue.write(f"{prefix}/{RAW}/{day}/{update_id}/{MANIFEST}")
 
 
-def told() -> dict[str, str]:
+def open_alert_reasons() -> dict[str, str]:
     with open_ledger(settings().ledger).read() as connection:
         return {each.name: each.reason for each in open_alerts(connection)}
 
 
-def test_a_tick_requests_what_it_is_told_of_before_anything_is_listed(rung):
+def test_a_tick_requests_notified_updates_without_a_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     assert evaluated(world, UNLISTED, None) == [DAY]
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
 
 
-def test_a_tick_is_told_before_it_lists():
+def test_a_tick_reads_notifications_before_it_lists():
     assert FEEDS.index(NOTIFIED) + 1 == FEEDS.index(DISCOVER)
 
 
-def test_what_nobody_tells_of_is_found_by_the_listing(rung):
+def test_an_update_without_a_notification_is_found_by_the_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     world.drop(RAW, NEXT_DAY, rows(1))
     assert sorted(outcomes(world.run_until_idle())) == [("sums", DAY, True), ("sums", NEXT_DAY, True)]
 
 
-def test_late_data_and_an_invalidation_that_are_told_of_are_recorded_without_a_listing(rung):
+def test_notified_late_data_and_invalidations_are_recorded_without_a_listing(bucket_with_queue):
     world = short()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     world.run_until_idle()
-    drop(world, rung, DAY)
+    drop(world, bucket_with_queue, DAY)
     ticked(world, UNLISTED, None)
     second = world.newest(RAW, DAY)
     assert recorded() == ("published", second)
     world.invalidate(RAW, DAY, second)
-    rung.remove(f"{settings().blackboard.split('/', 3)[3]}/{RAW}/{DAY}/{second}/{MANIFEST}")
+    bucket_with_queue.remove(f"{settings().blackboard.split('/', 3)[3]}/{RAW}/{DAY}/{second}/{MANIFEST}")
     ticked(world, UNLISTED, None)
     assert recorded() == ("invalidated", second)
 
 
 def recorded() -> tuple[str, str]:
-    """The state of the newest update of the day, and its id."""
+    """Return state and id of the day's newest update."""
     newest = sa.select(update.c.state, update.c.id).where(update.c.feed == RAW).order_by(update.c.id.desc()).limit(1)
     with open_ledger(settings().ledger).read() as connection:
         return tuple(connection.execute(newest).one())
 
 
-def test_a_queue_out_of_reach_is_an_alert_of_that_alone_and_the_listing_goes_on(rung, setting):
-    setting(blackboard_queue=f"{rung.url}-gone")
+def test_a_queue_out_of_reach_is_an_alert_and_the_listing_goes_on(bucket_with_queue, setting):
+    setting(blackboard_queue=f"{bucket_with_queue.url}-gone")
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert [run.partition for run in world.tick()] == [DAY]
-    (alert,) = told().items()
+    (alert,) = open_alert_reasons().items()
     assert alert[0] == f"failing:feeds:{RAW}"
-    assert f"{rung.url}-gone cannot be read: " in alert[1]
-    setting(blackboard_queue=rung.url)
+    assert f"{bucket_with_queue.url}-gone cannot be read: " in alert[1]
+    setting(blackboard_queue=bucket_with_queue.url)
     world.tick()
-    assert told() == {}
+    assert open_alert_reasons() == {}
 
 
-def test_a_store_that_tells_nobody_costs_nothing(world, monkeypatch):
+def test_a_store_without_a_queue_costs_nothing(world, monkeypatch):
     monkeypatch.setattr(Queue, "receive", None)
     tested, beside = short(), list[object]()
     tested.drop(RAW, DAY, rows(1))
@@ -115,7 +115,7 @@ def test_a_store_that_tells_nobody_costs_nothing(world, monkeypatch):
 
 
 class Waits:
-    """A queue as a tick that listens has it: each wait is for what happens next, and the last one for its end."""
+    """A queue for a listening tick: each wait ends with the next of `happens`, and the last one at its own end."""
 
     def __init__(self, patch, *happens) -> None:
         self.happens, self.heard, self.end = [*happens], Event(), Event()
@@ -137,7 +137,7 @@ class Waits:
 
 @pytest.fixture
 def waits(monkeypatch, clock):
-    """Have the queue's waits end with these, one after the other; the tick sleeps until all was heard."""
+    """Return a function that ends the queue's waits with these acts in turn; the tick sleeps until all are done."""
     made = list[Waits]()
 
     def begin(*happens) -> Waits:
@@ -156,25 +156,25 @@ def waits(monkeypatch, clock):
         each.end.set()
 
 
-def test_what_is_told_while_a_tick_listens_that_tick_requests(rung, clock, waits):
+def test_a_listening_tick_requests_an_update_notified_meanwhile(bucket_with_queue, clock, waits):
     world = listening()
     world.ask()
-    waited = waits(lambda: drop(world, rung, DAY))
+    waited = waits(lambda: drop(world, bucket_with_queue, DAY))
     assert evaluated(world, UNLISTED, SINCE) == [DAY]
     assert clock.seconds == REST_SECONDS
     assert waited.asked == [4, 4], "one request waits for all the time that a tick listens"
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
 
 
-def test_what_is_told_together_is_requested_together(rung, waits, monkeypatch):
+def test_updates_notified_together_are_requested_together(bucket_with_queue, waits, monkeypatch):
     world, first, looks = listening(), Event(), list[Partition]()
     world.ask()
-    waited = waits(lambda: drop(world, rung, DAY, NEXT_DAY))
+    waited = waits(lambda: drop(world, bucket_with_queue, DAY, NEXT_DAY))
     look = notified_partitions.sync
 
     def slowly(board, ledger, partition, *more, **named):
         if looks:
-            waited.heard.set()  # The tick looks at the log now, which has the first day alone.
+            waited.heard.set()  # The tick reads the log now, which has only the first day.
             first.wait(0.5)
         looks.append(partition)
         return look(board, ledger, partition, *more, **named)
@@ -185,7 +185,7 @@ def test_what_is_told_together_is_requested_together(rung, waits, monkeypatch):
     assert [partition.key for partition in looks] == [DAY, NEXT_DAY]
 
 
-def test_a_tick_that_hears_the_log_is_not_held_up_by_the_queue(rung, clock, waits):
+def test_a_change_of_the_log_ends_a_tick_without_waiting_for_the_queue(bucket_with_queue, clock, waits):
     world = listening()
     world.ask()
     waited = waits()
@@ -201,14 +201,14 @@ def test_a_tick_that_hears_the_log_is_not_held_up_by_the_queue(rung, clock, wait
     assert not waited.outlasted, "its wait goes on, and what it still brings is recorded"
 
 
-def test_what_the_last_wait_brings_after_the_tick_is_recorded_for_the_next_one(rung, clock, monkeypatch):
+def test_a_notification_after_the_tick_is_recorded_for_the_next_one(bucket_with_queue, clock, monkeypatch):
     over, recorded = Event(), Event()
     receive, delete = Queue.receive, Queue.delete
 
     def wait(queue: Queue, seconds: int = 0):
         if seconds:
             assert over.wait(10)
-            drop(world, rung, DAY)
+            drop(world, bucket_with_queue, DAY)
         return receive(queue)
 
     def deleted(queue: Queue, messages) -> None:
@@ -223,11 +223,11 @@ def test_what_the_last_wait_brings_after_the_tick_is_recorded_for_the_next_one(r
     over.set()
     assert recorded.wait(10)
     monkeypatch.setattr(Queue, "receive", receive)
-    assert rung.left == 0
+    assert bucket_with_queue.left == 0
     assert evaluated(world, UNLISTED, None) == [DAY]
 
 
-def test_a_queue_that_fails_while_a_tick_listens_is_left_and_the_log_is_heard(rung, clock, waits, caplog):
+def test_a_tick_whose_queue_fails_goes_on_listening_to_the_log(bucket_with_queue, clock, waits, caplog):
     world = listening()
     world.ask()
 
@@ -239,10 +239,10 @@ def test_a_queue_that_fails_while_a_tick_listens_is_left_and_the_log_is_heard(ru
     assert evaluated(world, UNLISTED, SINCE) == []
     assert clock.seconds == pytest.approx(LISTEN_SECONDS, abs=0.1)
     assert "is listened to no longer: the queue has gone" in caplog.text
-    assert told() == {}
+    assert open_alert_reasons() == {}
 
 
-def test_who_waits_for_what_is_being_recorded_waits_no_longer_than_it_listens(clock):
+def test_waiting_for_a_recording_ends_with_the_listening_time(clock):
     recording = Lock()
     listens = Listening(ends=0.05, recording=recording)
     with recording:

@@ -1,4 +1,4 @@
-"""A producer is swapped: consumers depend on dataset and partition, never on the flow that fills them."""
+"""Swapped producers: consumers depend on dataset and partition, never on the flow that fills them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,27 +22,27 @@ F = Feed.parse("web/f/v1.0")
 def report_of(f):
     @feed_asset("web/report/v1.0", partitions_def=DAYS, inputs={"f": f})
     def report(f):
-        """What is in F."""
+        """Read F."""
 
     return report
 
 
 def give(task):
-    """Rows that differ from partition to partition."""
+    """Return rows that differ from partition to partition."""
     return Given([{"n": task.output.path}])
 
 
-def theirs():
+def world_with_foreign_f():
     f = foreign_feed("web/f/v1.0", schema="n int", partitions_def=DAYS)
     return harness(f, report_of(f), give=give, now=lambda: NOW)
 
 
-def ours():
+def world_with_own_f():
     raw = foreign_feed("web/raw/v1.0", schema="n int", partitions_def=DAYS)
 
     @feed_asset("web/f/v1.0", partitions_def=DAYS, inputs={"raw": raw})
     def f(raw):
-        """F, by another pipeline."""
+        """Make F by another pipeline."""
 
     return harness(raw, f, report_of(f), give=give, now=lambda: NOW)
 
@@ -53,7 +53,7 @@ def built(runs, asset="web/report"):
 
 
 def read_by(day):
-    """The updates that the report of a day was made of."""
+    """Return the updates from which the report of a day was made."""
     output = Partition(REPORT, day)
     with open_ledger(settings().ledger).read() as connection:
         published = updates.newest(connection, [output])[output]
@@ -62,26 +62,26 @@ def read_by(day):
         }
 
 
-def test_a_feed_that_others_filled_is_made_by_us_and_by_them_again():
-    first = theirs()
+def test_a_feed_can_change_from_a_foreign_producer_to_ours_and_back():
+    first = world_with_foreign_f()
     first.drop("web/f/v1.0", "2026-01-01", "n\n1\n")
     assert built(first.run_until_idle()) == ["2026-01-01"]
-    second = ours()
+    second = world_with_own_f()
     second.drop("web/raw/v1.0", "2026-01-02", "n\n2\n")
     assert built(second.run_until_idle()) == ["2026-01-02"], "what was read before is what it was"
     assert read_by("2026-01-02") == {("web/f/v1.0", second.newest("web/f/v1.0", "2026-01-02"))}
-    third = theirs()
+    third = world_with_foreign_f()
     third.drop("web/f/v1.0", "2026-01-03", "n\n3\n")
     assert built(third.run_until_idle()) == ["2026-01-03"]
     assert read_by("2026-01-03") == {("web/f/v1.0", third.newest("web/f/v1.0", "2026-01-03"))}
 
 
-def test_a_table_that_another_flow_reports_is_the_same_table():
+def test_consumers_of_a_table_do_not_notice_which_flow_reports_it():
     foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
 
     @feed_asset("web/hours/v1.0", partitions_def=HOURS, inputs={"foo": foo})
     def hours(foo):
-        """What is in an hour."""
+        """Read an hour."""
 
     tested = harness(foo, hours, give=give, now=lambda: NOW)
     tested.run_until_idle()

@@ -1,4 +1,4 @@
-"""What Dagster hears of the partitions of one run: of each its own version, once, and what it was made of."""
+"""Dagster's view of a run of many partitions: each partition has its own version, inputs and checks, once."""
 
 import logging
 
@@ -31,7 +31,7 @@ ALL = (*BOTH, "t/picked")
 
 
 def alone(world: Harness, day: str, *assets: str) -> None:
-    """A run of one partition."""
+    """Run one partition."""
     keys = [dg.AssetKey.from_user_string(asset) for asset in assets or BOTH]
     assert dg.materialize(
         [*world.definitions.assets], partition_key=day, instance=world.instance, selection=keys
@@ -39,14 +39,14 @@ def alone(world: Harness, day: str, *assets: str) -> None:
 
 
 def stale(world: Harness, asset: str) -> dict[str, str]:
-    """What the UI says of each of three days: FRESH or STALE."""
+    """Return the UI's status of each of three days: FRESH or STALE."""
     context, graph = LoadingContextForTest(world.instance), world.definitions.resolve_asset_graph()
     resolver = CachingStaleStatusResolver(world.instance, graph, context)
     return {day: resolver.get_status(dg.AssetKey.from_user_string(asset), day).value for day in THREE_DAYS}
 
 
 def views(world: Harness) -> dict[str, dict[str, str]]:
-    """What Dagster's view of partitions shows of the dataset and of its rejects."""
+    """Return the states in Dagster's partition view of the dataset and its rejects."""
     keys = [dg.AssetKey.from_user_string(asset) for asset in BOTH]
     found = [world.instance.get_status_by_partition(key, [*THREE_DAYS], DAYS) or {} for key in keys]
     return {asset: {day: of[day].name for day in THREE_DAYS} for asset, of in zip(BOTH, found, strict=True)}
@@ -58,8 +58,8 @@ def tags_of(world: Harness, asset: str, partition: str) -> dict[str, str]:
     return dict(record.asset_materialization.tags)
 
 
-def test_a_run_that_goes_on_below_tells_of_each_partition_once_and_leaves_what_is_newer():
-    """Another run makes the first day again while this one makes what is read of all three."""
+def test_a_run_with_its_consumers_reports_each_partition_once():
+    """Another run rebuilds the first day while this one makes the consumer of all three."""
     worlds = list[Harness]()
 
     def give(task) -> Given:
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_below_tells_of_each_partition_once_and_leaves_what_i
         }
 
 
-def test_what_an_earlier_run_has_built_keeps_nothing_below_from_being_built(caplog):
+def test_partitions_built_earlier_do_not_keep_consumers_from_being_built(caplog):
     world = three_days(1, 2, 3, world=chain())
     alone(world, NEXT_DAY)
     with caplog.at_level(logging.WARNING, "dagster"):
@@ -94,7 +94,7 @@ def test_what_an_earlier_run_has_built_keeps_nothing_below_from_being_built(capl
     assert "emitted no result" not in caplog.text
 
 
-def test_what_a_run_that_fails_leaves_as_it_is_does_not_look_failed():
+def test_unchanged_partitions_of_a_failed_run_do_not_look_failed():
     world = three_days(101, 2, 3)
     for _ in range(2):
         assert not materialize(world, DAY, THIRD_DAY).success
@@ -104,7 +104,7 @@ def test_what_a_run_that_fails_leaves_as_it_is_does_not_look_failed():
     assert (again.version, again.update_id) == (first.version, first.update_id)
 
 
-def test_a_partition_of_many_is_fresh_until_its_input_changes():
+def test_a_partition_of_a_joint_run_is_fresh_until_its_input_changes():
     world = three_days(1, 2, 3, world=chain())
     assert materialize(world, DAY, THIRD_DAY, *ALL).success
     world.drop(RAW, DAY, rows(1, 0))  # the same sum
@@ -118,7 +118,7 @@ def test_a_partition_of_many_is_fresh_until_its_input_changes():
     assert stale(world, "t/picked") == dict.fromkeys(THREE_DAYS, "FRESH")
 
 
-def test_an_input_that_comes_while_neighbours_are_built_is_read_and_does_not_make_what_read_it_stale():
+def test_an_input_that_changes_during_the_run_and_is_read_leaves_it_fresh():
     worlds = list[Harness]()
 
     def give(task) -> Given:
@@ -135,7 +135,7 @@ def test_an_input_that_comes_while_neighbours_are_built_is_read_and_does_not_mak
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])
-def test_a_materialization_of_many_has_the_tags_of_a_single_one(dimensions):
+def test_a_materialization_of_a_joint_run_has_the_tags_of_a_single_run(dimensions):
     women = dg.StaticPartitionsDefinition(["women"])
     parts = DAYS if dimensions == 1 else dg.MultiPartitionsDefinition({"day": DAYS, "who": women})
     raw = raw_feed(partitions_def=parts)
@@ -159,12 +159,12 @@ def test_a_materialization_of_many_has_the_tags_of_a_single_one(dimensions):
         assert len(many[asset]["dagster/input_data_version/t/raw"]) == len(world.reported("t/raw", first)[0].version)
 
 
-def test_a_check_is_bound_to_what_its_own_run_has_told(monkeypatch):
+def test_a_check_targets_the_materialization_of_its_own_run(monkeypatch):
     world = three_days(1, 2, 3)
     fetch = world.instance.fetch_materializations
 
     def after_another(*args, **kwargs):
-        """Another run tells of the same partition a moment after this one."""
+        """Report the same partition from another run a moment after this one."""
         event = dg.AssetMaterialization(dg.AssetKey(["t", "sums"]), partition=DAY)
         world.instance.report_runless_asset_event(event)
         return fetch(*args, **kwargs)

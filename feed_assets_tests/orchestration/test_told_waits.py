@@ -1,4 +1,4 @@
-"""Why a partition waits, where people look for it: an observation on its page, and the message of the tick."""
+"""The reasons of waiting partitions, as an observation on their page and in the message of the tick."""
 
 import dagster as dg
 import pytest
@@ -14,7 +14,7 @@ OTHER = "t/other/v1.0"
 
 
 def joined():
-    """A dataset of two feeds: it waits for the other as soon as there is one."""
+    """Build a dataset of two feeds, of which each partition needs both."""
     raw, other = raw_feed(), raw_feed(OTHER)
 
     @feed_asset("t/both/v1.0", partitions_def=DAYS, inputs={"raw": raw, "other": other})
@@ -27,63 +27,63 @@ def joined():
     return harness(raw, other, both)
 
 
-def observed(world, asset="t/both"):
-    """What Dagster has been told of why, oldest first: partition and text."""
+def observed_waits(world, asset="t/both"):
+    """Return partition and text of Dagster's observations with a reason, oldest first."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey(asset.split("/")))
     found = world.instance.fetch_observations(wanted, limit=100).records
     told = [each.asset_observation for each in reversed(found)]
     return [(each.partition, each.description) for each in told if "verdict" in each.metadata]
 
 
-def test_what_waits_says_for_what_once_and_again_when_the_reason_is_another():
+def test_a_waiting_partition_reports_its_reason_once_until_it_changes():
     world = joined()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
-    ((day, why),) = observed(world)
+    ((day, why),) = observed_waits(world)
     assert (day, why[: len("waits for input")]) == (DAY, "waits for input")
     assert f"{OTHER} {DAY}" in why
     world.drop(RAW, DAY, rows(2))
     world.run_until_idle()
-    assert len(observed(world)) == 1
+    assert len(observed_waits(world)) == 1
     world.drop(OTHER, NEXT_DAY, rows(1))
     world.run_until_idle()
-    assert [day for day, _ in observed(world)] == [DAY, NEXT_DAY]
+    assert [day for day, _ in observed_waits(world)] == [DAY, NEXT_DAY]
 
 
-def test_what_is_built_and_waits_anew_is_told_anew():
+def test_a_partition_that_waits_again_after_a_build_is_reported_again():
     world = short()
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()
-    before = observed(world, "t/sums")
+    before = observed_waits(world, "t/sums")
     assert before
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
     world.drop(RAW, DAY, rows(101))
     world.run_until_idle()
-    assert len(observed(world, "t/sums")) > len(before)
+    assert len(observed_waits(world, "t/sums")) > len(before)
 
 
-def test_late_data_that_wait_are_told_with_how_much_has_come_and_what_is_waited_for():
+def test_skipped_late_data_are_reported_with_their_size_and_threshold():
     world = short(late=Late("50%"))
     world.drop(RAW, DAY, rows(*range(10)))
     world.run_until_idle()
     world.drop(RAW, DAY, rows(*range(11)))
     world.run_until_idle()
-    ((day, why),) = observed(world, "t/sums")
+    ((day, why),) = observed_waits(world, "t/sums")
     assert day == DAY
     assert why.startswith("skips late data: late data of t/raw/v1.0 (+11.4%)")
     assert "below the threshold of 50.0%" in why
 
 
-def test_a_tick_tells_so_many_and_the_next_one_the_rest(monkeypatch):
+def test_a_tick_reports_a_limited_number_of_waits_and_the_next_one_the_rest(monkeypatch):
     monkeypatch.setattr(reported_waits, "TOLD", 1)
     world = joined()
     world.drop(RAW, DAY, rows(1))
     world.drop(RAW, NEXT_DAY, rows(1))
     world.tick()
-    assert [day for day, _ in observed(world)] == [DAY]
+    assert [day for day, _ in observed_waits(world)] == [DAY]
     world.run_until_idle()
-    assert [day for day, _ in observed(world)] == [DAY, NEXT_DAY]
+    assert [day for day, _ in observed_waits(world)] == [DAY, NEXT_DAY]
 
 
 def message(world):
@@ -92,7 +92,7 @@ def message(world):
         return sensor.evaluate_tick(context).skip_message
 
 
-def test_a_tick_that_requests_nothing_says_what_waits():
+def test_a_tick_without_requests_names_the_waiting_partitions():
     world = joined()
     assert message(world) == "Nothing new is to be run. `feed-assets explain` says what waits, and why."
     world.drop(RAW, DAY, rows(1))
@@ -105,7 +105,7 @@ def test_a_docstring_is_shown_without_its_indentation():
     assert graph.get(dg.AssetKey(["t", "both"])).description == "Rows of both.\n\nIndented further down."
 
 
-def test_a_tick_of_late_data_with_nothing_to_do_says_nothing(caplog, capfd):
+def test_an_idle_tick_of_late_data_logs_nothing(caplog, capfd):
     world = short()
     sensor = world.definitions.resolve_sensor_def("late_data")
     with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="late_data") as context:
@@ -114,7 +114,7 @@ def test_a_tick_of_late_data_with_nothing_to_do_says_nothing(caplog, capfd):
     assert not [each for each in (*said, *capfd.readouterr()) if "refetching" in each]
 
 
-def test_a_declaration_is_a_line_for_people():
+def test_a_declaration_is_shown_as_one_readable_line():
     spec = raw_feed()
     text = spec.metadata[KEY].value
     assert text.startswith("foreign t/raw/v1.0, ")
@@ -122,16 +122,16 @@ def test_a_declaration_is_a_line_for_people():
     assert "schema" not in text
 
 
-def test_the_same_reason_after_another_run_is_told_again():
+def test_the_same_reason_after_another_run_is_reported_again():
     world = short()
     for number in (101, 102):
         world.drop(RAW, DAY, rows(number))
         world.run_until_idle()
-    assert len(observed(world, "t/sums")) == 2
+    assert len(observed_waits(world, "t/sums")) == 2
 
 
-def test_a_tick_that_fails_after_all_has_told_nothing(monkeypatch):
-    """Dagster drops the reports of a tick that raises, so that they count as told only in one that does not."""
+def test_waits_of_a_failed_tick_are_reported_by_the_next_one(monkeypatch):
+    """Dagster drops the reports of a failed tick, so these count as reported only once a tick succeeds."""
     world, fails = joined(), [True]
 
     def failing(tick, out_of_time):
@@ -143,12 +143,12 @@ def test_a_tick_that_fails_after_all_has_told_nothing(monkeypatch):
     world.drop(RAW, DAY, rows(1))
     with pytest.raises(RuntimeError):
         world.tick()
-    assert observed(world) == []
+    assert observed_waits(world) == []
     world.run_until_idle()
-    assert [day for day, _ in observed(world)] == [DAY]
+    assert [day for day, _ in observed_waits(world)] == [DAY]
 
 
-def test_late_data_that_nothing_is_to_be_done_about_say_so_in_the_tick_of_their_sensor():
+def test_an_idle_tick_of_late_data_has_a_message():
     world = short()
     sensor = world.definitions.resolve_sensor_def("late_data")
     with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="late_data") as context:

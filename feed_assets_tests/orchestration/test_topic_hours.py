@@ -1,4 +1,4 @@
-"""The hours of a Kafka topic in the state store: complete once all that was produced is in chunks."""
+"""Hours of a Kafka topic in the state store: complete once every produced message is in a chunk."""
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ CLICK_HOURS = state_table("ads/click_hours", partitions_def=HOURS, completeness=
 
 @feed_asset("ads/clicked/v1.0", partitions_def=HOURS, inputs={"hours": Input(CLICK_HOURS)})
 def clicked(hours):
-    """The clicks of an hour, once it is complete."""
+    """Read the clicks of a complete hour."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def topic(broker, registry, setting):
 
 
 def send(topic, *minutes):
-    """A message of each minute after 15:00."""
+    """Produce a message for each of these minutes after 15:00."""
     for minute in minutes:
         stamp = int((HOUR_15 + timedelta(minutes=minute)).timestamp() * 1000)
         value, key = topic.value(minute), topic.key(minute)
@@ -53,8 +53,8 @@ def state_of(window):
     return found.state, found.records, dict(found.sources)
 
 
-def test_hour_15_is_complete_from_the_broker_to_the_rows_of_the_warehouse(topic, tmp_path):
-    """Once all that was produced is in chunks it is built, and the table of the topic has each of its rows."""
+def test_an_hour_is_complete_once_all_messages_are_chunked_and_loaded(topic, tmp_path):
+    """Once every produced message is in a chunk, the hour is built, and the topic's warehouse table has each row."""
     counted = declared(topic, counts=TopicCounts("ads/click_hours"))
     loop = harness(counted, CLICK_HOURS, clicked, give=lambda _: Given([{"n": "1"}]))
     send(topic, *range(0, 55, 5))
@@ -77,7 +77,7 @@ def test_hour_15_is_complete_from_the_broker_to_the_rows_of_the_warehouse(topic,
     assert {n for _, n, *_ in rows(loading.engine, topic.name).values()} == newest, "of each of seven keys"
 
 
-def test_a_dead_letter_is_accounted_for_and_once_it_is_replayed_so_is_that(topic):
+def test_a_dead_letter_and_its_replay_both_count_as_records(topic):
     loop = harness(declared(topic, counts=TopicCounts("ads/click_hours")), CLICK_HOURS)
     send(topic, 50)
     stamp = int((HOUR_15 + timedelta(minutes=50)).timestamp() * 1000)

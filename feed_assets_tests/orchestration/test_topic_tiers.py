@@ -1,4 +1,4 @@
-"""Who counts the source of a topic, the broker or a reader: from messages of now to what the state store says."""
+"""The tier that counts a topic's source, the broker or a reader: from new messages to the state store."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Clock:
-    """Of ticks, and of who counts: so the broker's own hour can be over."""
+    """A clock for ticks and counters, which can pass the end of the broker's own hour."""
 
     def __init__(self):
         self.now = datetime.now(UTC)
@@ -36,7 +36,7 @@ class Clock:
         return self.now
 
     def wait(self, topic):
-        """Until the hour of the topic's first message and the next one are told, an hour after their end; these two."""
+        """Pass an hour after the end of the first message's hour and of the next one, and return both keys."""
         first = min(map(hour_of, topic.messages()))
         self.now = first + 3 * HOUR + timedelta(minutes=1)
         return key_of(first), key_of(first + HOUR)
@@ -56,19 +56,19 @@ def topic(broker, registry, setting):
 
 
 def counting(topic, clock, tier):
-    """The topic counted by a tier, the hours of the state table, and what is built of one once it is complete."""
+    """Build a topic counted by a tier, its hours in a state table, and a dataset of complete hours."""
     hours = state_table("ads/click_hours", partitions_def=HOURS, completeness=Completeness(("hour",), tiers=(tier,)))
 
     @feed_asset("ads/clicked/v1.0", partitions_def=HOURS, inputs={"hours": Input(hours)})
     def clicked(hours):
-        """The clicks of an hour."""
+        """Read the clicks of an hour."""
 
     counted = declared(topic, counts=TopicCounts("ads/click_hours", tier, "hour"))
     return harness(counted, hours, clicked, give=lambda _: Given([{"n": "1"}]), now=clock)
 
 
 def hour_of(message):
-    """As the broker has stamped it."""
+    """Return the hour that the broker stamped on a message."""
     moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     return moment.replace(minute=0, second=0, microsecond=0)
 
@@ -82,14 +82,14 @@ def messages(topic):
 
 
 def state_of(hour):
-    """As `state show` has it."""
+    """Return state, records and sources of an hour, as `state show` has them."""
     with open_ledger(settings().ledger).read() as connection:
         (found,) = state_views.explained(connection, Feed.parse("ads/click_hours"), f"hour@{hour}", 1)
     return found.state, found.records, dict(found.sources)
 
 
 def explained(loop, hour):
-    """What `explain` says of the dataset of an hour."""
+    """Return the explanation of the dataset's hour."""
     graph, output = Graph(loop.definitions.resolve_asset_graph()), Partition(Feed.parse("ads/clicked/v1.0"), hour)
     with dg.partition_loading_context(loop.now()), open_ledger(settings().ledger).read() as connection:
         (found,) = verdicts(graph, connection, [output], loop.now())
@@ -101,7 +101,7 @@ def built(loop):
 
 
 def transact(topic):
-    """A message in a transaction, whose end is an offset more."""
+    """Produce a message in a transaction, whose end takes one more offset."""
     producer = clients_for(topic.name).producer(topic.name, 60)
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -110,12 +110,12 @@ def transact(topic):
 
 
 def problem(loop):
-    """What the sensor cannot do."""
+    """Return the problems of the sensor."""
     return " ".join(loop.runner.failing().values())
 
 
-def test_hours_of_a_stamped_topic_are_complete_by_the_brokers_offsets(topic, clock):
-    """That of now once all of it is in chunks; and the quiet one behind it, of which no message tells."""
+def test_the_brokers_offsets_complete_the_hours_of_a_stamped_topic(topic, clock):
+    """The current hour completes once all of it is in chunks; so does the quiet one after it, which has no message."""
     topic.create(2, **STAMPED)
     topic.produce(12)
     chunk(topic)
@@ -137,7 +137,7 @@ def test_hours_of_a_stamped_topic_are_complete_by_the_brokers_offsets(topic, clo
     }
 
 
-def test_the_end_of_a_transaction_keeps_the_brokers_hour_open_and_not_the_readers(topic, clock):
+def test_a_transactions_end_keeps_an_hour_open_for_the_broker_tier_only(topic, clock):
     topic.create(**STAMPED)
     topic.produce(2)
     transact(topic)
@@ -153,7 +153,7 @@ def test_the_end_of_a_transaction_keeps_the_brokers_hour_open_and_not_the_reader
     assert state_of(last) == ("complete", count, {"broker": count + 1, "reader": count})
 
 
-def test_where_the_broker_does_not_stamp_a_reader_that_is_declared_instead_counts(topic, clock):
+def test_an_unstamped_topic_is_counted_by_a_declared_reader(topic, clock):
     topic.create()
     topic.produce(2)
     chunk(topic)
@@ -167,7 +167,7 @@ def test_where_the_broker_does_not_stamp_a_reader_that_is_declared_instead_count
     assert (problem(loop), state_of(last)[::2]) == ("", ("complete", {"reader": messages(topic)[last]}))
 
 
-def test_a_topic_that_the_broker_stamps_no_longer_is_not_counted_by_it_any_more(topic, clock):
+def test_the_broker_stops_counting_a_topic_that_it_no_longer_stamps(topic, clock):
     topic.create(**STAMPED)
     topic.produce(2)
     chunk(topic)

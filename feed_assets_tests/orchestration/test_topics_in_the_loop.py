@@ -1,4 +1,4 @@
-"""Write events in a Kafka topic are taken by the loop, and ours are published to one, over a real broker."""
+"""Write events in a Kafka topic are read by the loop, and ours are published to one, over a real broker."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_an_update_whose_events_are_messages_is_consumed_once_it_is_complete(the
     assert world_.run_until_idle() == []
 
 
-def test_our_events_are_published_to_a_topic_each_once(theirs, tmp_path, setting):
+def test_each_of_our_events_is_published_once_to_a_topic(theirs, tmp_path, setting):
     setting(events_to=f"kafka:{theirs.topic}")
     team, seen = Team(tmp_path), []
     world_ = report_world(team, seen)
@@ -58,12 +58,12 @@ def test_our_events_are_published_to_a_topic_each_once(theirs, tmp_path, setting
     assert [each.table_name for each in found] == ["gamma/report/v1.0"] * 2
 
 
-def test_without_a_broker_in_the_settings_it_is_said_what_to_set(theirs, setting):
+def test_a_topic_source_without_broker_settings_names_the_setting(theirs, setting):
     setting(kafka="{}")
     with pytest.raises(SourceUnavailable, match="FEED_ASSETS_KAFKA names no broker"):
         report_world(TopicTeam(theirs), []).ask(name="events_team")
 
 
-def test_what_cannot_be_the_name_of_a_topic_is_refused():
+def test_an_invalid_topic_name_is_refused():
     with pytest.raises(InvalidDefinition, match="topic 'no topic !!': expected 1 to 249 letters"):
         EventTopic("no topic !!")

@@ -1,4 +1,4 @@
-"""Kafka topics whose chunks are behind, and dead letters: checks and alerts, tick by tick, over a real broker."""
+"""Kafka topics with lag and dead letters: checks and alerts, tick by tick, over a real broker."""
 
 import json
 from contextlib import suppress
@@ -37,7 +37,7 @@ def topic(broker, registry, setting):
 
 
 def lags(topic):
-    """Once the broker leads the partitions of a topic that was just made."""
+    """Wait until the broker leads the new topic's partitions, and return their lag."""
     found = []
 
     def is_told():
@@ -51,7 +51,7 @@ def lags(topic):
     return [(each.partition, each.end, each.signalled, each.behind) for each in found]
 
 
-def test_lag_is_what_has_no_signal_by_partition_with_the_time_of_the_first_message(topic):
+def test_lag_counts_unsignalled_messages_by_partition_since_the_first(topic):
     topic.create(partitions=2)
     assert lags(topic) == [(0, 0, 0, 0), (1, 0, 0, 0)]
     topic.produce(12)
@@ -65,7 +65,7 @@ def test_lag_is_what_has_no_signal_by_partition_with_the_time_of_the_first_messa
     assert found[1].since.timestamp() * 1000 == pytest.approx(first.timestamp()[1])
 
 
-def test_ends_of_transactions_are_no_lag(topic, broker):
+def test_transaction_ends_do_not_count_as_lag_after_a_chunk(topic, broker):
     topic.create()
     producer = Clients({"bootstrap.servers": broker.servers}).producer(topic.name, 60)
     producer.init_transactions(30)
@@ -77,7 +77,7 @@ def test_ends_of_transactions_are_no_lag(topic, broker):
     assert lags(topic) == [(0, 2, 1, 0)], "nothing is behind what is signalled but the end of the transaction"
 
 
-def test_more_lag_than_declared_fails_the_check_and_is_an_alert_until_it_is_caught_up(topic):
+def test_lag_above_the_limit_is_an_alert_until_the_topic_has_caught_up(topic):
     topic.create()
     topic.produce(5)
     loop_ = loop(topic, lag=5)
@@ -98,7 +98,7 @@ def test_more_lag_than_declared_fails_the_check_and_is_an_alert_until_it_is_caug
     assert check_results(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
-def test_without_a_limit_there_is_no_alert_any_more(topic):
+def test_removing_the_lag_limit_resolves_its_alert(topic):
     topic.create()
     topic.produce(6)
     loop(topic, lag=5).run_until_idle()
@@ -107,7 +107,7 @@ def test_without_a_limit_there_is_no_alert_any_more(topic):
     assert BEHIND not in open_reasons()
 
 
-def test_of_a_topic_that_was_made_anew_there_is_one_advice(topic):
+def test_a_recreated_topic_gets_one_advice(topic):
     topic.create()
     topic.produce(12)
     chunk(topic)
@@ -122,7 +122,7 @@ def test_of_a_topic_that_was_made_anew_there_is_one_advice(topic):
     assert "reconcile" not in why, "the old signals would be read again, and the connector would not go on"
 
 
-def test_what_cannot_be_looked_at_stays_as_it_was_and_is_a_problem(topic, setting):
+def test_an_unreachable_broker_keeps_the_lag_alert_and_is_a_problem(topic, setting):
     topic.create()
     topic.produce(6)
     loop_ = loop(topic, lag=5)
@@ -134,7 +134,7 @@ def test_what_cannot_be_looked_at_stays_as_it_was_and_is_a_problem(topic, settin
     assert "FEED_ASSETS_KAFKA names no broker" in loop_.runner.failing()[f"watch:{TABLE}"]
 
 
-def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_with(topic):
+def test_dead_letters_are_counted_once_and_alert_until_they_are_settled(topic):
     topic.create()
     topic.produce(1)
     topic.send(POISON)
@@ -144,7 +144,7 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
     assert open_reasons()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
     assert check_results(loop_, TABLE, "no_dead_letters") == ["FAILED"]
-    assert noted(loop_) == (f"{TABLE}: {open_reasons()[DEAD]}",)
+    assert status_notes(loop_) == (f"{TABLE}: {open_reasons()[DEAD]}",)
     with open_ledger(settings().ledger).read() as connection:
         position = json.loads(get_cursor(connection, f"dead letters of {topic.name}") or "")
     assert position["after"]["0"] >= 1, "the next tick reads on from there"
@@ -156,19 +156,19 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     loop_.run_until_idle()
     assert DEAD not in open_reasons()
     assert check_results(loop_, TABLE, "no_dead_letters") == ["SUCCEEDED", "FAILED", "FAILED"]
-    assert noted(loop_) == ()
+    assert status_notes(loop_) == ()
     assert [each.metadata["dead_letters"] for each in loop_.reported(TABLE)] == [1, 1]
 
 
-def noted(loop_):
-    """What the status page says beside its grid."""
+def status_notes(loop_):
+    """Return the notes beside the status page's grid."""
     graph = Graph(loop_.definitions.resolve_asset_graph())
     slots, known = Slots.of(loop_.now().date(), 1), dg.partition_loading_context(loop_.now(), loop_.instance)
     with known, open_ledger(settings().ledger).read() as connection:
         return status_of(graph, connection, nodes_shown(graph), slots, loop_.now()).notes
 
 
-def test_dead_letters_are_produced_again_once_each_as_they_were(topic):
+def test_dead_letters_are_produced_again_unchanged_and_once(topic):
     topic.create(partitions=2)
     topic.produce(1)
     topic.send(POISON, 5, op="create")
@@ -196,7 +196,7 @@ def places(messages):
     return {(each.partition(), each.offset()) for each in messages}
 
 
-def test_who_is_killed_before_its_transaction_ends_has_produced_nothing(topic):
+def test_a_kill_before_the_commit_produces_no_dead_letter_again(topic):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -211,7 +211,7 @@ def test_who_is_killed_before_its_transaction_ends_has_produced_nothing(topic):
 
 
 class Spied:
-    """Clients, of which something is done otherwise in the transactions of their one producer."""
+    """Clients whose one producer does something else in its transactions."""
 
     def __init__(self, clients):
         self._clients = clients
@@ -237,7 +237,7 @@ class Spied:
 
 
 class Killed(Spied):
-    """Clients of a process that is killed as it is about to commit."""
+    """Clients of a process that is killed just before its commit."""
 
     def commit_transaction(self, _):
         assert self._producer.flush(30) == 0, "all of it is at the broker"
@@ -245,7 +245,7 @@ class Killed(Spied):
 
 
 class KilledLater(Spied):
-    """The same, once something was committed."""
+    """Clients of a process that is killed at its second commit."""
 
     commits = 0
 
@@ -256,7 +256,7 @@ class KilledLater(Spied):
         super().commit_transaction(seconds)
 
 
-def test_a_letter_and_its_receipt_are_one_transaction(topic):
+def test_a_dead_letter_and_its_receipt_are_one_transaction(topic):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -268,7 +268,7 @@ def test_a_letter_and_its_receipt_are_one_transaction(topic):
 
 
 class Beside(Spied):
-    """Clients of a process beside which another one does something as it begins, or has committed."""
+    """Clients of a process during which another one acts: before its transactions, and after each commit."""
 
     def __init__(self, clients, before, after):
         super().__init__(clients)
@@ -287,7 +287,7 @@ def nothing():
     pass
 
 
-def test_what_becomes_a_letter_again_meanwhile_waits_for_the_next_time(topic):
+def test_messages_that_become_dead_letters_again_wait_for_the_next_call(topic):
     topic.create(partitions=2)
     topic.send(POISON)
     topic.send(POISON, partition=1)
@@ -305,7 +305,7 @@ def test_what_becomes_a_letter_again_meanwhile_waits_for_the_next_time(topic):
     assert dead_letters.settle(clients, topic.name, produces=False) == 3
 
 
-def test_what_another_one_has_dealt_with_before_is_not_dealt_with_again(topic):
+def test_dead_letters_settled_by_another_process_are_not_settled_again(topic):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -318,7 +318,7 @@ def test_what_another_one_has_dealt_with_before_is_not_dealt_with_again(topic):
     assert len(topic.messages()) == 2
 
 
-def test_letters_that_the_broker_has_removed_are_not_counted_below_nothing(topic):
+def test_dead_letters_removed_by_the_broker_do_not_make_a_negative_count(topic):
     topic.create()
     for each in (POISON, POISON):
         topic.send(each)
@@ -337,7 +337,7 @@ def test_letters_that_the_broker_has_removed_are_not_counted_below_nothing(topic
     assert dead_letters.settle(clients, topic.name, produces=False) == 1
 
 
-def test_letters_of_a_topic_that_was_made_anew_are_counted_from_its_beginning(topic):
+def test_dead_letters_of_a_recreated_topic_are_counted_from_its_beginning(topic):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -345,7 +345,7 @@ def test_letters_of_a_topic_that_was_made_anew_are_counted_from_its_beginning(to
     assert dead_letters.opened(clients_for(topic.name), topic.name, old, 1000, 10) == Open({})
 
 
-def test_who_counts_beside_another_one_keeps_what_that_one_has_counted(topic, monkeypatch):
+def test_a_concurrent_count_of_dead_letters_is_not_overwritten(topic, monkeypatch):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -363,7 +363,7 @@ def test_who_counts_beside_another_one_keeps_what_that_one_has_counted(topic, mo
         assert get_cursor(connection, name) == "theirs"
 
 
-def test_of_two_at_once_the_first_is_put_out(topic):
+def test_a_second_settler_of_dead_letters_fences_the_first(topic):
     topic.create()
     topic.send(POISON)
     chunk(topic)
@@ -377,7 +377,7 @@ def test_of_two_at_once_the_first_is_put_out(topic):
     assert len(topic.messages()) == 2
 
 
-def test_letters_are_listed_newest_first_up_to_a_limit(topic):
+def test_dead_letters_are_listed_newest_first_up_to_a_limit(topic):
     topic.create()
     for _ in range(5):
         topic.send(POISON)

@@ -1,4 +1,4 @@
-"""Two code locations on one ledger: each resolves the alerts of its own feeds, and slows down its own runs."""
+"""Two code locations on one ledger: each resolves its own feeds' alerts, and an outage limits only its own runs."""
 
 from datetime import timedelta
 
@@ -34,7 +34,7 @@ def other(**options) -> Harness:
 
 
 def refused() -> dict[str, str]:
-    """The alerts after a partition of `sums` was refused by its audit."""
+    """Have a partition of `sums` refused by its audit, and return the open alerts."""
     world = short()
     world.drop(RAW, DAY, rows(1000))
     world.run_until_idle()
@@ -42,13 +42,13 @@ def refused() -> dict[str, str]:
     return open_reasons()
 
 
-def test_an_alert_of_one_stays_open_when_the_other_ticks():
+def test_a_tick_resolves_no_alert_of_another_code_location():
     before = refused()
     other().ask(name="watch")
     assert open_reasons() == before
 
 
-def test_an_alert_of_a_feed_that_nobody_declares_any_more_is_resolved_after_an_hour():
+def test_an_alert_of_an_undeclared_feed_is_resolved_after_an_hour():
     before = refused()
     world = other()
     world.drop(THEIRS, DAY, rows(1))
@@ -59,7 +59,7 @@ def test_an_alert_of_a_feed_that_nobody_declares_any_more_is_resolved_after_an_h
     assert open_reasons() == {}
 
 
-def test_a_feed_of_one_that_cannot_be_read_is_its_alert_alone(home):
+def test_an_unreadable_feed_of_one_code_location_alerts_once(home):
     bad = raw_feed("t/bad/v1.0")
     path = home / "blackboard" / "t/bad/v1.0"
     path.parent.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_a_feed_of_one_that_cannot_be_read_is_its_alert_alone(home):
     assert [*open_reasons()] == ["failing:feeds:t/bad/v1.0"]
 
 
-def test_what_one_makes_rejects_and_declares_is_known_to_the_other():
+def test_feeds_of_one_code_location_are_not_undeclared_for_the_other():
     mine, unread = short(), harness(raw_feed("t/unread/v1.0"))
     mine.drop(RAW, DAY, "k,n\na,1\na,x\n")
     unread.drop("t/unread/v1.0", DAY, rows(1))
@@ -80,7 +80,7 @@ def test_what_one_makes_rejects_and_declares_is_known_to_the_other():
     assert unread_feeds(other()) == {}
 
 
-def test_a_mistyped_partition_of_one_stays_told_and_a_feed_that_is_gone_is_resolved_by_either():
+def test_mistyped_partitions_stay_alerts_and_either_location_resolves_gone_feeds():
     mine, world = short(), other()
     mine.drop(RAW, "yesterday", rows(1))
     mine.drop("t/rwa/v1.0", DAY, rows(1))
@@ -91,7 +91,7 @@ def test_a_mistyped_partition_of_one_stays_told_and_a_feed_that_is_gone_is_resol
     assert [*open_reasons()] == [f"unknown:{RAW}"]
 
 
-def test_a_service_that_one_lacks_does_not_slow_down_the_other_and_is_not_told_to_be_back_by_it():
+def test_an_outage_of_one_code_location_does_not_limit_the_other():
     mine, world = short(), other(maker=PlainMaker(Outage(SparkUnavailable("no Java"))))
     for day in (DAY, NEXT_DAY, THIRD_DAY):
         mine.drop(RAW, day, rows(1))

@@ -1,4 +1,4 @@
-"""Partitions as people type them; the clock is `NOW`."""
+"""Partitions as people type them, with the clock at `NOW`."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ DYNAMIC = dg.DynamicPartitionsDefinition(name="regions")
 
 @pytest.fixture(autouse=True)
 def at_noon():
-    """Dagster's time is NOW, and the dynamic region 'north' is there."""
+    """Set Dagster's time to NOW, and add the dynamic region 'north'."""
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("regions", ["north"])
         with dg.partition_loading_context(NOW, instance):
@@ -52,7 +52,7 @@ def node(definition):
         (MULTI, ["2019-11-24/men...women|2019-11-24"], ["2019-11-24/men", "2019-11-24/women"]),
     ],
 )
-def test_what_somebody_typed_names_these_partitions(definition, typed, paths):
+def test_typed_keys_and_ranges_name_their_partitions(definition, typed, paths):
     assert keys_of(node(definition), typed, NOW) == paths
 
 
@@ -75,7 +75,7 @@ def test_what_somebody_typed_names_these_partitions(definition, typed, paths):
         (MULTI, "2019-11-24|men", "in place of 'men', or a range, FIRST...LAST; expected men, women"),
     ],
 )
-def test_what_is_no_partition_is_refused_with_the_nearest_ones(definition, typed, said):
+def test_a_typed_key_that_is_no_partition_is_refused_with_the_nearest_ones(definition, typed, said):
     with pytest.raises(InvalidName) as refused:
         keys_of(node(definition), [typed], NOW)
     assert said in str(refused.value)
@@ -93,11 +93,11 @@ def test_what_is_no_partition_is_refused_with_the_nearest_ones(definition, typed
         (SIZES, "2019", ["2019"]),
     ],
 )
-def test_a_year_a_month_and_a_day_stand_for_the_partitions_that_begin_with_it(definition, typed, paths):
+def test_a_typed_year_month_or_day_names_its_partitions(definition, typed, paths):
     assert sorted(within(node(definition), [typed])) == paths
 
 
-def test_a_path_is_found_without_asking_whether_it_exists():
+def test_a_typed_key_becomes_a_path_even_if_it_does_not_exist():
     assert path_of(node(MULTI), "men|1999-01-01") == "1999-01-01/men"
     assert path_of(node(MULTI), "1999-01-01/men") == "1999-01-01/men"
     assert path_of(node(DAILY), "1999-01-01") == "1999-01-01"

@@ -1,4 +1,4 @@
-"""A dataset that cannot be decided about is named by the runner, and decided about as soon as it can be."""
+"""A dataset that cannot be decided is named by the runner, and decided as soon as it can be."""
 
 import sqlalchemy as sa
 
@@ -23,7 +23,7 @@ LOST = "gamma/lost/v1.0"
 
 
 def test_a_lineage_table_out_of_reach_names_its_dataset_until_it_answers(tmp_path):
-    """Also before the five minutes are over after which a tick of the daemon looks again."""
+    """`run` retries at once; the daemon's ticks do so only after five minutes."""
     team, away = Team(tmp_path), sa.create_engine(f"sqlite:///{tmp_path / 'lineage.db'}")
     tables = tables_of(team.source)
     healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
@@ -40,8 +40,8 @@ def test_a_lineage_table_out_of_reach_names_its_dataset_until_it_answers(tmp_pat
     assert world.runner.undecided() == {}
 
 
-def test_a_mapping_that_could_not_say_what_a_change_affects_is_asked_at_the_next_run():
-    """As after the mistake is mended: the ledger has the change, and no output of it."""
+def test_a_repaired_mapping_is_applied_to_earlier_changes_at_the_next_run():
+    """After the repair the ledger has the change, but no output that it affects."""
     raw = raw_feed()
     world = plain(raw, sums_of(Input(raw, mapping=BrokenDown())))
     world.drop(RAW, DAY, rows(1))
@@ -52,7 +52,7 @@ def test_a_mapping_that_could_not_say_what_a_change_affects_is_asked_at_the_next
     assert mended.runner.undecided() == {}
 
 
-def test_what_another_code_location_cannot_decide_is_not_named():
+def test_undecided_datasets_of_another_code_location_are_not_named():
     raw = raw_feed()
     world = plain(raw, sums_of(raw))
     alerts.keep(open_ledger(settings().ledger), UNDECIDED, {"other/team/v1.0": "it is theirs"}, world.now())
@@ -60,7 +60,7 @@ def test_what_another_code_location_cannot_decide_is_not_named():
     assert world.runner.undecided() == {}
 
 
-def test_what_did_not_answer_has_no_trace_in_the_log_and_an_error_of_a_mapping_has_one(tmp_path, caplog):
+def test_only_errors_of_user_code_have_a_traceback_in_the_log(tmp_path, caplog):
     team, raw = Team(tmp_path), raw_feed()
     tables = tables_of(team.source)
     lost = by_events("lost", tables, LineageTable(NOWHERE, "lineage"))

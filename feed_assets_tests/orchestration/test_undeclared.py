@@ -1,4 +1,4 @@
-"""Feeds and partitions on the blackboard that belong to no declaration: an alert, and what was expected."""
+"""Feeds and partitions on the blackboard without a declaration: an alert with the expected names."""
 
 import dagster as dg
 import pytest
@@ -24,7 +24,7 @@ def opened() -> dict[str, str]:
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def test_a_feed_of_a_mistyped_name_opens_an_alert_that_names_the_nearest_one_and_ends_when_it_is_gone():
+def test_a_mistyped_feed_is_an_alert_with_the_nearest_name_until_it_is_gone():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.drop(TYPO, DAY, rows(1))
@@ -35,7 +35,7 @@ def test_a_feed_of_a_mistyped_name_opens_an_alert_that_names_the_nearest_one_and
     assert opened() == {}
 
 
-def test_what_another_code_location_on_the_ledger_reads_is_known():
+def test_a_feed_that_another_code_location_reads_is_not_undeclared():
     world = short()
     world.drop(TYPO, DAY, rows(1))
     with open_ledger(settings().ledger).change() as connection:
@@ -43,7 +43,7 @@ def test_what_another_code_location_on_the_ledger_reads_is_known():
     assert unread_feeds(world) == {}
 
 
-def test_a_partition_that_is_none_opens_an_alert_and_one_from_before_the_first_does_not():
+def test_an_invalid_partition_is_an_alert_and_one_before_the_start_is_not():
     campaigns = dg.MultiPartitionsDefinition(
         {"date": DAYS, "campaign": dg.StaticPartitionsDefinition(["men", "women"])}
     )
@@ -56,7 +56,7 @@ def test_a_partition_that_is_none_opens_an_alert_and_one_from_before_the_first_d
     assert unread_feeds(world) == {RAW: f"nobody reads {RAW} {DAY}/mne: {expected}"}
 
 
-def test_a_time_window_that_is_not_over_is_known_and_of_a_batch_its_partition_is_asked():
+def test_unfinished_partitions_and_batches_of_known_ones_are_not_undeclared():
     days = dg.DailyPartitionsDefinition("2020-01-01")
     world = harness(foreign_feed(RAW, partitions_def=days, schema=SCHEMA, appendable=True))
     node = Graph(world.definitions.resolve_asset_graph()).node(Feed.parse(RAW))

@@ -1,4 +1,4 @@
-"""Our own data that somebody else has deleted: told, and built again."""
+"""Our own data that others have deleted: reported, and built again."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ def folder(home: Path, feed: str, update_id: str, day: str = DAY) -> Path:
 
 
 def states(feed: str, day: str = DAY) -> list[tuple[str, str | None]]:
-    """Each update that was published once, oldest first: its state and the reason."""
+    """Return state and reason of each published update, oldest first."""
     at = Partition(Feed.parse(feed), day)
     with open_ledger(settings().ledger).read() as connection:
         found = connection.execute(
@@ -64,7 +64,7 @@ GONE = [
 
 @pytest.fixture
 def built():
-    """A dataset of which a day is built, and who reads it."""
+    """Build a day of a dataset and of its consumer."""
     world = chain()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -72,7 +72,7 @@ def built():
 
 
 @pytest.mark.parametrize(("damage", "why"), GONE)
-def test_the_newest_update_of_a_leaf_that_somebody_damaged_is_told_and_built_again(built, home, capfd, damage, why):
+def test_a_damaged_newest_update_is_reported_and_built_again(built, home, capfd, damage, why):
     lost = built.newest(PICKED, DAY)
     damage(folder(home, PICKED, lost))
     capfd.readouterr()
@@ -84,7 +84,7 @@ def test_the_newest_update_of_a_leaf_that_somebody_damaged_is_told_and_built_aga
     assert built.run_until_idle() == []
 
 
-def test_it_is_an_alert_until_the_next_tick(built, home):
+def test_a_vanished_update_is_an_alert_until_the_next_tick(built, home):
     lost = built.newest(PICKED, DAY)
     without_folder(folder(home, PICKED, lost))
     built.ask()
@@ -95,7 +95,7 @@ def test_it_is_an_alert_until_the_next_tick(built, home):
     assert open_reasons() == {}
 
 
-def test_who_reads_what_is_gone_hears_of_it_and_waits(built, home):
+def test_readers_of_a_vanished_update_wait_until_it_is_rebuilt(built, home):
     without_folder(folder(home, SUMS, built.newest(SUMS, DAY)))
     assert requested(built) == [DAY]
     state, reason = verdict_of(built, PICKED)
@@ -105,7 +105,7 @@ def test_who_reads_what_is_gone_hears_of_it_and_waits(built, home):
     assert verdict_of(built, PICKED)[0] == "current"
 
 
-def test_an_older_update_that_is_left_is_served_until_it_is_built_again(built, home):
+def test_an_older_update_is_served_until_the_vanished_one_is_rebuilt(built, home):
     older = built.newest(SUMS, DAY)
     built.drop(RAW, DAY, rows(1, 2))
     built.run_until_idle()
@@ -117,7 +117,7 @@ def test_an_older_update_that_is_left_is_served_until_it_is_built_again(built, h
     assert (built.newest(SUMS, DAY) or "") > older
 
 
-def test_rejects_that_are_gone_are_told(built, home):
+def test_vanished_rejects_are_an_alert(built, home):
     rejects = "t/sums_rejects/v1.0"
     without_folder(folder(home, rejects, built.newest(rejects, DAY)))
     built.ask()
@@ -125,7 +125,7 @@ def test_rejects_that_are_gone_are_told(built, home):
     assert states(rejects) == [(updates.INVALIDATED, "it is no longer there")]
 
 
-def test_the_only_dataset_of_which_nothing_is_left_is_built_again_as_what_it_reads_is_there(home):
+def test_a_fully_deleted_dataset_is_rebuilt_if_its_input_is_there(home):
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -134,7 +134,7 @@ def test_the_only_dataset_of_which_nothing_is_left_is_built_again_as_what_it_rea
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
 
 
-def test_what_cannot_be_looked_at_in_its_turn_is_in_the_log_and_no_alert_that_comes_and_goes(built, home, capfd):
+def test_an_update_that_cannot_be_verified_is_logged_without_an_alert(built, home, capfd):
     path = folder(home, PICKED, built.newest(PICKED, DAY)).parent
     shutil.rmtree(path)
     path.symlink_to(path)
@@ -145,7 +145,7 @@ def test_what_cannot_be_looked_at_in_its_turn_is_in_the_log_and_no_alert_that_co
     assert open_reasons() == {}
 
 
-def test_what_was_pruned_and_what_is_being_built_are_not_gone(home):
+def test_pruned_updates_and_updates_in_progress_do_not_count_as_vanished(home):
     world = short(
         during=lambda: seen.append(verify_all(Services.of(settings()), [Feed.parse(SUMS)], [Feed.parse(SUMS)]).gone)
     )
@@ -159,7 +159,7 @@ def test_what_was_pruned_and_what_is_being_built_are_not_gone(home):
     assert [state for state, _ in states(SUMS)] == [updates.PRUNED, updates.PRUNED, updates.PUBLISHED]
 
 
-def test_an_empty_blackboard_in_place_of_the_right_one_has_lost_nothing(built, home):
+def test_an_empty_wrong_blackboard_invalidates_nothing(built, home):
     board(home).rename(home / "aside")
     board(home).mkdir()
     assert requested(built) == []

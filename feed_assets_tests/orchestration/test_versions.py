@@ -1,4 +1,4 @@
-"""Two versions of a dataset side by side: the older keeps its asset key, and is retired when nobody reads it."""
+"""Two versions of a dataset side by side: the older keeps its asset key, and is retired once nobody reads it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -39,26 +39,26 @@ NEWER_SUMS = "t/sums/v2.0"
 def newer_of(read, **options) -> dg.AssetsDefinition:
     @feed_asset(NEWER_SUMS, partitions_def=DAYS, inputs={"raw": read}, version_in_key=True, **options)
     def sums(raw):
-        """Numbers summed otherwise."""
+        """Sum numbers otherwise."""
         return raw
 
     return sums
 
 
 def side_by_side() -> Harness:
-    """raw -> sums v1.0 -> picked, and sums v2.0 of the same raw feed."""
+    """Build raw -> sums v1.0 -> picked, and sums v2.0 from the same raw feed."""
     raw = raw_feed()
     sums = sums_of(raw)
     return harness(raw, sums, newer_of(raw), picked_of(sums))
 
 
 def command(monkeypatch: pytest.MonkeyPatch, loop: Harness, *arguments: str):
-    """What a command line says, with the definitions of a harness as the module."""
+    """Run a command line whose module has the definitions of a harness."""
     monkeypatch.setattr("feed_assets.cli.loaded_location.load", lambda _=None: loop.definitions)
     return CliRunner().invoke(app, [*arguments])
 
 
-def test_the_older_keeps_its_asset_key_and_the_newer_has_its_version_in_it():
+def test_the_older_version_keeps_its_asset_key_and_the_newer_has_a_versioned_one():
     loop = side_by_side()
     keys = {key.to_user_string() for key in loop.definitions.resolve_asset_graph().get_all_asset_keys()}
     assert keys == {
@@ -74,11 +74,11 @@ def test_the_older_keeps_its_asset_key_and_the_newer_has_its_version_in_it():
         state_table("a/b/v2.0", partitions_def=HOURS, version_in_key=True),
     ],
 )
-def test_what_others_write_may_have_its_version_in_the_key(declared):
+def test_feeds_and_tables_of_others_may_have_the_version_in_the_key(declared):
     assert declared.key.to_user_string() == "a/b/v2.0"
 
 
-def test_both_are_built_and_told_of_under_their_own_keys():
+def test_both_versions_are_built_and_reported_under_their_own_keys():
     loop = side_by_side()
     loop.drop(RAW, DAY, rows(1, 2))
     runs = loop.run_until_idle()
@@ -88,7 +88,7 @@ def test_both_are_built_and_told_of_under_their_own_keys():
     assert len(loop.reported("t/sums", DAY)) == 1
 
 
-def test_the_newer_may_be_made_of_the_older():
+def test_the_newer_version_may_read_the_older_one():
     raw = raw_feed()
     sums = sums_of(raw)
     loop = harness(raw, sums, newer_of(sums))
@@ -96,7 +96,7 @@ def test_the_newer_may_be_made_of_the_older():
     assert outcomes(loop.run_until_idle()) == [("sums", DAY, True), ("sums/v2.0", DAY, True)]
 
 
-def test_two_versions_of_one_key_are_refused_with_what_to_do():
+def test_two_versions_with_one_asset_key_are_refused_with_the_remedy():
     found = r"t/sums_rejects/v1.0 and t/sums_rejects/v2.0 have one asset key, .* version_in_key=True of the newer"
     raw = raw_feed()
     for assets in ([sums_of(raw), sums_of(raw, name=NEWER_SUMS)], [sums_of(raw, name=NEWER_SUMS), sums_of(raw)]):
@@ -106,7 +106,7 @@ def test_two_versions_of_one_key_are_refused_with_what_to_do():
         with_automation(dg.Definitions(assets=[raw, raw_feed("t/raw/v1.1")]))
 
 
-def test_the_page_of_the_older_says_who_reads_it_and_where_the_newest_is():
+def test_metadata_of_the_older_version_name_its_readers_and_the_newest():
     graph = side_by_side().definitions.resolve_asset_graph()
     said = graph.get(dg.AssetKey(["t", "sums"])).metadata
     assert said[NEWER] == dg.MetadataValue.asset(dg.AssetKey(["t", "sums", "v2.0"]))
@@ -114,7 +114,7 @@ def test_the_page_of_the_older_says_who_reads_it_and_where_the_newest_is():
     assert NEWER not in graph.get(dg.AssetKey(["t", "sums", "v2.0"])).metadata
 
 
-def test_explain_says_who_reads_the_older_and_of_a_reader_that_there_is_a_newer(monkeypatch):
+def test_explain_names_readers_of_the_older_version_and_the_newer_one(monkeypatch):
     loop = side_by_side()
     loop.drop(RAW, DAY, rows(1, 2))
     loop.run_until_idle()
@@ -128,7 +128,7 @@ def test_explain_says_who_reads_the_older_and_of_a_reader_that_there_is_a_newer(
     assert "is newer" not in command(monkeypatch, loop, "explain", NEWER_SUMS, DAY, "--json").stdout
 
 
-def test_it_is_not_retired_while_it_is_read(monkeypatch):
+def test_a_version_with_readers_cannot_be_retired(monkeypatch):
     loop = side_by_side()
     result = command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
     assert "t/sums/v1.0 is still read by t/picked/v1.0: expected nobody" in str(result.exception)
@@ -136,20 +136,20 @@ def test_it_is_not_retired_while_it_is_read(monkeypatch):
     assert len(loop.run_until_idle()) == 3
 
 
-def test_several_are_retired_one_after_the_other_the_last_first(monkeypatch):
+def test_a_chain_is_retired_from_its_last_dataset_upwards(monkeypatch):
     loop = side_by_side()
     assert command(monkeypatch, loop, "feed", "retire", "t/picked/v1.0", "--why", "nobody reads it").exit_code == 0
     assert command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "nor this").exit_code == 0
 
 
-def test_a_retired_one_is_in_no_pipeline_that_others_are_told_of():
+def test_a_retired_version_is_in_no_published_pipeline():
     loop = alone()
     graph = Graph(loop.definitions.resolve_asset_graph())
     assert SUMS in {each.table_name for each in published(graph)}
     assert SUMS not in {each.table_name for each in published(graph, {Feed.parse(SUMS)})}
 
 
-def test_what_is_missing_by_a_cadence_when_it_is_retired_is_missing_when_it_is_back(monkeypatch):
+def test_a_lateness_alert_returns_when_a_retired_version_is_brought_back(monkeypatch):
     raw = raw_feed()
     sums = feed_asset(SUMS, partitions_def=DAYS, inputs={"raw": raw}, cadence=Cadence("0 6 * * *", timedelta(0)))(
         lambda raw: raw
@@ -173,12 +173,12 @@ def test_what_is_missing_by_a_cadence_when_it_is_retired_is_missing_when_it_is_b
 
 
 def alone() -> Harness:
-    """raw -> sums v1.0 and sums v2.0: nobody reads the older one any more."""
+    """Build raw -> sums v1.0 and sums v2.0; the older one has no reader."""
     raw = raw_feed()
     return harness(raw, sums_of(raw), newer_of(raw))
 
 
-def test_a_retired_one_is_built_no_more_until_it_is_brought_back(monkeypatch):
+def test_a_retired_version_is_not_built_until_it_is_brought_back(monkeypatch):
     loop = alone()
     loop.drop(RAW, DAY, rows(1))
     loop.run_until_idle()
@@ -193,7 +193,7 @@ def test_a_retired_one_is_built_no_more_until_it_is_brought_back(monkeypatch):
     assert sorted(outcomes(loop.run_until_idle())) == [("sums", DAY, True), ("sums", NEXT_DAY, True)]
 
 
-def test_a_retired_one_is_not_built_by_hand_and_the_message_says_how_it_is_brought_back(monkeypatch):
+def test_building_a_retired_version_by_hand_is_refused_with_the_undo_command(monkeypatch):
     loop = alone()
     loop.drop(RAW, DAY, rows(1))
     command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
@@ -201,7 +201,7 @@ def test_a_retired_one_is_not_built_by_hand_and_the_message_says_how_it_is_broug
         dg.materialize([*loop.definitions.assets], partition_key=DAY, instance=loop.instance, selection="t/sums")
 
 
-def test_a_reader_in_another_code_location_keeps_it(monkeypatch):
+def test_a_reader_in_another_code_location_prevents_retiring(monkeypatch):
     loop = alone()
     theirs = harness(raw_feed(SUMS), sums_of(raw_feed(SUMS), name="u/made/v1.0"))
     loop.run_until_idle()
@@ -220,21 +220,21 @@ def test_explain_names_readers_in_other_code_locations(monkeypatch):
     assert "t/sums/v1.0 is still read by u/made/v1.0" in said
 
 
-def test_who_reads_the_rejects_of_the_older_alone_is_a_reader_too():
+def test_a_reader_of_the_rejects_alone_counts_as_a_reader():
     raw = raw_feed()
     sums = sums_of(raw)
     rejects = next(spec for spec in sums.specs if spec.key.path[-1] == "sums_rejects")
 
     @feed_asset("t/looked/v1.0", partitions_def=DAYS, inputs={"turned_away": rejects})
     def looked(turned_away):
-        """What was turned away."""
+        """Return the rejects."""
         return turned_away
 
     graph = harness(raw, sums, newer_of(raw), looked).definitions.resolve_asset_graph()
     assert "[t/looked]" in graph.get(dg.AssetKey(["t", "sums"])).metadata[READ_BY].value
 
 
-def test_what_waits_leaves_the_list_when_its_dataset_is_retired(monkeypatch):
+def test_waiting_partitions_of_a_retired_version_leave_the_list(monkeypatch):
     loop = alone()
     loop.drop(RAW, DAY, rows(1000))
     loop.run_until_idle()
@@ -244,7 +244,7 @@ def test_what_waits_leaves_the_list_when_its_dataset_is_retired(monkeypatch):
         assert due.listed(connection, Feed.parse(SUMS)) == ()
 
 
-def test_retiring_is_repeatable_and_leaves_what_was_closed_by_itself(home):
+def test_retiring_twice_changes_nothing_and_keeps_single_closures(home):
     ledger, now = open_ledger(settings().ledger), alone().now()
     feed, at = Feed.parse(SUMS), Partition(Feed.parse(SUMS), DAY)
     closures.close(ledger, [at], "final", "me", now)
@@ -264,6 +264,6 @@ def test_retiring_is_repeatable_and_leaves_what_was_closed_by_itself(home):
         assert [*closures.closed(connection, [at, Partition(feed, NEXT_DAY)])] == [at]
 
 
-def test_the_newest_of_some_versions():
+def test_newer_versions_maps_each_version_to_the_newest():
     feeds = [Feed.parse(each) for each in ("a/b/v1.2", "a/b/v1.10", "a/b", "a/c/v1.0")]
     assert newer_versions(feeds) == {feeds[0]: feeds[1], feeds[2]: feeds[1]}

@@ -1,4 +1,4 @@
-"""Alerts of what a person has to look at: one for a dataset, however many partitions, until it is mended."""
+"""Alerts that need a person: one for each dataset, however many partitions, until the cause is gone."""
 
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import pauses
@@ -34,7 +34,7 @@ def test_a_refused_partition_is_an_alert_until_a_better_input_is_published():
     assert open_reasons() == {}
 
 
-def test_a_partition_that_was_good_before_is_one_until_the_bad_input_is_taken_back():
+def test_a_refused_rebuild_is_an_alert_until_the_bad_input_is_invalidated():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
@@ -46,7 +46,7 @@ def test_a_partition_that_was_good_before_is_one_until_the_bad_input_is_taken_ba
     assert open_reasons() == {}
 
 
-def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partitions():
+def test_all_partitions_that_wait_for_a_person_are_one_alert_for_the_dataset():
     world = short()
     for day in (DAY, NEXT_DAY, THIRD_DAY):
         world.drop(RAW, day, rows(UNLUCKY))
@@ -64,7 +64,7 @@ def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partiti
     assert open_reasons() == {}
 
 
-def test_a_paused_dataset_is_none(tmp_path):
+def test_a_paused_dataset_is_no_alert(tmp_path):
     team = Team(tmp_path)
     tables = tables_of(team.source)
     world = plain(*tables.values(), by_events("report", tables, {"p": ["team/a", "team/b"]}))

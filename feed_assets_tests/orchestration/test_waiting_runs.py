@@ -1,4 +1,4 @@
-"""Two runs of Dagster that want the same partitions: they share the work, wait for each other, and both succeed."""
+"""Two Dagster runs for the same partitions share the work, wait for each other, and both succeed."""
 
 from threading import Event, Thread
 
@@ -35,7 +35,7 @@ from feed_assets_tests.support.sum_projects import (
 
 THREE_DAYS = (DAY, NEXT_DAY, THIRD_DAY)
 PATIENCE = 60
-"""Seconds for which one thread of a test waits for the other at most; by its end the test has failed."""
+"""Highest number of seconds that one thread of a test waits for another one."""
 
 
 def dropped(world, *days: str):
@@ -45,7 +45,7 @@ def dropped(world, *days: str):
 
 
 def run(world, *days: str, assets=BOTH, **tags: str) -> dg.ExecuteInProcessResult:
-    """A run of a day, or of a range."""
+    """Run a day or a range."""
     named = {PARTITION: days[0]} if len(days) == 1 else {START: days[0], END: days[-1]}
     return dg.materialize(
         [*world.definitions.assets],
@@ -58,7 +58,7 @@ def run(world, *days: str, assets=BOTH, **tags: str) -> dg.ExecuteInProcessResul
 
 
 def builds_of(result: dg.ExecuteInProcessResult) -> list[tuple[str, str]]:
-    """What a run has begun, in order, and how it ended."""
+    """Return partition and final state of a run's builds, in order."""
     with open_ledger(settings().ledger).read() as connection:
         return [(each.output.key, each.state) for each in runs.of_dagster(connection, result.run_id)]
 
@@ -68,7 +68,7 @@ def logged(world, result: dg.ExecuteInProcessResult) -> str:
 
 
 class Hold:
-    """A build that goes on once it is let go."""
+    """A build that goes on once the test lets it."""
 
     def __init__(self, day: str) -> None:
         self.day, self.has_begun, self.goes_on = day, Event(), Event()
@@ -80,22 +80,22 @@ class Hold:
         return given(task)
 
 
-def held(day: str, **options):
-    """A world, and a build of a day of it that its first run holds."""
+def world_with_held_build(day: str, **options):
+    """Return a world and a build of its day, held in the first run."""
     hold, raw = Hold(day), raw_feed()
     return harness(raw, sums_of(raw), give=hold.give, **options), hold
 
 
 def beside(world, *days: str) -> tuple[Thread, list[dg.ExecuteInProcessResult]]:
-    """A run in a thread, as it would be in another process: on an instance of its own."""
+    """Start a run in a thread, as if in another process: on an instance of its own."""
     results: list[dg.ExecuteInProcessResult] = []
     thread = Thread(target=lambda: results.append(run(world, *days)))
     thread.start()
     return thread, results
 
 
-def test_of_two_joint_runs_the_second_builds_what_is_free_and_waits_for_the_rest_last():
-    first, hold = held(DAY)
+def test_a_second_joint_run_builds_free_partitions_first_and_waits_last():
+    first, hold = world_with_held_build(DAY)
     dropped(first)
     thread, results = beside(first, *THREE_DAYS)
     assert hold.has_begun.wait(PATIENCE)
@@ -110,7 +110,7 @@ def test_of_two_joint_runs_the_second_builds_what_is_free_and_waits_for_the_rest
 
 
 def dropped_nothing(let_go: tuple[Hold, str]):
-    """The same world on another instance, whose build of a day lets another world's go on."""
+    """Build the same world on another instance, whose build of a day releases another world's."""
     raw, (hold, day) = raw_feed(), let_go
 
     def give(task):
@@ -121,8 +121,8 @@ def dropped_nothing(let_go: tuple[Hold, str]):
     return harness(raw, sums_of(raw), give=give)
 
 
-def test_a_run_of_one_partition_waits_and_says_for_whom(tmp_path):
-    first, hold = held(DAY)
+def test_a_run_of_one_partition_waits_and_names_the_other_run(tmp_path):
+    first, hold = world_with_held_build(DAY)
     dropped(first, DAY)
     thread, results = beside(first, DAY)
     assert hold.has_begun.wait(PATIENCE)
@@ -139,9 +139,9 @@ def test_a_run_of_one_partition_waits_and_says_for_whom(tmp_path):
 
 
 def on_disk(folder) -> dg.DagsterInstance:
-    """An instance whose log one thread reads while another writes it, as those in memory do not bear.
+    """Return an instance whose log one thread can read while another writes; those in memory cannot.
 
-    It keeps no output: capturing that is the whole process's, and two runs in one process wait for each other's.
+    It keeps no output: capturing is per process, and two runs in one process would wait for each other's.
     """
     keeps_nothing = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
     return dg.DagsterInstance.local_temp(str(folder), overrides={"compute_logs": keeps_nothing})
@@ -152,11 +152,11 @@ def all_logs(world) -> str:
     return "\n".join(each.user_message for one in found for each in world.instance.all_logs(one.run_id))
 
 
-def test_what_reads_itself_is_built_in_its_order_also_when_it_waits(tmp_path):
+def test_a_self_reading_dataset_keeps_its_order_even_if_it_waits(tmp_path):
     hold, raw = Hold(DAY), raw_feed()
 
     def sums(raw, before):
-        """Sums after those of the day before."""
+        """Add to the sums of the day before."""
         return raw
 
     def world_of(give, **options):
@@ -178,14 +178,14 @@ def test_what_reads_itself_is_built_in_its_order_also_when_it_waits(tmp_path):
 
 
 def another_run(key: str, process: str, dagster_run: str | None = None) -> None:
-    """A build of a day by somebody else."""
+    """Record a build of a day by another process."""
     output = Partition(Feed.parse(SUMS), key)
     build = runs.Run("another", output, runs.RUNNING, process, utc_now(), dagster_run=dagster_run)
     runs.start(open_ledger(settings().ledger), build)
 
 
 @pytest.mark.parametrize("days", [(DAY,), THREE_DAYS])
-def test_a_run_of_another_host_that_dagster_says_is_over_is_waited_for_no_longer(days):
+def test_a_run_of_another_host_that_dagster_has_ended_is_not_waited_for(days):
     raw = raw_feed()
     world = dropped(harness(raw, sums_of(raw)))
     job = world.definitions.resolve_implicit_global_asset_job_def()
@@ -196,7 +196,7 @@ def test_a_run_of_another_host_that_dagster_says_is_over_is_waited_for_no_longer
 
 
 @pytest.mark.parametrize("days", [(DAY,), THREE_DAYS])
-def test_a_wait_that_is_over_fails_the_run_and_no_neighbour(setting, days):
+def test_a_wait_that_times_out_fails_its_partition_and_no_neighbour(setting, days):
     setting(run_wait_seconds=0)
     raw = raw_feed()
     world = dropped(harness(raw, sums_of(raw)))
@@ -207,8 +207,8 @@ def test_a_wait_that_is_over_fails_the_run_and_no_neighbour(setting, days):
     assert f"AlreadyRunning: {SUMS} {DAY} is being built by run another in process" in trace_of(found)
 
 
-def told_of(world, result: dg.ExecuteInProcessResult, asset: str = "t/sums") -> list[str]:
-    """The partitions of which a run has told a materialization."""
+def partitions_reported(world, result: dg.ExecuteInProcessResult, asset: str = "t/sums") -> list[str]:
+    """Return the partitions for which a run reported a materialization."""
     return sorted(each.partition for each in world.reported(asset) if each.run == result.run_id)
 
 
@@ -216,17 +216,17 @@ OF_BACKFILL = {BACKFILL: "abcdefgh"}
 
 
 @pytest.mark.parametrize("days", [(DAY,), THREE_DAYS])
-def test_a_run_of_a_backfill_tells_of_what_it_leaves_as_it_is_and_others_do_not(days):
-    """Dagster's backfill fails with each partition of which no run of its own tells a materialization."""
+def test_only_backfill_runs_report_unchanged_partitions(days):
+    """Dagster's backfill fails for each partition for which none of its own runs reports a materialization."""
     world = dropped(chain())
     world.run_until_idle()
     before = {asset: world.reported(asset, day) for asset in (*BOTH, "t/picked") for day in days}
-    assert told_of(world, run(world, *days)) == []
+    assert partitions_reported(world, run(world, *days)) == []
     found = run(world, *days, assets=(*BOTH, "t/picked"), **OF_BACKFILL)
     assert found.success
     assert {state for _, state in builds_of(found)} == {"unchanged"}
     for asset in (*BOTH, "t/picked"):
-        assert told_of(world, found, asset) == sorted(days), asset
+        assert partitions_reported(world, found, asset) == sorted(days), asset
         newest = world.reported(asset, days[-1])[0]
         assert (newest.run, newest.version, newest.update_id) == (
             found.run_id,
@@ -235,16 +235,16 @@ def test_a_run_of_a_backfill_tells_of_what_it_leaves_as_it_is_and_others_do_not(
         )
 
 
-def test_a_run_of_a_backfill_that_fails_tells_of_what_it_leaves_as_it_is_once():
+def test_a_failed_backfill_run_reports_each_unchanged_partition_once():
     world = dropped(chain())
     run(world, DAY, NEXT_DAY)
     world.drop(RAW, THIRD_DAY, rows(101))
     found = run(world, *THREE_DAYS, **OF_BACKFILL)
     assert not found.success
-    assert told_of(world, found) == [DAY, NEXT_DAY]
+    assert partitions_reported(world, found) == [DAY, NEXT_DAY]
 
 
-def test_nothing_is_stale_for_dagster_after_a_backfill_that_changed_nothing():
+def test_a_backfill_without_changes_leaves_nothing_to_rebuild():
     world = dropped(chain())
     world.run_until_idle()
     run(world, *THREE_DAYS, assets=(*BOTH, "t/picked"), **OF_BACKFILL)

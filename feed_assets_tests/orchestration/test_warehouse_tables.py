@@ -1,4 +1,4 @@
-"""Tables of a warehouse as assets: loads are events, what is wrong with them checks and alerts, over a real broker."""
+"""Warehouse tables as assets, over a real broker: loads are events, and problems are checks and alerts."""
 
 import json
 from contextlib import closing
@@ -47,7 +47,7 @@ def engine() -> Engine:
 
 
 def load(topic):
-    """Make chunks of all that is there, and rows of these."""
+    """Cut chunks of all messages, and load their rows."""
     chunk(topic)
     loading = loading_of(topic.place, warehouse().url.get_secret_value())
     with closing(loading.schemas):
@@ -70,7 +70,7 @@ def materialized(loop_):
     return [each.asset_materialization for each in loop_.instance.fetch_materializations(wanted, 100).records]
 
 
-def test_each_load_is_an_event_of_the_table_with_what_it_is_now(topic):
+def test_each_load_is_an_event_with_marker_lag_and_columns(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert recorded() == []
@@ -93,8 +93,8 @@ def test_each_load_is_an_event_of_the_table_with_what_it_is_now(topic):
 
 
 @pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
-def test_the_owners_of_a_schema_are_told_where_it_is_another_one(topic):
-    """Through a real registry, which keeps what Avro does not know."""
+def test_owners_of_a_schema_are_reported_only_when_the_schema_changes(topic):
+    """The registry is real, and keeps keys that Avro does not know."""
     said = {"type": "record", "name": "value", "fields": MORE[:2], "owners": ["team:ads", "me@example.com"]}
     schema_id, loop_ = topic.schemas.register(f"{topic.name}-owned", said), loop(topic)
     for number in range(2):
@@ -107,7 +107,7 @@ def test_the_owners_of_a_schema_are_told_where_it_is_another_one(topic):
     assert "owners" not in newest.metadata
 
 
-def test_the_columns_are_told_once(topic):
+def test_columns_are_reported_only_once(topic):
     loop_ = loop(topic)
     for _ in range(2):
         topic.produce(10)
@@ -116,7 +116,7 @@ def test_the_columns_are_told_once(topic):
     assert ["dagster/column_schema" in each.metadata for each in materialized(loop_)] == [False, True]
 
 
-def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended(topic):
+def test_a_stopped_table_or_refused_rows_are_an_alert_until_repaired(topic):
     topic.produce(5)
     load(topic)
     loop_ = loop(topic)
@@ -149,7 +149,7 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
-def test_nothing_is_loaded_before_the_first_load(topic):
+def test_a_table_before_its_first_load_fails_the_check_loaded(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded") == ["FAILED"]
@@ -161,7 +161,7 @@ def test_nothing_is_loaded_before_the_first_load(topic):
     assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
-def test_more_lag_than_declared_is_an_alert_until_it_is_loaded(topic):
+def test_lag_of_a_table_above_its_limit_is_an_alert_until_loaded(topic):
     loop_ = loop(topic, lag=5)
     topic.produce(5)
     loop_.run_until_idle()
@@ -177,7 +177,7 @@ def test_more_lag_than_declared_is_an_alert_until_it_is_loaded(topic):
     assert check_results(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
-def test_a_warehouse_that_is_away_is_a_problem_and_what_was_known_stays(topic, setting):
+def test_an_unreachable_warehouse_is_a_problem_and_keeps_open_alerts(topic, setting):
     loop_ = loop(topic, lag=5)
     topic.produce(6)
     loop_.run_until_idle()
@@ -202,7 +202,7 @@ def test_a_table_depends_on_its_topic_and_has_its_owners(upstream):
     assert (spec.owners, spec.partitions_def) == (["team:ads"], upstream.partitions_def)
 
 
-def test_what_is_no_topic_is_refused():
+def test_a_warehouse_table_of_an_asset_that_is_no_topic_is_refused():
     with pytest.raises(InvalidDefinition, match="main/clicks: topic is other: expected what kafka_topic returns"):
         warehouse_table(TABLE, topic=dg.AssetSpec("other"), warehouse="main")
 

@@ -1,4 +1,4 @@
-"""What is wrong although nothing failed: tick by tick, on a clock of the test's."""
+"""Problems without a failed run: tick by tick, on a clock that the test sets."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from feed_assets_tests.support.sum_projects import harness
 
 
 class Clock:
-    """The time, as a test sets it."""
+    """A clock that a test sets."""
 
     def __init__(self, moment):
         self.moment = moment
@@ -35,7 +35,7 @@ def team(tmp_path):
 
 
 def world(team, clock, **options):
-    """a, due each day at six, and b -> report."""
+    """Build a (due each day at six), b -> report."""
     six = Cadence("0 6 * * *", timedelta(hours=1))
     a = event_table("team/a", source=team.source, table_name="a", cadence=six)
     b = event_table("team/b", source=team.source, table_name="b")
@@ -54,7 +54,7 @@ def at(clock, hours):
     clock.moment = clock.moment.replace(hour=0, minute=0) + timedelta(hours=hours)
 
 
-def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, clock, caplog):
+def test_a_late_event_is_an_alert_once_until_it_arrives(team, clock, caplog):
     world_ = world(team, clock)
     world_.tick()
     at(clock, 6.9)
@@ -74,7 +74,7 @@ def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, cloc
     assert check_results(world_, "team/a", "on_time") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
-def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock):
+def test_a_stuck_propagation_is_an_alert_until_it_arrives(team, clock):
     world_ = world(team, clock, stuck_after=timedelta(hours=2))
     team.publish(("a", "X", 1), marker_time=clock.moment)
     world_.tick()
@@ -93,7 +93,7 @@ def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock):
     assert check_results(world_, "gamma/report", "propagation")[0] == "SUCCEEDED"
 
 
-def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_last_did(team, clock):
+def test_a_table_that_its_pipeline_no_longer_writes_alerts_with_the_last_date(team, clock):
     world_ = world(team, clock)
     team.publish(("a", "W", 1), ("b", "W", 1), marker_time=clock.moment)
     world_.run_until_idle()
@@ -124,7 +124,7 @@ def test_a_check_may_be_run_by_hand(team, clock):
     assert "no event of team/a for" in check().description
 
 
-def test_wrong_settings_of_alerts_are_an_alert_and_hold_up_no_run(team, clock, monkeypatch):
+def test_wrong_alert_settings_are_an_alert_and_hold_up_no_run(team, clock, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", "https://example.invalid/hook")
     settings.cache_clear()
     world_ = world(team, clock)

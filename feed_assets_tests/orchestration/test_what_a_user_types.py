@@ -1,4 +1,4 @@
-"""The acceptance test of the public surface: files as a user writes them, in a project as `dg` makes it."""
+"""Acceptance test of the public surface: files as a user writes them, in a project as `dg` makes it."""
 
 from textwrap import dedent
 
@@ -113,12 +113,12 @@ def test_the_yaml_file_alone_declares_the_feed(project):
 
 
 def counted(shown):
-    """How often each item was shown."""
+    """Count how often each item was shown."""
     return shown.groupBy("item_id").count()
 
 
 def most(counted):
-    """What was shown more than once."""
+    """Return items that were shown more than once."""
     return counted.where("count > 1")
 
 
@@ -148,7 +148,7 @@ def test_a_feed_declared_again_with_another_schema_is_refused(project):
 
 
 @pytest.mark.parametrize("attribute", ["format: xml", "schema: 7"])
-def test_a_yaml_attribute_that_cannot_be_is_refused(project, attribute):
+def test_an_impossible_yaml_attribute_is_refused(project, attribute):
     with pytest.raises(Exception, match="Error while loading component"):
         project({"defs.yaml": YAML.replace("format: csv", attribute)})
 
@@ -172,7 +172,7 @@ def test_a_dataset_has_rejects_if_it_gets_tagged_records_of_any_format(tagged, c
     assert len(dataset.keys) == count
 
 
-def test_definitions_with_an_executor_keep_it_and_the_others_get_the_one_in_process():
+def test_definitions_keep_their_executor_or_get_the_in_process_one():
     theirs = with_automation(dg.Definitions(executor=dg.multiprocess_executor))
     assert (theirs.executor, with_automation(dg.Definitions()).executor) == (
         dg.multiprocess_executor,
@@ -180,7 +180,7 @@ def test_definitions_with_an_executor_keep_it_and_the_others_get_the_one_in_proc
     )
 
 
-# What cannot be declared is refused when it is declared.
+# Impossible declarations are refused when they are made
 
 RAW = raw_feed()
 
@@ -210,7 +210,7 @@ def test_parameters_without_names_are_refused():
         declared(function)
 
 
-def test_a_function_may_ask_for_its_partition():
+def test_a_function_may_have_a_partition_parameter():
     def function(raw, partition): ...
 
     assert declared(function).keys == {dg.AssetKey(["t", "out"]), dg.AssetKey(["t", "out_rejects"])}
@@ -239,7 +239,7 @@ def test_the_same_check_twice_is_refused():
 
 
 @pytest.mark.parametrize("name", ["inputs", "stale", "rejects", "on_time"])
-def test_a_check_of_a_name_that_each_dataset_has_is_refused(name):
+def test_a_check_with_a_built_in_name_is_refused(name):
     def function(raw): ...
 
     check = checks.Check(name, "it is", lambda found: found > 0, "count(1)")
@@ -258,7 +258,7 @@ def test_a_foreign_feed_needs_no_version():
     assert foreign_feed("t/old", schema="k string").key == dg.AssetKey(["t", "old"])
 
 
-def test_a_dataset_is_the_input_of_the_next_one():
+def test_a_dataset_can_be_the_input_of_another_dataset():
     def function(raw): ...
 
     dataset = sums_of(RAW)

@@ -1,4 +1,4 @@
-"""What YAML declares is what Python declares: the components, in a project as `dg` makes it."""
+"""Components in YAML declare the same as Python, in a project as `dg` makes it."""
 
 from datetime import timedelta
 
@@ -54,7 +54,7 @@ EXTRA = state_table("web/extra", partitions_def=HOURS)
 
 
 def twin():
-    """`REPORT` in Python."""
+    """Declare `REPORT` in Python."""
     few = CheckModel(check="few", aggregate="count(1)", within=[1, 9], severity="WARN").value
     return feed_asset(
         "web/report/v1.0",
@@ -104,8 +104,8 @@ def twin():
     )(report)
 
 
-def said(definition):
-    """All that a dataset's specs say, but for the file that declares it: of what is compared, `declared_at` is none."""
+def contents_of(definition):
+    """Return everything in a dataset's specs except the declaring file; comparison ignores `declared_at`."""
     specs = {
         spec.key: (
             declaration_of(spec),
@@ -126,9 +126,9 @@ def said(definition):
     return specs, checks, definition.op.pool
 
 
-def test_a_dataset_and_a_foreign_feed_in_yaml_are_those_of_python(project):
+def test_a_dataset_and_a_foreign_feed_in_yaml_equal_those_in_python(project):
     graph = project(FILES).resolve_asset_graph()
-    assert said(graph.get(dg.AssetKey(["web", "report"])).assets_def) == said(twin())
+    assert contents_of(graph.get(dg.AssetKey(["web", "report"])).assets_def) == contents_of(twin())
     settled = graph.get(SETTLED.key)
     shown = SETTLED.description, SETTLED.group_name, SETTLED.tags, [*SETTLED.owners]
     assert (settled.description, settled.group_name, settled.tags, [*settled.owners]) == shown
@@ -155,7 +155,7 @@ def test_a_dataset_in_yaml_reads_another_one_in_yaml(project):
         ("last", dg.LastPartitionMapping()),
     ],
 )
-def test_mappings_of_dagster_of_what_a_python_file_declares(project, mapping, expected):
+def test_yaml_may_use_dagsters_mappings_for_feeds_of_a_python_file(project, mapping, expected):
     raw = f"{{asset: {HERE}.DIM, mapping: {mapping}}}"
     found = chained_asset(project, f"partitions: {{start: 2026-01-01}}, inputs: {{raw: {raw}}}")
     assert [dep.partition_mapping for spec in found.specs for dep in spec.deps] == [expected] * 2
@@ -177,7 +177,7 @@ def test_mappings_of_dagster_of_what_a_python_file_declares(project, mapping, ex
         ),
     ],
 )
-def test_partitions_in_yaml(said, expected):
+def test_partitions_in_yaml_equal_dagsters_definitions(said, expected):
     assert PartitionsModel.model_validate(yaml.safe_load(said)).value({}) == expected
 
 
@@ -192,12 +192,12 @@ def test_a_dataset_in_yaml_has_its_tables_in_warehouses(project):
     assert all(each.parent_keys == {dg.AssetKey(["t", "chained"])} for each in tables.values())
 
 
-def test_a_feed_that_yaml_names_by_path_is_declared_with_it(project):
+def test_a_feed_named_by_its_python_path_in_yaml_is_declared(project):
     graph = project({"chain/defs.yaml": chained_yaml(f"inputs: {{raw: {{asset: {HERE}.FLAT}}}}")}).resolve_asset_graph()
     assert declaration_of(graph.get(FLAT.key)) == declaration_of(FLAT)
 
 
-def test_what_yaml_names_by_path_may_be_declared_elsewhere_too(project):
+def test_an_object_named_by_path_in_yaml_may_be_declared_elsewhere_too(project):
     read = (
         chained_yaml(f"inputs: {{raw: {{asset: {HERE}.{at}}}}}").replace("chained/", f"{at}/")
         for at in ("FLAT", "PASSED")
@@ -228,10 +228,10 @@ def test_regions_in_yaml_are_a_dimension(project):
         regions=regions,
         event_time="at",
     )(chained)
-    assert said(found) == said(expected)
+    assert contents_of(found) == contents_of(expected)
 
 
-def test_a_dataset_in_yaml_is_built_by_events(project):
+def test_a_dataset_by_events_in_yaml_equals_python(project):
     source = "{name: shop, parts: [{url: 'env:U', table: e, order_by: id}]}"
     given = f"{{source: {source}, tables: [{{table: shop/orders}}]}}"
     events = f"type: feed_assets.EventTableComponent\nattributes: {given}\n"
@@ -248,4 +248,4 @@ def test_a_dataset_in_yaml_is_built_by_events(project):
     expected = feed_asset(
         "t/chained/v1.0", inputs={"raw": event_table("shop/orders", source=shop)}, by_events=by_events
     )
-    assert said(found) == said(expected(chained))
+    assert contents_of(found) == contents_of(expected(chained))

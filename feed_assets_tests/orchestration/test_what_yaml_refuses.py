@@ -1,4 +1,4 @@
-"""What YAML declares says its file, and what it cannot is refused with it."""
+"""Declarations know their YAML or Python file, and errors in YAML name it."""
 
 from textwrap import dedent
 
@@ -35,7 +35,7 @@ PROFILES = dedent(
 
 
 def refused(project, given, other):
-    """What is said of a report in which something stands in place of something else; and of the file."""
+    """Replace `given` by `other` in the report's YAML, and return the error."""
     assert given in REPORT
     with pytest.raises(Exception, match=r"Error while (building definitions|loading component)") as error:
         project(FILES | {"reports/defs.yaml": REPORT.replace(given, other)})
@@ -82,7 +82,7 @@ def refused(project, given, other):
         ("every: day", "every: day, keys: {a: [b], c: [d]}", "partitions have the dimensions ['time', 'a', 'c']"),
     ],
 )
-def test_a_dataset_in_yaml_that_cannot_be_is_refused_with_its_file(project, given, other, words):
+def test_an_impossible_dataset_in_yaml_is_refused_with_its_file(project, given, other, words):
     said_of_it = refused(project, given, other)
     assert words in said_of_it
     assert "reports/defs.yaml" in said_of_it
@@ -105,7 +105,7 @@ def test_two_folders_that_read_each_other_are_refused(project):
     assert "one[0] -> other[0] -> one[0]" in str(error.value.__cause__)
 
 
-def test_what_is_declared_says_its_file_be_it_yaml_or_python(project):
+def test_every_declaration_knows_its_yaml_or_python_file(project):
     read = chained_yaml("inputs: {raw: {asset: t/other, at: other.py}}")
     graph = project(FILES | {"chain/defs.yaml": read, "other.py": PYTHON}).resolve_asset_graph()
     keys = ("web/report", "shop/dim", "web/foo", "t/chained", "t/other")
@@ -114,7 +114,7 @@ def test_what_is_declared_says_its_file_be_it_yaml_or_python(project):
     assert places == [f"{folder}/defs.yaml" for folder in ("reports", "dims", "tables", "chain")] + ["defs/other.py:7"]
 
 
-def test_what_a_module_declares_that_yaml_names_says_its_line(tmp_path, monkeypatch):
+def test_a_feed_of_a_module_that_yaml_names_knows_its_line(tmp_path, monkeypatch):
     text = 'from feed_assets import foreign_feed\nraw = foreign_feed("t/raw", schema="k int")'
     (tmp_path / "acme_feeds.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -123,7 +123,7 @@ def test_what_a_module_declares_that_yaml_names_says_its_line(tmp_path, monkeypa
     assert declaration_of(raw).declared_at.endswith("acme_feeds.py:2")
 
 
-def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
+def test_a_profile_in_yaml_makes_a_monitor_of_the_table(project):
     graph = project({"defs.yaml": PROFILES}).resolve_asset_graph()
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"web/foo", "web/foo_profile"}
     assert {key.name for key in graph.asset_check_keys} == {"profile", "not_null_id", "few", "stale"}
@@ -146,7 +146,7 @@ def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
         ),
     ],
 )
-def test_a_profile_in_yaml_that_cannot_be_is_refused(project, given, other, words):
+def test_an_impossible_profile_in_yaml_is_refused(project, given, other, words):
     with pytest.raises(Exception, match="Error while building definitions") as refused:
         project({"defs.yaml": PROFILES.replace(given, other)})
     assert words in str(refused.value.__cause__)

@@ -1,4 +1,4 @@
-"""What is woken late, by an old change, or for a later moment, is decided about all the same."""
+"""Partitions that are woken late, by an old change or for a later time are still decided."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -41,13 +41,13 @@ def team(tmp_path):
 def all_of(raw):
     @feed_asset(SUMS, inputs={"raw": raw})
     def sums(raw):
-        """All partitions."""
+        """Read all partitions."""
         return raw
 
     return sums
 
 
-def test_an_input_that_is_added_to_what_was_built_has_it_built_again():
+def test_an_input_added_to_a_built_dataset_rebuilds_it():
     raw, other = raw_feed(), raw_feed(OTHER)
 
     def definitions(**inputs):
@@ -65,7 +65,7 @@ def test_an_input_that_is_added_to_what_was_built_has_it_built_again():
     assert len(later.run_until_idle()) == 1
 
 
-def test_a_dynamic_partition_that_is_added_late_has_what_was_built_before_built_again():
+def test_a_dynamic_partition_added_late_rebuilds_its_reader():
     regions = dg.DynamicPartitionsDefinition(name="regions")
     clock = [utc_now()]
     raw = raw_feed(partitions_def=regions)
@@ -80,7 +80,7 @@ def test_a_dynamic_partition_that_is_added_late_has_what_was_built_before_built_
     assert len(world.run_until_idle()) == 1
 
 
-def test_who_waits_for_a_partition_gets_it_whichever_sensor_asks_first(team):
+def test_a_new_partition_reaches_readers_of_every_sensor(team):
     regions = dg.DynamicPartitionsDefinition(name="regions")
     raw = foreign_feed(RAW, partitions_def=regions, schema=SCHEMA)
     a = event_table("team/a", source=team.source, table_name="a")
@@ -100,7 +100,7 @@ def test_who_waits_for_a_partition_gets_it_whichever_sensor_asks_first(team):
     assert {str(event.partition.feed) for events in waiting.values() for event in events} == {"team/a", RAW}
 
 
-def test_what_is_due_now_is_not_put_off_by_a_window_that_is_not_over_and_that_has_its_turn_at_its_end():
+def test_an_unfinished_partition_delays_no_due_one_and_is_built_at_its_end():
     clock = [datetime(2020, 1, 3, 12, tzinfo=UTC)]
     raw = foreign_feed(RAW, partitions_def=dg.DailyPartitionsDefinition("2020-01-01"), schema=SCHEMA)
     world = harness(raw, all_of(raw), now=lambda: clock[0])
@@ -113,7 +113,7 @@ def test_what_is_due_now_is_not_put_off_by_a_window_that_is_not_over_and_that_ha
     assert len(world.run_until_idle()) == 1
 
 
-def test_a_feed_of_a_rebuilt_ledger_is_ours():
+def test_a_feed_of_a_rebuilt_ledger_counts_as_our_own():
     partition, ledger = Partition(Feed.parse(SUMS), ""), open_ledger(settings().ledger)
     with ledger.change() as connection:
         update_changes.insert(connection, partition, "20200101.000000", updates.REBUILT, updates.PUBLISHED, utc_now())

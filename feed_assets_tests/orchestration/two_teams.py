@@ -1,4 +1,4 @@
-"""Two teams with a home each, who share what one of them publishes: its events, and the pipelines of these."""
+"""Two teams with a home each; one publishes its events and pipelines, and the other reads them."""
 
 import json
 import os
@@ -20,14 +20,14 @@ EVENTS, PIPELINES = "shared", "shared_pipelines"
 
 @dataclass
 class Team:
-    """A home, and the settings that are in force while its harness is driven."""
+    """A home, and the settings that apply while the team works."""
 
     home: Path
     given: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @contextmanager
     def at_work(self) -> Generator[None]:
-        """Have this process be the team's."""
+        """Apply the team's environment and settings to this process."""
         before = dict(os.environ)
         ours = {f"FEED_ASSETS_{name.upper()}": value for name, value in self.given.items()}
         os.environ.update({"DAGSTER_HOME": str(self.home), **ours})
@@ -40,7 +40,7 @@ class Team:
             settings.cache_clear()
 
     def run(self, world: Harness) -> list[str]:
-        """Run until idle; which datasets were made, each with its partition."""
+        """Run until idle, and return each built dataset with its partition."""
         with self.at_work():
             runs = world.run_until_idle()
         assert [run.error for run in runs] == [None] * len(runs)
@@ -53,18 +53,18 @@ class Team:
 
 @dataclass
 class Place:
-    """Where one team publishes, as the settings have it, and as the other team declares it."""
+    """The publisher's place: its setting, and its declaration by the other team."""
 
     setting: str
     source: EventSource
     lineage: LineageTable | LineageFile
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The blackboard of others that its reader needs."""
+    """The foreign blackboard that its reader needs."""
     url: str = ""
-    """The database that it is in, if it is in one."""
+    """The database that holds it, if any."""
 
     def versions(self) -> list[dict[str, set[str]]]:
-        """By pipeline its tables, of each version, in order."""
+        """Return the tables of each pipeline, for each version in order."""
         found: dict[str, dict[str, set[str]]] = {}
         for row in self._rows():
             found.setdefault(row["published_at"], {}).setdefault(row["pipeline"], set()).add(row["table_name"])
@@ -82,18 +82,18 @@ class Place:
 
     @property
     def board(self) -> Blackboard:
-        """The publisher's, as its reader sees it."""
+        """Open the publisher's blackboard as its reader does."""
         return Blackboard.open(self.others["url"], endpoint=self.others.get("endpoint"))
 
 
 def place_in_database(url: str, variable: str) -> Place:
-    """Tables of a database, whose URL its reader has in a variable."""
+    """Return a place in a database, whose URL its reader has in a variable."""
     source = EventSource("theirs", (SqlTable(f"env:{variable}", EVENTS, order_by="id"),))
     return Place(f"{url}#{EVENTS}", source, LineageTable(f"env:{variable}", PIPELINES), url=url)
 
 
 def place_on_blackboard(others: Mapping[str, Any]) -> Place:
-    """Folders of the publisher's blackboard."""
+    """Return a place in folders of the publisher's blackboard."""
     source = EventSource("theirs", (EventFiles(EVENTS, "jsonl", blackboard="theirs"),))
     lineage = LineageFile(f"{PIPELINES}/newest.jsonl", blackboard="theirs")
     return Place(f"blackboard:{EVENTS}", source, lineage, others)

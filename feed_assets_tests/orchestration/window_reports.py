@@ -28,7 +28,7 @@ def report_counts(
     part: str = "",
     dataset: str = "web/foo",
 ) -> None:
-    """Report so many records in each base window from one moment to another."""
+    """Report `count` records in each base window between two moments."""
     first, last = moment(start), moment(end)
     windows = tuple((first + number * BASE, count) for number in range((last - first) // BASE))
     _parts.append(1)

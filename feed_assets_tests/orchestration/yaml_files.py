@@ -1,4 +1,4 @@
-"""Files of YAML that declare datasets, and the functions that they name."""
+"""YAML files that declare datasets, and the functions that they name."""
 
 from textwrap import dedent
 
@@ -104,15 +104,15 @@ FILES = {"tables/defs.yaml": TABLES, "dims/defs.yaml": DIMS, "reports/defs.yaml"
 
 
 def report(foo, before, dim, extra):
-    """Visits of a day."""
+    """Return a day's visits."""
 
 
 def chart(rows):
-    """A line."""
+    """Draw a line."""
 
 
 def chained(raw):
-    """What it reads."""
+    """Return the input."""
     return raw
 
 
@@ -120,7 +120,7 @@ PASSED = feed_asset("t/passed/v1.0", inputs={"raw": FLAT})(chained)
 
 
 def chained_yaml(attributes):
-    """A dataset in YAML that reads something."""
+    """Return YAML of a dataset with these attributes."""
     given = f"{{feed: t/chained/v1.0, function: {HERE}.chained, {attributes}}}"
     return f"type: feed_assets.FeedAssetComponent\nattributes: {given}\n"
 
