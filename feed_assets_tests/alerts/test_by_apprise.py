@@ -55,7 +55,7 @@ def test_an_alert_is_sent_once_to_each_url_and_a_url_that_refuses_gets_it_again(
     assert [each["type"] for each in sent] == ["warning"] * 3
     assert sent[-1]["title"] == f"[feed_assets] opened: {NAME}"
     assert "opened at 2019-11-25 07:00 UTC: nothing has come" in sent[-1]["message"]
-    assert f"{first} did not take it" in logged_lines(caplog)[0][1]
+    assert f"{first} refused the alert" in logged_lines(caplog)[0][1]
 
 
 def test_what_opens_again_is_sent_again_and_what_is_over_leaves_nothing(ledger, receiver):
@@ -104,14 +104,14 @@ def test_no_url_is_shown_whatever_happens(ledger, receiver, caplog, monkeypatch)
     monkeypatch.setattr(raising, "notify", refuse)
     deliver_alerts(ledger, configured)
     settings = Settings(alert_apprise=SecretStr(url))
-    assert "did not take it" in caplog.text
+    assert "refused the alert" in caplog.text
     assert "failed (RuntimeError)" in caplog.text
     assert "hunter2" not in f"{caplog.text} {settings!r} {settings.model_dump_json()} {configured}"
 
 
 @each_case("urls", ["slack://hunter2", "nothing://hunter2", "hunter2", "json://h slack://hunter2"])
 def test_a_url_that_is_none_of_apprises_is_refused_without_being_shown(urls):
-    with pytest.raises(InvalidSetting, match=r"URL number \d is none of apprise's: expected") as raised:
+    with pytest.raises(InvalidSetting, match=r"apprise does not support URL number \d: expected") as raised:
         by_apprise(urls)
     assert "hunter2" not in str(raised.value)
 
@@ -134,6 +134,6 @@ def test_a_server_that_drips_is_left_after_its_time_and_has_one_delivery_at_a_ti
         deliver_alerts(ledger, configured)
         assert server.callers == 1
     lines = [line for _, line in logged_lines(caplog)]
-    assert "did not come to an end within" in lines[0]
-    assert "has not come to an end with the delivery before" in lines[1]
+    assert "did not finish within" in lines[0]
+    assert "has not finished the delivery before" in lines[1]
     assert len(undelivered_alerts(ledger, *configured)) == 2

@@ -64,7 +64,7 @@ def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
     assert SECONDS <= took < SOON
     assert server.callers == 1
     assert undelivered_alerts(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
-    assert "did not come to an end within" in logged_lines(caplog)[-1][1]
+    assert "did not finish within" in logged_lines(caplog)[-1][1]
 
 
 def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkeypatch):
