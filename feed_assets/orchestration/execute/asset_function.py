@@ -181,7 +181,7 @@ class _Body:
         context = self.context
         match outcome:
             case Unchanged():
-                text = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
+                text = f"{outcome.output}: update {outcome.update_id} was built from the same inputs"
                 context.log.info(f"{text}: there is nothing to do.")
                 if self._is_of_backfill:
                     yield from self.standing(self.node.key_of(outcome.output))

@@ -29,7 +29,9 @@ DECISIONS_PER_TICK = 1000
 def _finish(tick: Tick, _: OutOfTime) -> None:
     """Finish the runs that ended without recording it."""
     for finished in finish_left(tick.context.instance, tick.services):
-        tick.context.log.info(f"finished run {finished.run.id} of {finished.run.output}, which ended without saying so")
+        tick.context.log.info(
+            f"finished run {finished.run.id} of {finished.run.output}, which ended without recording its end"
+        )
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
