@@ -1,4 +1,4 @@
-"""From pinned updates to the frames to write: read, separate records that do not parse, run the function."""
+"""Make the frames to write from pinned updates: read, separate records that do not parse, run the function."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager

@@ -185,7 +185,7 @@ OTHER = foreign_feed("t/other/v1.0", schema="k string", format="parquet")
     ("more", "said"),
     [
         ({"by_events": None}, "reads the event table"),
-        ({"inputs": {"orders": OTHER}}, "is appendable and reads t/other/v1.0: expected event tables alone"),
+        ({"inputs": {"orders": OTHER}}, "is appendable and reads t/other/v1.0: expected only event tables"),
     ],
 )
 def test_what_cannot_be_appended_to_is_refused(shop, more, said):
@@ -207,7 +207,7 @@ def test_a_table_of_a_warehouse_is_not_made_of_batches(shop):
     lines = feed_asset("sales/lines/v1.0", inputs={"orders": orders}, by_events=ByEvents(), appendable=True)(
         lambda orders: None
     )
-    with pytest.raises(InvalidDefinition, match="is appendable, which is not loaded"):
+    with pytest.raises(InvalidDefinition, match="is appendable: expected a dataset whose partitions have one update"):
         warehouse_table("main/lines", dataset=lines, warehouse="main")
 
 

@@ -114,7 +114,7 @@ def test_a_blackboard_that_is_not_in_the_settings_is_said(setting):
 
 
 def test_it_has_no_retention_and_no_intake():
-    with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, as nothing is written"):
+    with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, because nothing is written"):
         theirs(retention=Retention(keep=1))
     with pytest.raises(InvalidDefinition, match="has intake: expected one of the two"):
         theirs(intake=Pull("partner", "%Y-%m-%d/*"))

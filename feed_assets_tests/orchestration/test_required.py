@@ -116,5 +116,7 @@ def test_a_lost_ledger_is_rebuilt_from_the_days_that_there_are(home):
 
 
 def test_without_a_mapping_there_are_no_others():
-    with pytest.raises(InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected one"):
+    with pytest.raises(
+        InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected a mapping"
+    ):
         Input(raw_feed(), required="own")

@@ -243,7 +243,7 @@ def test_a_check_of_a_name_that_each_dataset_has_is_refused(name):
     def function(raw): ...
 
     check = checks.Check(name, "it is", lambda found: found > 0, "count(1)")
-    with pytest.raises(InvalidDefinition, match=f"has a check {name}, which each dataset has already"):
+    with pytest.raises(InvalidDefinition, match=f"has a check {name}: expected another name"):
         declared(function, checks=[check])
 
 

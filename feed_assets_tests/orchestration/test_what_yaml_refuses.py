@@ -76,7 +76,7 @@ def refused(project, given, other):
         (f"{HERE}.report", f"{HERE}.reports", "function: "),
         (f"{HERE}.report", f"{HERE}.chart", "expected one parameter for each input"),
         ('start: "2026-01-01", every: day', "start: 2026-1", "attributes.partitions.start"),
-        ("pool: web", "retry_policy: web", "there is no such key: a run that fails is requested again by itself"),
+        ("pool: web", "retry_policy: web", "there is no such key: a failed run is requested again automatically"),
         ("every: day", "every: dya", "grain 'dya': expected minutes that divide an hour"),
         ("tz: Europe/Berlin}\n", "tz: Europe/Bärlin}\n", "time zone 'Europe/Bärlin': expected an IANA name"),
         ("every: day", "every: day, keys: {a: [b], c: [d]}", "partitions have the dimensions ['time', 'a', 'c']"),
