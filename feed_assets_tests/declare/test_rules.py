@@ -174,7 +174,7 @@ REFUSED = {
     "a key prefix": (lambda: made(key_prefix=["a"]), "the asset key is the feed's name. Write the prefix there, as in"),
     "another name for a parameter": (
         lambda: made(function=lambda raws: raws),
-        "takes raws, its inputs are raw: expected one parameter for each input, by the same name",
+        "takes raws, its inputs are raw: expected one parameter for each input, with the same name",
     ),
     "a coroutine": (
         lambda: made(function=waits),
@@ -188,7 +188,7 @@ REFUSED = {
     "a group": (lambda: made(group_name="my group"), "group_name is 'my group' (str), expected letters, digits and"),
     "a check of no input": (
         lambda: made(checks=[checks.references("raw", "prices", "k")]),
-        "t/sums/v1.0: check raw_in_prices is of the input 'prices': expected one of its inputs, raw.",
+        "t/sums/v1.0: check raw_in_prices names the input 'prices': expected one of its inputs, raw.",
     ),
     "a text for an asset": (lambda: made(inputs={"raw": "t/raw/v1.0"}), ". Write inputs={'orders': orders}."),
     "no function": (lambda: feed_asset("t/a/v1.0", inputs={})(3), "function is 3 (int), expected a function."),

@@ -59,7 +59,7 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
     assert (attributes(main), main.description) == (SHOWN, "Told otherwise.")
     of_rejects = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"pyspark", "parquet"}, "metadata": {}}
     assert attributes(rejects) == of_rejects
-    assert "turned away" in rejects.description
+    assert "rejected" in rejects.description
     assert attributes(foreign(**SHOWN)) == SHOWN
 
 
@@ -79,7 +79,11 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (sums, {"resource_defs": {}}, "no parameter resource_defs: the function gets only DataFrames"),
         (sums, {"hooks": set()}, "no parameter hooks: alerts report failures"),
         (sums, {"automation_condition": dg.AutomationCondition.eager()}, "the sensors of with_automation"),
-        (sums, {"metadata": {"feed_assets/status": "x"}}, "metadata 'feed_assets/status': names under feed_assets/"),
+        (
+            sums,
+            {"metadata": {"feed_assets/status": "x"}},
+            "metadata 'feed_assets/status': expected names outside of feed_assets/",
+        ),
         (sums, {"kinds": {"a", "b", "c", "d"}}, "kinds is .*, expected a set of up to 3 kinds"),
         (sums, {"group_name": "my group"}, "group_name is 'my group' .*, expected letters, digits and '_'"),
         (foreign, {"tags": {"a b": "c"}}, r"t/raw/v1\.0: .*Found invalid tag keys: .*a b"),
@@ -90,7 +94,7 @@ def test_assets_are_shown_as_they_were_declared_and_rejects_beside_their_dataset
         (
             sums,
             {"deps": [Input(raw_feed(SETTLED), tagged=True)]},
-            r"deps\[0\] in deps is tagged, but deps are not read",
+            r"deps\[0\] is tagged, but deps are not read",
         ),
         (sums, {"deps": [Input(raw_feed(SETTLED), optional=True)]}, r"deps\[0\] is optional, .* or remove optional"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),

@@ -106,7 +106,7 @@ def test_a_partition_is_built_at_its_earliest_time_although_its_inputs_were_ther
 
 
 def test_who_waits_without_partitions_of_time_is_refused():
-    with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends wait counts"):
+    with pytest.raises(InvalidDefinition, match="no partitions of time, and wait counts from their ends"):
         daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
 
 
@@ -487,7 +487,7 @@ def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothin
     at(tested, MIDNIGHT + HOUR)
     tested.tick()
     assert opened() == {
-        near: f"{DAILY} {DAY} is to be built by 2026-01-03 02:00 UTC, and nothing has come for it yet. See "
+        near: f"{DAILY} {DAY} should be built by 2026-01-03 02:00 UTC, but no input has arrived yet. See "
         f"`feed-assets explain {DAILY} {DAY}`."
     }
     at(tested, MIDNIGHT + 2 * HOUR)
@@ -516,11 +516,14 @@ def whys(tested) -> dict[Partition, str]:
 
 def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
     raw = raw_feed(RAW, DAYS)
-    tested, missed = world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))), "it was to be built by 2026-01-03 02:00 UTC"
+    tested, missed = (
+        world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))),
+        "it should have been built by 2026-01-03 02:00 UTC",
+    )
     tested.tick()
     assert missed not in whys(tested)[OUT]
     at(tested, MIDNIGHT + 2 * HOUR)
-    assert whys(tested)[OUT].endswith(f"{missed}, which is missed")
+    assert whys(tested)[OUT].endswith(missed)
     drop(tested, DAY)
     tested.run_until_idle()
     assert missed not in whys(tested)[OUT]
@@ -554,8 +557,10 @@ def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
     at(tested, MIDNIGHT + 26 * HOUR)
     tested.run_until_idle()
     first, second = sorted(opened().values())
-    assert first.startswith(f"{DAILY} {DAY} was to be built by 2026-01-03 01:00 UTC, and waits for input: no valid")
-    assert second.startswith(f"{DAILY} 2026-01-03 was to be built by 2026-01-04 01:00 UTC, and nothing has come")
+    assert first.startswith(
+        f"{DAILY} {DAY} should have been built by 2026-01-03 01:00 UTC, but waits for input: no valid"
+    )
+    assert second.startswith(f"{DAILY} 2026-01-03 should have been built by 2026-01-04 01:00 UTC, but no input has")
 
 
 def test_what_was_before_the_deadline_was_declared_is_not_missed():

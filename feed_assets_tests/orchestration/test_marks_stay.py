@@ -205,7 +205,7 @@ def test_nobody_can_tell_which_windows_it_was_made_of(monkeypatch, caplog):
     reported({**hour, "reason": "more bots", "version": 2})
     assert tested.run_until_idle() == []
     assert flag_of(MADE)
-    assert f"the mapping of {MADE} {DAY} to the windows that it was made of cannot be told" in caplog.text
+    assert f"the mapping of {MADE} {DAY} to the windows that it was made from is unknown" in caplog.text
 
 
 def refused(*_):

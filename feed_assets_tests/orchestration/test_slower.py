@@ -62,7 +62,7 @@ def test_code_that_is_slower_than_the_code_before_is_an_alert_until_other_code_i
     (reason,) = world.look().values()
     assert reason.startswith(
         "gamma/report/v1.0 is slower since its code has changed: from team/orders code 2 (median 25.000 s of 5) takes "
-        "2.50 times as long as code 1 (median 10.000 s of 5); more than 2 times is an alert."
+        "2.50 times as long as code 1 (median 10.000 s of 5); expected at most 2 times."
     )
     world.take(11, "3", times=4)
     assert [*world.look()] == [NAME], "nobody knows yet"

@@ -238,7 +238,7 @@ def test_a_queue_that_fails_while_a_tick_listens_is_left_and_the_log_is_heard(ru
     waited = waits(fail)
     assert evaluated(world, UNLISTED, SINCE) == []
     assert clock.seconds == pytest.approx(LISTEN_SECONDS, abs=0.1)
-    assert "is listened to no longer: the queue has gone" in caplog.text
+    assert "has stopped: the queue has gone" in caplog.text
     assert told() == {}
 
 

@@ -74,7 +74,7 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
-                f"{feed}: {name} in deps is {option}, but deps are not read: expected it in inputs. Move it there, "
+                f"{feed}: {name} is {option}, but deps are not read: expected it in inputs. Move it there, "
                 f"or remove {option}."
             )
     return replace(dependency.source(name), is_handed=False, grain=None)
