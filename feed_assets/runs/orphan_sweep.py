@@ -26,7 +26,7 @@ _INTAKE_KILLED = "intake was killed before it recorded the batch in the ledger"
 
 
 @dataclass(frozen=True)
-class Done:
+class OrphanAction:
     """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
 
     action: str
@@ -42,7 +42,7 @@ class Done:
 class Swept:
     """Result of one sweep: what it did, how many claims it removed, and where it stopped ('' after the last claim)."""
 
-    done: tuple[Done, ...] = ()
+    done: tuple[OrphanAction, ...] = ()
     claims: int = 0
     stopped: str = ""
 
@@ -63,8 +63,8 @@ class _Orphan:
         """Return whether it is a batch: intake started the attempt, and it publishes only batches."""
         return self.attempt.reason == _INTAKE_KILLED
 
-    def done(self, action: str, why: str) -> Done:
-        done = Done(action, self.partition, self.update_id, why)
+    def done(self, action: str, why: str) -> OrphanAction:
+        done = OrphanAction(action, self.partition, self.update_id, why)
         _log.info("%s", done)
         return done
 
@@ -136,14 +136,14 @@ def forget_claims(services: Services, partition: Partition) -> None:
     services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])
 
 
-def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
+def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[OrphanAction, ...]:
     """Search all of our own feeds for old parts that have no claim, or that the ledger does not know.
 
     Parts unknown to the ledger are only reported as `left`, unless `unknown` is set: without the ledger, the parts of a
     dead attempt look like an update that was invalidated by removing its manifest. The cost is one listing per
     partition, then three requests for each id that is neither published nor invalidated in the ledger.
     """
-    done: tuple[Done, ...] = ()
+    done: tuple[OrphanAction, ...] = ()
     for feed in sorted(feeds):
         for partition in read.partitions(services.board, feed):
             for update_id in filter(is_update_id, services.board.children(partition.path)):
@@ -153,7 +153,7 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
 
 def _carry_out(
     services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
-) -> tuple[Done, ...]:
+) -> tuple[OrphanAction, ...]:
     """Treat the leftovers of an id as decided, but keep its claim. Return what was done, if anything."""
     if orphan is None:
         return ()

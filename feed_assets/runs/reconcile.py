@@ -15,7 +15,7 @@ from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
 from feed_assets.ledger import claims, runs, tainted, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
-from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, Done, contents_of
+from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, OrphanAction, contents_of
 from feed_assets.runs.services import Services, is_dead
 
 _log = logging.getLogger(__name__)
@@ -37,11 +37,16 @@ class FinishedRun:
         return any(self.run.output in (row.partition, row.partition.parent) for row in self.published)
 
     @property
-    def done(self) -> tuple[Done, ...]:
+    def done(self) -> tuple[OrphanAction, ...]:
         """Return the result for each update, with the reason."""
         ended = f"run {self.run.id} ended without recording its end"
-        finished = [Done(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published]
-        return (*finished, *(Done(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept))
+        finished = [
+            OrphanAction(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published
+        ]
+        return (
+            *finished,
+            *(OrphanAction(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept),
+        )
 
 
 def process_is_dead(run: Run) -> bool:
