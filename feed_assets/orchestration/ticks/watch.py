@@ -38,7 +38,7 @@ from feed_assets.orchestration.declare.declarations import (
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.overdue import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.reruns import report_reruns
-from feed_assets.orchestration.ticks.slower import keep_slower
+from feed_assets.orchestration.ticks.slow_code_alerts import keep_slower
 from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.orchestration.ticks.topic_checks import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
 from feed_assets.settings import settings

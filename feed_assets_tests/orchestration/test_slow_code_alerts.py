@@ -11,8 +11,8 @@ from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks import slower
-from feed_assets.orchestration.ticks.slower import keep_slower
+from feed_assets.orchestration.ticks import slow_code_alerts
+from feed_assets.orchestration.ticks.slow_code_alerts import keep_slower
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import statements
@@ -82,7 +82,7 @@ def test_who_goes_back_to_the_code_before_has_no_alert_any_more():
 def test_what_is_as_slow_for_long_is_how_long_it_takes():
     world = Timed()
     world.take(10, "1")
-    world.take(25, "2", times=slower.UPDATES_LOOKED_AT - 5)
+    world.take(25, "2", times=slow_code_alerts.UPDATES_LOOKED_AT - 5)
     assert [*world.look()] == [NAME]
     world.take(25, "2", times=1)
     assert world.look() == {}
