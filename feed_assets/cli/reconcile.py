@@ -42,7 +42,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
     """Sweep unclaimed parts before claims: so the claim of what `--unknown` sweeps is removed in the same call."""
-    from feed_assets.orchestration.ticks.left_runs import finish_left
+    from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 
     graph = load_graph(module)

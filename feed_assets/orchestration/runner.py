@@ -31,7 +31,7 @@ from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.execute.makers import DRIVER, refuse_what_is_missing, will_start_spark
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.run_outcomes import names
-from feed_assets.orchestration.ticks.left_runs import driver_of, fail
+from feed_assets.orchestration.ticks.dead_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING, PROBLEM
 from feed_assets.orchestration.ticks.watch import UNDECIDED
 from feed_assets.runs.discover import discover_all

@@ -16,7 +16,7 @@ from feed_assets.orchestration.launcher import parents
 from feed_assets.orchestration.launcher.dagster_private import LaunchRunContext
 from feed_assets.orchestration.launcher.parents import Fork
 from feed_assets.orchestration.launcher.warm import WarmRunLauncher
-from feed_assets.orchestration.ticks.left_runs import WORKER, fail_left_runs
+from feed_assets.orchestration.ticks.dead_runs import WORKER, fail_left_runs
 from feed_assets_tests.launcher.locations import Location, begin, served
 from feed_assets_tests.support.servers import lives, stop, wait_until
 

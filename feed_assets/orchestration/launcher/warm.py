@@ -21,7 +21,7 @@ from feed_assets.orchestration.launcher.dagster_private import (
 )
 from feed_assets.orchestration.launcher.parent import Load
 from feed_assets.orchestration.launcher.parents import LAUNCH_SECONDS, Fork, NoParent, Parent, Unloadable, server_behind
-from feed_assets.orchestration.ticks.left_runs import WORKER, gone, worker_of
+from feed_assets.orchestration.ticks.dead_runs import WORKER, gone, worker_of
 from feed_assets.runs.services import living
 
 NONE = "none"

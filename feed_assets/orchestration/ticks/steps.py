@@ -8,8 +8,8 @@ from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to, look_at_held
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
+from feed_assets.orchestration.ticks.dead_runs import finish_left
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
-from feed_assets.orchestration.ticks.left_runs import finish_left
 from feed_assets.orchestration.ticks.publishing import publish_events
 from feed_assets.orchestration.ticks.pull_step import pull_files
 from feed_assets.orchestration.ticks.reported_waits import tell_waits
