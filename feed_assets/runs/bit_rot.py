@@ -11,7 +11,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.reading.pages import OutOfTime
-from feed_assets.runs.deep import look_deep, published_of
+from feed_assets.runs.deep_verification import look_deep, published_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import place_of, turn
 

@@ -10,7 +10,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
-from feed_assets.runs.deep import UNKNOWN, look_deep, published_of
+from feed_assets.runs.deep_verification import UNKNOWN, look_deep, published_of
 from feed_assets.runs.services import Services
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.each_case import each_case
