@@ -158,7 +158,7 @@ class Settings(Declaring):
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
 
     alert_secret: SecretStr | None = None
-    """Key that signs what is posted to the webhook."""
+    """Key that signs the alerts posted to the webhook."""
 
     alert_smtp: Smtp | None = None
     """Mail server for alerts, `smtp://user:password@host:587` or `smtps://…`, with `alert_mail_from` and `_to`."""

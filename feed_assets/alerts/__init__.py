@@ -1,7 +1,7 @@
-"""Deliver alerts: to the log always, to a webhook, by mail and by apprise if the settings say so.
+"""Delivery of alerts: always to the log; to a webhook, by mail and by apprise if they are configured.
 
-Each channel's delivery is recorded by itself, after it: a kill in between repeats the delivery, with the same id. So
-does an answer that arrives after the delivery's time.
+Each delivery is recorded per channel, after it has succeeded. If the process is killed in between, the alert is
+delivered again with the same id. An answer that arrives too late has the same effect.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ CHANNEL_SECONDS = 5
 """Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
 
 FEWEST_SECONDS = 1
-"""Seconds that a delivery has once the tick's time is over: a tick that is always late must end."""
+"""Seconds that a delivery may take once the tick's time is over, so that a tick that is always late ends."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
@@ -53,11 +53,11 @@ _NO_SERVER = (
 )
 
 Channel = Callable[[Notice, datetime, list[Opened]], None]
-"""A function that delivers a notice, at a moment (UTC), and lists its connections. Raises AlertNotDelivered."""
+"""A function that delivers a notice at a moment (UTC) and adds its connections to a list. Raises AlertNotDelivered."""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
-    """Return the configured channels by name. Raise InvalidSetting for one that is half configured."""
+    """Return the configured channels by name. Raise InvalidSetting if some of a channel's settings are missing."""
     webhook, mail = _webhook(settings), _mail(settings)
     channel_by_name: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
     return {name: channel for name, channel in channel_by_name.items() if channel} | _by_apprise(settings)
@@ -79,9 +79,9 @@ def _title(notice: Notice) -> str:
 
 
 def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver what was not delivered yet, at least one notice to each channel, further ones until the time is over.
+    """Deliver notices that were not delivered yet: at least one per channel, more until the time is over.
 
-    What a channel refuses is logged, and tried again the next time; the other channels continue.
+    If a channel refuses a notice, this is logged and the next tick tries again. The other channels continue.
     """
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels)
@@ -90,7 +90,7 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
         for at, notice in enumerate(notice for notice in notices if notice.channel == name):
             if at and out_of_time():
                 break
-            if notice.name in failed:  # Else the channel would report the end before the beginning.
+            if notice.name in failed:  # "resolved" must not arrive before "opened".
                 continue
             if error := _delivery_error(ledger, channels, notice, now, out_of_time):
                 failed.add(notice.name)
@@ -101,18 +101,18 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
 def _delivery_error(
     ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime, out_of_time: Callable[[], bool]
 ) -> AlertNotDelivered | None:
-    """Deliver a notice to its channel and record it; return the error if the channel does not take it."""
+    """Deliver a notice to its channel and record it. Return the error if the delivery fails."""
     try:
         _in_time(channels[notice.channel], notice, now, out_of_time)
     except AlertNotDelivered as error:
-        _log.warning("Alert %s, %s, is not delivered and tried again: %s", notice.name, notice.state, error)
+        _log.warning("Alert %s, %s, is not delivered and will be tried again: %s", notice.name, notice.state, error)
         return error
     alerts.delivered(ledger, notice, channels)
     return None
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if that takes too long: the next one would, too."""
+    """Deliver a notice. Raise AlertChannelDown if it takes too long: the next notice would take as long."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:
@@ -123,7 +123,7 @@ def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Calla
         in_time(partial(channel, notice, now, opened), is_over, opened)
     except TimeoutError:
         took = round(monotonic() - began)
-        raise AlertChannelDown(f"the {notice.channel} did not come to an end within {took} s.") from None
+        raise AlertChannelDown(f"the {notice.channel} did not finish within {took} s.") from None
 
 
 def _words(notice: Notice) -> str:
@@ -142,9 +142,12 @@ def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
-    """Return the parts of a URL of one of these schemes, else None, without a reason: any part may be a password."""
+    """Return the parts of a URL. Return None if it is invalid or has another scheme.
+
+    The caller gets no reason, because any part of the URL may be a password.
+    """
     text = url.get_secret_value()
-    with suppress(ValueError):  # From urlsplit, or from a port that is no number.
+    with suppress(ValueError):  # urlsplit failed, or the port is no number
         parts = urlsplit(text)
         if parts.scheme in schemes and parts.hostname and parts.port != 0 and text.isprintable():
             return parts
@@ -153,25 +156,25 @@ def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
 
 @dataclass(frozen=True)
 class _Webhook:
-    """A channel that posts a signed body; the receiver checks it as docs/operations.md says."""
+    """A channel that posts a signed body. docs/operations.md shows how the receiver checks the signature."""
 
     url: SecretStr
     secret: SecretStr
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
-        from requests import RequestException  # Imported here: all load the definitions, few post.
+        from requests import RequestException  # imported here: most processes never post
 
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
         headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
-        # No redirect is followed: a POST would become a GET, and lose the alert. The answer's body is not read.
+        # Redirects are not followed: they turn a POST into a GET without the alert. The answer's body is not read.
         options: dict[str, Any] = {"headers": headers, "allow_redirects": False, "stream": True}
         url, options["timeout"] = self.url.get_secret_value(), CHANNEL_SECONDS
         try:
             with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
-        except RequestException as error:  # Its text contains the whole URL.
+        except RequestException as error:  # its text contains the whole URL
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
@@ -193,8 +196,8 @@ def _webhook(settings: Settings) -> _Webhook | None:
         return None
     if not secret:
         raise InvalidSetting(
-            "FEED_ASSETS_ALERT_WEBHOOK is set and FEED_ASSETS_ALERT_SECRET is not: expected the key that signs what is "
-            "posted. Set it to a long random text, and give it to the receiver."
+            "FEED_ASSETS_ALERT_WEBHOOK is set and FEED_ASSETS_ALERT_SECRET is not: expected the key that signs the "
+            "alerts. Set it to a long random text, and give it to the receiver."
         )
     parts = _parts(url, "https", "http")
     if not parts:
@@ -226,7 +229,7 @@ class _Mail:
                 refused = smtp.send_message(self._message(notice, now))
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
             raise AlertNotDelivered(f"{self.host} refused the mail: {error}") from error
-        except smtplib.SMTPAuthenticationError as error:  # Some servers repeat what they were sent.
+        except smtplib.SMTPAuthenticationError as error:  # some servers repeat the password in their answer
             raise AlertChannelDown(f"{self.host} refused user or password ({error.smtp_code}).") from None
         except UnicodeError as error:
             raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
@@ -243,17 +246,17 @@ class _Mail:
         with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS, **options)) as smtp:
             self._secure(smtp, trusted)
             yield smtp
-            with suppress(OSError):  # The mail is delivered, whatever the server answers to QUIT.
+            with suppress(OSError):  # the mail is delivered, whatever the server answers to QUIT
                 smtp.quit()
 
     def _secure(self, smtp: smtplib.SMTP, trusted: ssl.SSLContext) -> None:
-        """Encrypt, if the server can, and log in; a password is never sent in the clear."""
+        """Encrypt if the server supports it, and log in. Never send a password unencrypted."""
         smtp.ehlo_or_helo_if_needed()
         encrypted = self.tls or smtp.has_extn("starttls")
         if encrypted and not self.tls:
             smtp.starttls(context=trusted)
         if self.user and not encrypted:
-            raise AlertChannelDown(f"{self.host} offers no STARTTLS, and the password is not sent in the clear.")
+            raise AlertChannelDown(f"{self.host} offers no STARTTLS, and the password is not sent unencrypted.")
         if self.user:
             smtp.login(self.user, self.password.get_secret_value())
 
@@ -280,7 +283,7 @@ def _mail(settings: Settings) -> _Mail | None:
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
         raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
     parts = _parts(url, "smtp", "smtps")
-    # A `/` or `#` in a password has ended the host too early: what follows must be neither shown nor dialled.
+    # An unescaped `/` or `#` in a password ends the host too early. The "host" is then part of a secret: do not use it.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:
         raise InvalidSetting(_NO_SERVER)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

@@ -1,4 +1,4 @@
-"""Channels by apprise: Slack, Teams, PagerDuty and whatever else it supports, one channel for each URL."""
+"""Channels through apprise (Slack, Teams, PagerDuty and many others): one channel for each URL."""
 
 import logging
 from collections.abc import Generator, Mapping
@@ -20,30 +20,30 @@ _KINDS: Mapping[str, str] = {OPENED: "warning", REPORTED: "info"}
 """Apprise's kind of notification by the state of a notice; `success` for a resolved one."""
 
 _BUSY: dict[str, Lock] = {}
-"""The lock of each channel's delivery: one that has not ended in time continues in its thread, and is the only one."""
+"""A lock per channel: a delivery that takes too long continues in its thread, and no second one starts beside it."""
 
 
 @dataclass(frozen=True)
 class Apprise:
-    """The service of one URL. Its name has the service, and a digest that distinguishes two URLs of one service."""
+    """The service of one URL. Its name is the service and a digest, which differs between URLs of one service."""
 
     name: str
     service: Any = field(repr=False)
 
     def send(self, title: str, text: str, state: str) -> None:
-        """Send a text. Failures are AlertChannelDown or AlertNotDelivered."""
+        """Send a text. Raise AlertChannelDown or AlertNotDelivered if that fails."""
         lock = _BUSY.setdefault(self.name, Lock())
         if not lock.acquire(blocking=False):
-            raise AlertChannelDown(f"{self.name} has not come to an end with the delivery before.")
+            raise AlertChannelDown(f"{self.name} has not finished the delivery before.")
         try:
             with _silent():
                 is_sent = self.service.notify(body=text, title=title, notify_type=_KINDS.get(state, "success"))
-        except Exception as error:  # noqa: BLE001  A service's code may raise anything, with its URL in the words.
+        except Exception as error:  # noqa: BLE001  Any error may occur, with the URL in its text.
             raise AlertNotDelivered(f"{self.name} failed ({type(error).__name__}).") from None
         finally:
             lock.release()
         if not is_sent:
-            raise AlertNotDelivered(f"{self.name} did not take it. Try its URL: `apprise -vv -t test -b test URL`.")
+            raise AlertNotDelivered(f"{self.name} refused the alert. Try its URL: `apprise -vv -t test -b test URL`.")
 
 
 def services(urls: SecretStr) -> list[Apprise]:
@@ -54,15 +54,15 @@ def services(urls: SecretStr) -> list[Apprise]:
 
 
 def _service(url: str, number: int) -> Apprise:
-    import apprise  # Imported here: all load the definitions, few have it.
+    import apprise  # imported here: few installations have it
 
     library: Any = apprise.Apprise
     with _silent():
         service = library.instantiate(url)
     if service is None:
         raise InvalidSetting(
-            f"{VARIABLE}: its URL number {number} is none of apprise's: expected those of services, separated by "
-            "spaces, such as slack://TokenA/TokenB/TokenC. https://appriseit.com/services has the form of each."
+            f"{VARIABLE}: apprise does not support URL number {number}: expected URLs of services, separated by "
+            "spaces, such as slack://TokenA/TokenB/TokenC. https://appriseit.com/services shows the form of each."
         )
     kind = url.partition("://")[0].lower()
     return Apprise(f"apprise:{kind}:{sha256(url.encode()).hexdigest()[:6]}", service)
@@ -72,11 +72,11 @@ _thread_state = local()
 
 
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.connection", "urllib3.util.retry")
-"""The loggers of a delivery: apprise's, and those of its library, whose lines at DEBUG have the paths of URLs."""
+"""The loggers of a delivery: apprise's, and those of urllib3, which log the paths of URLs at DEBUG."""
 
 
 class _OursAreSilent(logging.Filter):
-    """A filter that drops log lines of our deliveries: they contain URLs and answers, which may be secret."""
+    """A filter that drops the log lines of our deliveries: they contain URLs and answers, which may be secret."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
         return not getattr(_thread_state, "is_silent", False)
@@ -89,7 +89,7 @@ _OURS_ARE_SILENT = _OursAreSilent()
 def _silent() -> Generator[None]:
     """Suppress log lines of deliveries in this thread until the block ends."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # logging adds it at most once.
+        logging.getLogger(name).addFilter(_OURS_ARE_SILENT)  # logging adds a filter at most once
     _thread_state.is_silent = True
     try:
         yield

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from feed_assets.core.feeds import Partition, Update
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.ledger.database import Ledger
-    from feed_assets.runs.deep import Deep, PublishedFacts
+    from feed_assets.runs.deep_verification import Deep, PublishedFacts
 
 
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
@@ -30,7 +30,7 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
     """Return, by partition, why an update is not as the ledger recorded it, and a note if it may not be."""
     from feed_assets.ledger.updates import recorded
-    from feed_assets.runs.deep import edits_of
+    from feed_assets.runs.deep_verification import edits_of
 
     if (ledger := _ledger(is_ours=is_ours)) is None:
         return {}
@@ -39,7 +39,7 @@ def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tup
 
 
 def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update], PublishedFacts]") -> "Deep":
-    from feed_assets.runs.deep import look_deep
+    from feed_assets.runs.deep_verification import look_deep
     from feed_assets.runs.services import spark_maker
     from feed_assets.settings import settings
 
@@ -48,7 +48,7 @@ def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update]
 
 def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
     """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
-    from feed_assets.runs.deep import UNKNOWN, published_of
+    from feed_assets.runs.deep_verification import UNKNOWN, published_of
 
     ledger = _ledger(is_ours=is_ours)
     return lambda update: published_of(ledger, update.partition, update.id) if ledger else UNKNOWN

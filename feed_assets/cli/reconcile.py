@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from feed_assets.core.feeds import Partition
-    from feed_assets.runs.orphan_sweep import Done
+    from feed_assets.runs.orphan_sweep import OrphanAction
 
 Unknown = Annotated[
     bool, typer.Option("--unknown", help="Also sweep parts without a manifest that the ledger does not know.")
@@ -40,9 +40,9 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
     show(view, as_json, "" if claims or done or announced or gone else "nothing to finish, nothing to sweep")
 
 
-def _reconcile(module: str | None, unknown: bool) -> "tuple[list[Done], int]":
+def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
     """Sweep unclaimed parts before claims: so the claim of what `--unknown` sweeps is removed in the same call."""
-    from feed_assets.orchestration.ticks.left_runs import finish_left
+    from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 
     graph = load_graph(module)

@@ -1,1 +1,1 @@
-"""The datasets, a folder for each domain. Dagster loads whatever is declared here."""
+"""The datasets, a folder for each domain. Dagster loads all definitions in here."""

@@ -1,1 +1,1 @@
-"""The Dagster skin: assets, sensors, conditions. Rules live in `core`, work in `runs`."""
+"""The Dagster layer: assets, sensors and conditions. The rules are in `core`, the work is in `runs`."""

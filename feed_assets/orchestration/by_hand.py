@@ -1,7 +1,7 @@
-"""Building by hand: which partitions, in which order, from what; then one run after the other in this process.
+"""Builds by hand: choose partitions, plan order and inputs, then run one build after the other in this process.
 
-It waits for inputs, and with history for a day that has room for it: neither for quality, late data and attempts, nor
-for a person. It may run beside the daemon, as the ledger lets one run at a time build a partition.
+A build by hand waits for inputs and, for history, for the day's limit. It does not wait for quality, late data,
+attempts or a person. It may run beside the daemon, because the ledger lets only one run at a time build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -34,11 +34,11 @@ from feed_assets.settings import settings
 WITHOUT_INPUT = (State.WAITS_FOR_INPUT, State.WAITS_FOR_PROPAGATION)
 
 Run = Callable[[dg.RunRequest], bool]
-"""A function that executes the run of a request to its end, and returns whether it succeeded."""
+"""A function that executes the run of a request to its end. It returns whether the run succeeded."""
 
 
 class Chosen(StrEnum):
-    """Groups of partitions that are chosen without their names."""
+    """Groups of partitions that a user may choose without naming them."""
 
     FAILED = "failed"
     REFUSED = "refused"
@@ -47,12 +47,12 @@ class Chosen(StrEnum):
 
 @dataclass(frozen=True)
 class Planned:
-    """A partition that is to be built: its verdict of now, and what is built before it in the same plan."""
+    """A partition to build: its current verdict, and the partitions that the same plan builds before it."""
 
     verdict: Verdict
     after: tuple[Partition, ...]
     lacks: frozenset[Partition | None]
-    """The inputs that it waits for; None stands for windows."""
+    """The inputs that it waits for. None stands for windows."""
 
     @property
     def output(self) -> Partition:
@@ -68,8 +68,8 @@ class Planned:
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
     """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
 
-    A missing one is returned if an input of it exists, or is missing itself and chosen. Ticks may not have seen that
-    input: foreign feeds are discovered first.
+    A missing one is returned if one of its inputs exists or is itself missing and chosen. Foreign feeds are discovered
+    first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
@@ -80,7 +80,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Return partitions by their last attempt, also unlisted ones: one that is current stays so if a re-run fails."""
+    """Return partitions by their last attempt, listed or not: one that is current stays current if a re-run fails."""
     tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
     existing = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
     left_out = closures.closed(connection, tried)
@@ -90,7 +90,7 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
-    """Return missing partitions by the inputs that exist: those of a calendar may be without number."""
+    """Return missing partitions that existing inputs lead to. A calendar may have countless partitions."""
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
         below = {
@@ -105,9 +105,9 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
-    """Sync the inputs of partitions with the blackboard: a run reads what is there, not what a tick has seen.
+    """Sync the inputs of partitions with the blackboard, because a run reads the newest data, seen by a tick or not.
 
-    The ledger judges windows as they are declared now. Raise InvalidDefinition if it cannot.
+    Also record the current window rules in the ledger. Raise InvalidDefinition if it refuses them.
     """
     refused = declare(services.ledger, graph.tracked(), services.now())
     read = {parent.feed for each in outputs for parent in graph.parents(graph.node(each.feed))}
@@ -117,14 +117,14 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
 
 
 def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
-    """Return what each partition would be built from, by the ledger, inputs before what is made of them.
+    """Return from which updates in the ledger each partition would be built. Inputs come before their readers.
 
-    New partitions precede history, which is in `order` (oldest or newest first), by default that of the settings.
+    New partitions come before history, which is in `order` (oldest or newest first), by default as in the settings.
     """
     now, chosen = services.now(), {*outputs}
     needs = {each: need_of(graph, each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
-    feeds = {feed: number for number, feed in enumerate(graph.own())}  # At one place, inputs are first.
+    feeds = {feed: number for number, feed in enumerate(graph.own())}  # at the same place, inputs come first
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
         verdicts = decide_needs(connection, [needs[each] for each in line], now)
@@ -142,7 +142,7 @@ def _lacks(need: Need, verdict: Verdict) -> frozenset[Partition | None]:
 
 
 def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
-    """Return those of a plan that lack nothing, or only what is built before them."""
+    """Return the planned partitions that lack no inputs, or only inputs that the plan builds before them."""
     kept: dict[Partition, Planned] = {}
     for each in planned:
         if each.lacks <= kept.keys():
@@ -153,9 +153,9 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
 def build(
     graph: Graph, services: Services, planned: Sequence[Planned], asked_by: str, run: Run
 ) -> dict[Partition, str]:
-    """Build one after the other; return why some were not built, without the reasons that runs report themselves.
+    """Build planned partitions one after the other. Return why some were not built, unless a run has reported it.
 
-    Each is decided about when it has its turn: what was built before it is among its inputs.
+    Each is decided in its turn, so that its inputs include what was built before it.
     """
     reasons, failed = dict[Partition, str](), set[Partition]()
     for each in planned:
@@ -174,9 +174,10 @@ def build(
 
 
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
-    """Return whether a run counts against a day's limit of history: not if it will find that it is done already.
+    """Return whether a run counts against the day's limit of history. It does not if it will find nothing to do.
 
-    So the same command continues the next day where it stopped. What reads tables or is appendable is made anew.
+    So the same command continues the next day where it stopped. Datasets that read event tables or are appendable are
+    always rebuilt.
     """
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False
@@ -189,5 +190,5 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
 
 
 def _no_room(services: Services, verdict: Verdict) -> str | None:
-    """Return why today has no room for one more run of history; if it has, count the run and return None."""
+    """Return why the day's limit allows no further run of history. If it does, count the run and return None."""
     return history_budget.spend(services.ledger, settings().history, verdict.bytes, services.now())

@@ -1,4 +1,4 @@
-"""The job `catch_up` and its sensor: chunks without a service, each time that a message or time limit is reached."""
+"""The job `catch_up` and its sensor: they write chunks without a service when a message or time limit is reached."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -24,29 +24,29 @@ CATCH_UP = "catch_up"
 """The name of the job and of its sensor."""
 
 TOPIC = "feed_assets/topic"
-"""The tag of a run with the name of its topic."""
+"""The run tag with the topic's name."""
 
 AGAIN_SECONDS = 600
-"""Seconds after which what a run did not take is requested again, if nothing was signalled since."""
+"""Seconds after which a run is requested again if the last one wrote no signal."""
 
 LOOK_SECONDS = 30
-"""Seconds from one tick to the next: runs make chunks seldom, or a service makes them."""
+"""Seconds between ticks. Chunks by runs are rare, or a service writes them."""
 
 
 class CatchUp(dg.Config):
     """Run configuration of the job `catch_up`."""
 
-    topic: str = Field(description="The Kafka topic whose lag is taken.")
+    topic: str = Field(description="The Kafka topic to write chunks of.")
 
 
 def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """Return the job `catch_up` for the Kafka topics that are declared; [] if there are none."""
+    """Return the job `catch_up` for the declared Kafka topics; [] without topics."""
     topics = _topics(declarations)
     return [_job(topics)] if topics else []
 
 
 def catch_up_sensors(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """Return the sensor `catch_up` for the Kafka topics that are declared; [] if there are none."""
+    """Return the sensor `catch_up` for the declared Kafka topics; [] without topics."""
     topics = _topics(declarations)
     return [_sensor(topics)] if topics else []
 
@@ -58,7 +58,7 @@ def _topics(declarations: Sequence[Declaration]) -> dict[str, Topic]:
 def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
     @dg.op(name="take_lag")
     def take_lag(context: dg.OpExecutionContext, config: CatchUp) -> None:
-        """Make the chunks of what the topic has now."""
+        """Write the chunks of all messages that the topic has now."""
         if config.topic not in topics:
             expected = ", ".join(sorted(topics))
             raise dg.Failure(f"there is no topic {config.topic!r}: expected one of {expected}.", allow_retries=False)
@@ -67,16 +67,16 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
     graph = dg.GraphDefinition(CATCH_UP, node_defs=[take_lag])
     described = (
-        "Makes the chunks of all that a Kafka topic has, then ends; more than a million messages by Spark. Puts out a "
-        "connector that reads the topic."
+        "Writes chunks of all messages in a Kafka topic, then ends. Uses Spark for more than a million messages. Ends "
+        "a connector that reads the topic."
     )
     return dg.JobDefinition(graph_def=graph, description=described)
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Take the present lag of a topic, and return a line for each chunk. Raise what the connector raises.
+    """Write chunks of a topic's present lag, and return a line for each chunk. Raise the connector's errors.
 
-    A large lag is taken by Spark, whose executors use the settings of this process.
+    For a large lag use Spark, whose executors get the settings of this process.
     """
     check_installed()
     from feed_assets.kafka.catch_up import catch_up as take
@@ -101,13 +101,13 @@ def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
         job_name=CATCH_UP,
         minimum_interval_seconds=LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description="Makes chunks by runs, where no service is wanted: requests the job `catch_up` once a message or "
-        "time limit of a topic is reached. Either this, or `feed-assets connector run`: each puts the other out.",
+        description="Writes chunks by runs instead of a service: requests the job `catch_up` once a message or time "
+        "limit of a topic is reached. Use either this or `feed-assets connector run`: each ends the other.",
     )
 
 
 def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> dg.SensorResult:
-    """Request runs of the topics that can be checked. Raise dg.Failure with the reasons if none can."""
+    """Request runs for all topics that can be checked. Raise dg.Failure with the reasons if none can."""
     problems, requests = dict[str, str](), list[dg.RunRequest]()
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
@@ -123,9 +123,10 @@ def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> d
 
 
 def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
-    """Return the run of a topic, once a limit is reached, unless one is in progress.
+    """Return the run request for a topic once a limit is reached, unless a run is in progress.
 
-    Its key names where the signals end: after a failure it is requested again after a while, after progress at once.
+    Its run key contains the end of the signals. So after progress it is requested again at once, and after a failure
+    only after a while.
     """
     check_installed()
     from feed_assets.kafka.lag import lag
@@ -144,6 +145,6 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
 
 
 def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
-    """Return whether a chunk of a partition is full, or its time over; a message from the future counts as over."""
+    """Return whether a partition has a full chunk or its time is over. A message from the future counts as over."""
     is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
     return lag.behind >= topic.messages or is_over

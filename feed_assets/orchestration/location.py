@@ -1,4 +1,4 @@
-"""A code location: datasets, plus the sensor and the automation that run them."""
+"""A code location: datasets, with the sensors and the automation that run them."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -24,25 +24,25 @@ from feed_assets.orchestration.ticks.watch import watch_checks
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 
-_records: Any = _record  # It has no types.
+_records: Any = _record  # it has no types
 
 LATE_DATA = "late_data"
 
-NOTHING_LATE = "No late data are worth a re-run now. `feed-assets late ls` says what was decided, and why."
+NOTHING_LATE = "No late data are worth a re-run now. `feed-assets late ls` shows the decisions and their reasons."
 
 ENTITIES = 500
-"""Assets and checks with a condition that Dagster lets one sensor evaluate in the code server."""
+"""Dagster's limit of assets and checks with a condition per sensor in the code server."""
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
-    """Dagster's sensor of conditions, which requests one run for each partition; here neighbours are one run.
+    """Dagster's sensor for conditions, with one run for neighbouring partitions instead of one run for each.
 
-    Dagster's own way to that is a backfill: one more daemon, one more wait. A copy that Dagster makes of the sensor, to
-    give it other metadata, is of Dagster's class: then each partition has a run.
+    Dagster itself would use a backfill for that, with another daemon and another wait. If Dagster copies the sensor to
+    change its metadata, the copy has Dagster's class, and each partition gets its own run.
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        """Evaluate a tick of Dagster's, without the lines that it would log every five seconds, with our message."""
+        """Evaluate Dagster's tick with our skip message, and without a line that it would log every five seconds."""
         context.log.addFilter(lambda record: "prefetching asset records" not in record.getMessage().lower())
         result = super().evaluate_tick(context)
         return result if result.run_requests else _records.copy(result, skip_message=NOTHING_LATE)
@@ -54,7 +54,10 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
         asset_selection: dg.AssetSelection | None,
         dynamic_partitions_requests: Sequence[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest],
     ) -> Sequence[dg.RunRequest]:
-        """Return what Dagster makes of a tick's requests, joined into fewer; the UI shows conditions as before."""
+        """Return Dagster's run requests of a tick, with neighbouring partitions joined into one request.
+
+        The UI shows conditions as before.
+        """
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)
             with dg.partition_loading_context(dynamic_partitions_store=context.instance):
@@ -64,20 +67,20 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 
 @typed
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what runs datasets automatically: sensors, late re-runs, and an in-process executor by default.
+    """Add automation for datasets: sensors, late re-runs, and an in-process executor by default.
 
-    The job `prune_ledger` comes with them, the job `prune`, if any feed has a retention, and the job `catch_up`, if
-    there is a Kafka topic.
+    Also add the job `prune_ledger`, the job `prune` if any feed has a retention, and the job `catch_up` if there is a
+    Kafka topic.
 
     Args:
-        definitions: The datasets and feeds of a code location, with whatever else it has.
+        definitions: The datasets and feeds of a code location, and its other definitions.
 
     Returns:
-        The same definitions with what was added.
+        The definitions with automation.
 
     Raises:
-        InvalidDefinition: The argument is of a wrong type, or what it holds does not fit together: an asset that is
-            declared twice and differs, or in two roles, a cycle, events of a table that is not declared.
+        InvalidDefinition: The argument has a wrong type, or declarations contradict each other: an asset is declared
+            differently or in two roles, there is a cycle, or a table with events is not declared.
     """
     executor = None if definitions.executor else dg.in_process_executor
     assets = with_versions(agreed(definitions))
@@ -89,9 +92,9 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
-    """Return the sensor `late_data`, and `late_data_2` and so on for what is more than one of them may evaluate.
+    """Return the sensor `late_data`, and `late_data_2` and so on if there are more assets than one may evaluate.
 
-    The first has whatever no other has, so that assets which are added to the definitions later have one, too.
+    The first one has all assets that no other has, including assets that are added to the definitions later.
     """
     further = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
     first = reduce(sub, further, dg.AssetSelection.all())
@@ -104,18 +107,18 @@ def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefini
             LATE_DATA if number == 1 else f"{LATE_DATA}_{number}",
             target=target,
             default_status=dg.DefaultSensorStatus.RUNNING,
-            minimum_interval_seconds=1,  # The daemon ticks every five: a moment less would be too early.
+            minimum_interval_seconds=1,  # the daemon ticks every five seconds, sometimes slightly early
             use_user_code_server=True,
             emit_backfills=False,
             run_tags=PRIORITY,
-            description="Requests again the partitions whose inputs have changed since they were built.",
+            description="Requests re-runs of partitions whose inputs have changed since they were built.",
         )
 
 
 def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:
-    """Return the assets with a condition by the sensor that evaluates them, sorted, without those of the first sensor.
+    """Return the sorted assets with a condition, grouped by sensor, without those of the first sensor.
 
-    A dataset and its rejects stay together: one run makes both.
+    A dataset and its rejects stay together, because one run builds both.
     """
     sensors: list[list[dg.AssetKey]] = [[]]
     for keys in sorted(each for asset in definitions.assets or () if (each := _with_condition(asset))):

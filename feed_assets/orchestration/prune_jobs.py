@@ -1,4 +1,4 @@
-"""The jobs `prune` and `prune_ledger`: they remove what is kept no longer, if `apply` is set."""
+"""The jobs `prune` and `prune_ledger`, which remove expired data if `apply` is set."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,11 +18,11 @@ from feed_assets.settings import settings
 class Prune(dg.Config):
     """Run configuration of the jobs `prune` and `prune_ledger`."""
 
-    apply: bool = Field(False, description="Remove what goes. Otherwise the log says what would go, and nothing does.")
+    apply: bool = Field(False, description="Remove expired data. Otherwise only log what would be removed.")
 
 
 def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """Return the job `prune` for the feeds that declare a retention; [] if none does."""
+    """Return the job `prune` for the feeds with a retention; [] if there are none."""
     retention_by_feed = {
         each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)
     }
@@ -31,11 +31,11 @@ def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
 
 
 def prune_ledger_job() -> dg.JobDefinition:
-    """Return the job `prune_ledger`: what the sensor `orphans` does once a day, as a dry run or at once."""
+    """Return the job `prune_ledger`, which does immediately or as a dry run what the sensor `orphans` does daily."""
 
     @dg.op(name="prune_old_rows")
     def prune_old_rows(context: dg.OpExecutionContext, config: Prune) -> None:
-        """Remove what is old in the ledger and what nobody needs."""
+        """Remove old rows of the ledger that nobody needs."""
         days, report_days = settings().log_days, settings().state_report_days
         services = Services.of(settings())
         pruned = prune_log(services.ledger, services.now(), days, report_days, apply=config.apply)
@@ -50,13 +50,13 @@ def prune_ledger_job() -> dg.JobDefinition:
 def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     @dg.op(name="prune_feeds")
     def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
-        """Prune each feed; one that cannot be pruned does not hold up the others."""
+        """Prune each feed. If one cannot be pruned, continue with the others."""
         services = Services.of(settings())
         failed = [
             feed for feed, policy in policies.items() if not _prune(context, services, feed, policy, config.apply)
         ]
         if failed:
-            raise dg.Failure(f"{len(failed)} feeds could not be pruned; the log says why.", allow_retries=False)
+            raise dg.Failure(f"{len(failed)} feeds could not be pruned; the log has the reasons.", allow_retries=False)
 
     graph = dg.GraphDefinition("prune", node_defs=[prune_feeds])
     described = "Remove old updates by the declared retentions. A dry run unless `apply` is set."

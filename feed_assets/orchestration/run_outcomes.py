@@ -1,4 +1,4 @@
-"""Ends of the runs of this process, partition by partition, without Dagster's words around them."""
+"""Outcomes of this process's runs by partition, without Dagster's wrapping of errors."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,27 +20,27 @@ _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a run for a partition; for all of them if a run of many ended before the first one."""
+    """The end of a run for a partition, or for all if a run of many ended before its first partition."""
 
     assets: tuple[str, ...]
     partition: str | None
     succeeded: bool
     error: str | None
     rows: int | None = None
-    """Rows that it wrote; None if it wrote none, as where nothing has changed."""
+    """Number of rows that it wrote; None if it wrote none, for example because nothing has changed."""
     rejects: int | None = None
-    """Records that it turned away; None for a dataset that turns none away."""
+    """Number of records that it rejected; None for a dataset without rejects."""
     seconds: float | None = None
-    """Its duration; None if it was not begun."""
+    """Its duration; None if it did not start."""
 
     @property
     def is_by_outage(self) -> bool:
-        """Return whether a service was out, which is no fault of the partition's."""
+        """Return whether an outage of a service was the cause, and not the partition."""
         return is_outage((self.error or "").partition(":")[0])
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """Return how a run ended with each partition that it began, or that it reports as not begun."""
+    """Return the end of a run for each partition that it started or reports as not started."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
@@ -51,11 +51,11 @@ def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
 
 
 Numbers = tuple[int | None, int | None, float | None]
-"""The rows, rejects and seconds of a build, as far as it has them."""
+"""The rows, rejects and seconds of a build; None if unknown."""
 
 
 def _numbers(run_id: str) -> Numbers:
-    """Return the numbers of all builds of a run of Dagster together."""
+    """Return the summed numbers of all builds in a Dagster run."""
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, run_id)
         written = runs.records(connection, begun)
@@ -64,7 +64,7 @@ def _numbers(run_id: str) -> Numbers:
 
 
 def numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
-    """Return the numbers of one build, by what builds have written; what was not published has no rows."""
+    """Return the numbers of one build from the written record counts. A build that was not published has no rows."""
     own_counts = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
     rows = own_counts.pop(str(run.output.feed), None)
     return rows, _sum(own_counts.values()), (run.ended - run.started).total_seconds() if run.ended else None
@@ -76,7 +76,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
-    """Yield the ends of partitions: of begun ones from the ledger, of others from the failures of the run's steps."""
+    """Yield the ends of partitions: of started ones from the ledger, of others from the run's failed steps."""
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
@@ -100,23 +100,23 @@ def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
-    """Return what stopped a run, without Dagster's words around it; None if nothing did."""
+    """Return the error that ended a run, without Dagster's wrapping; None without error."""
     error = _error(result)
-    # The path of its module stands before the name of an error that is not Python's own, or ours.
+    # Dagster puts the module's path before the error's name, unless it is Python's own.
     return _MODULE.sub("", error.message.strip()) if error else None
 
 
 def outage(result: dg.ExecuteInProcessResult) -> str | None:
-    """Return the outage of a service that stopped a run and would stop every other one; None if there was none."""
+    """Return the error text if a service's outage ended a run and would end every other; else None."""
     error = _error(result)
     if not error or not is_outage(error.cls_name):
         return None
-    # The whole first line, which ends with what to do; below it is what a run of many did not begin.
+    # The whole first line, which ends with what to do. The next lines name partitions that were not started.
     return error.message.strip().splitlines()[0].partition(": ")[2]
 
 
 def _error(result: dg.ExecuteInProcessResult) -> Any:
-    """Return the error of a run's first step that failed, without Dagster's errors around it; None if none did."""
+    """Return the error of a run's first failed step, without Dagster's wrapping errors; None without failure."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     error = errors[0] if errors else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
@@ -125,11 +125,11 @@ def _error(result: dg.ExecuteInProcessResult) -> Any:
 
 
 def trace_of(result: dg.ExecuteInProcessResult) -> str:
-    """Return the stack trace of a run's first step that failed; empty if none did."""
+    """Return the stack trace of a run's first failed step; '' without failure."""
     error = _error(result)
     return error.to_string() if error else ""
 
 
 def names(keys: Iterable[dg.AssetKey]) -> tuple[str, ...]:
-    """Return the names of assets, as people know them."""
+    """Return the sorted names of assets as users write them."""
     return tuple(sorted(key.to_user_string() for key in keys))

@@ -1,7 +1,7 @@
 """`run --until-idle`: sensors, automation conditions and the runs they request, in this process, until nothing is left.
 
-Cursors are kept in the Dagster instance, as the daemon's are: they belong to the reports that it has. Runs carry the
-process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
+Cursors are stored in the Dagster instance, like the daemon's, because they belong to its reports. Runs have a tag with
+their driver process: a killed driver would leave them `STARTED` forever, with their partitions in progress.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from feed_assets.orchestration.declare.declarations import WATCHED
 from feed_assets.orchestration.execute.makers import DRIVER, refuse_what_is_missing, will_start_spark
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.run_outcomes import names
-from feed_assets.orchestration.ticks.left_runs import driver_of, fail
+from feed_assets.orchestration.ticks.dead_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING, PROBLEM
 from feed_assets.orchestration.ticks.watch import UNDECIDED
 from feed_assets.runs.discover import discover_all
@@ -40,10 +40,10 @@ from feed_assets.settings import settings
 
 RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
 LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Run configuration without a console log: the instance has all of it, and `on_run` reports the end in a line."""
+"""Run configuration without a console log: the instance has the whole log, and `on_run` reports the end."""
 
 ALIVE_SECONDS = 120
-"""Seconds for which a heartbeat counts; a daemon has one each half minute. Dagster's `healthy` lasts half an hour."""
+"""Seconds for which a heartbeat counts. A daemon sends one each half minute; Dagster's `healthy` lasts half an hour."""
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -51,44 +51,44 @@ BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
 
 STARTING_SPARK = "starting Spark"
-"""The text that `on_step` gets before the run that Spark starts for."""
+"""The text that `on_step` gets before a run that starts Spark."""
 
 
 def _ignore(_: object) -> None:
-    """Ignore what is reported."""
+    """Ignore a report."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """The driver of the definitions of one code location on one instance.
+    """The driver of one code location's definitions on one instance.
 
-    `on_run` gets each run after it ended, `on_step` in words what is done now.
+    `on_run` gets each run after its end. `on_step` gets the current step in words.
     """
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
     now: Callable[[], datetime] = utc_now
-    """The clock by which partitions begin to exist and late data ripen."""
+    """The clock that decides which partitions exist and when late data are due."""
     on_step: Callable[[str], None] = _ignore
     on_problems: Callable[[str, Mapping[str, str]], None] | None = None
-    """The receiver of each sensor's failures after its evaluation, by their subjects; None leaves them to the log."""
+    """The receiver of each sensor's failures by subject, after its evaluation. None: only the log has them."""
     _steps: Counter[str] = field(default_factory=Counter[str])
-    """Counts of ticks, of requested runs, and of those of these that have begun."""
+    """Counts of ticks, of requested runs, and of started runs."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
-    """Counts of runs here that ended without an attempt, by assets and partition."""
+    """Counts of this driver's runs that ended without an attempt, by assets and partition."""
 
     def run_once(self) -> int:
-        """Tick once, and return how much was done. Raise DaemonRunning beside a live daemon."""
+        """Tick once, and return how much was done. Raise DaemonRunning if a daemon is alive."""
         self._begin()
         return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
-        """Tick until a tick does nothing; return the number of ticks. Raise DaemonRunning beside a daemon, or NotIdle.
+        """Tick until a tick does nothing. Return the number of ticks. Raise DaemonRunning or NotIdle.
 
-        Ticks check a few of the known partitions. The next tick may be far off, so here all are checked before the end,
-        and what waits after a run without an attempt is requested once more. This follows the first idle tick, because
-        what is new goes first. `in_vain` returns what was not built then.
+        A tick checks only a few of the known partitions. The next tick may be far off, so all are checked after the
+        first idle tick. Then partitions that wait after a run without an attempt are also requested again. `in_vain`
+        returns those that are still not built.
         """
         self._begin()
         has_looked = False
@@ -100,24 +100,26 @@ class Runner:
             self._look_at_everything()
             self._end_waits()
             has_looked = True
-        raise NotIdle(f"something is still requested after {max_ticks} ticks: look at the runs, then run it again.")
+        raise NotIdle(
+            f"runs are still requested after {max_ticks} ticks: expected none. Check the runs, then run it again."
+        )
 
     def tick(self) -> int:
-        """Evaluate every sensor once, then the conditions, and run what they request; return how much was done."""
+        """Evaluate every sensor once, then the conditions, and run their requests. Return how much was done."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         self._steps["tick"] += 1
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
     def in_vain(self) -> dict[Partition, str]:
-        """Return what is ready, and was requested and not built, each with the reason."""
+        """Return ready partitions that were requested and not built, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             not_begun = [each for each in due.not_begun(connection) if each.partition.feed in own]
             return {each.partition: _why_in_vain(runs.last(connection, each.partition)) for each in not_begun}
 
     def failing(self) -> dict[str, str]:
-        """Return what the last ticks could not do, with the reasons, by sensor and subject."""
+        """Return the failures of the last ticks with their reasons, by sensor and subject."""
         return self._failing([each.name for each in self._sensors()])
 
     def _failing(self, sensors: Iterable[str]) -> dict[str, str]:
@@ -125,28 +127,28 @@ class Runner:
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
         failing = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
-        if not failing:  # This is usual after a tick, and a graph costs more than a query.
+        if not failing:  # usual after a tick, and a graph costs more than a query
             return {}
         own_alerts = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         own_failing = [each for each, prefix in failing if own_alerts.has(each.name.removeprefix(prefix))]
         return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in own_failing}
 
     def undecided(self) -> dict[Feed, str]:
-        """Return the datasets of which something could not be decided about in the last tick, each with the reason."""
+        """Return the datasets with outputs that the last tick could not decide, each with the reason."""
         own = {str(feed): feed for feed in Graph(self.definitions.resolve_asset_graph()).by_feed}
         with open_ledger(settings().ledger).read() as connection:
             opened = {each.name: each.reason for each in alerts.open_alerts(connection)}
         return {feed: opened[name] for text, feed in own.items() if (name := f"{UNDECIDED}:{text}") in opened}
 
     def waiting(self, state: State) -> dict[Partition, str]:
-        """Return what has this verdict, by the last decision about it, each with the reason."""
+        """Return the partitions whose last decision gave this verdict, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             listed = due.in_state(connection, state.value)
         return {each.partition: each.reason or "" for each in listed if each.partition.feed in own}
 
     def refused(self) -> dict[Partition, str]:
-        """Return what waits because its own audit has failed, and not its inputs' audits, each with the reason."""
+        """Return partitions that wait because of their own failed audit (not an input's), each with the reason."""
         waiting = self.waiting(State.WAITS_FOR_QUALITY)
         with open_ledger(settings().ledger).read() as connection:
             last = runs.last_attempts(connection, waiting)
@@ -158,18 +160,21 @@ class Runner:
             discover_all(Services.of(settings(), elsewhere=graph.elsewhere), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
-        """Return all sensors but `catch_up`, which is off until somebody decides that no service makes chunks."""
+        """Return all sensors except `catch_up`, which is off unless somebody chooses it in place of a service."""
         return [each for each in self.definitions.get_repository_def().sensor_defs if each.name != CATCH_UP]
 
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
-        """Evaluate a sensor, and return how much was done. The cursor moves last: run keys drop what a kill repeats."""
+        """Evaluate a sensor, and return how much was done.
+
+        The cursor moves last. After a kill, requests are repeated and dropped by their run keys.
+        """
         self.on_step(f"tick {self._steps['tick']}: sensor {sensor.name}")
         before = self._cursor(sensor.name)
         context = dg.build_sensor_context(
             instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
         )
         done = 0
-        with context, suppress(SourceUnavailable):  # `failing` returns it: it concerns nobody else.
+        with context, suppress(SourceUnavailable):  # `failing` reports it; others are not affected
             for result in self._evaluated(sensor, context):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
@@ -182,7 +187,7 @@ class Runner:
     def _evaluated(
         self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext
     ) -> "Iterator[dg.SensorResult]":
-        """Return what a sensor returns, and pass its problems to `on_problems`, also if it raises."""
+        """Return a sensor's results. Pass its problems to `on_problems`, even if it raises."""
         if not self.on_problems:
             return _results(sensor(context))
         context.log.addFilter(_is_no_problem)
@@ -192,13 +197,13 @@ class Runner:
             self.on_problems(sensor.name, self._failing([sensor.name]))
 
     def _add_partitions(self, request: dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest) -> int:
-        """Add partitions as the daemon does: after the events, before the runs."""
+        """Add dynamic partitions as the daemon does: after the events, before the runs."""
         if isinstance(request, dg.AddDynamicPartitionsRequest):
             self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
         return 1
 
     def _tick_conditions(self) -> int:
-        """Evaluate the condition, a level that needs no cursor, and run its requests: neighbours are one run."""
+        """Evaluate the automation conditions, and run their requests with neighbours joined. No cursor is needed."""
         self.on_step(f"tick {self._steps['tick']}: late data")
         with without_dagsters_notes():
             evaluation = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
@@ -212,15 +217,16 @@ class Runner:
         return self._run_all(joined(graph, open_ledger(settings().ledger), requests, self.now()), LATE_DATA)
 
     def _run_all(self, requests: Iterable[dg.RunRequest], sensor: str) -> int:
-        """Run some requests, one after the other, and return how many runs that were."""
+        """Run requests one after the other. Return the number of runs."""
         requests = [*requests]
         self.expect(len(requests))
         return sum(self._run(request, sensor) for request in requests)
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
-        """Run a request now, unless its key was seen or its runs were often in vain; return how many runs that were.
+        """Run a request now. Return the number of runs.
 
-        A tick may take longer than the longest wait between two requests: otherwise it would be run for ever.
+        Skip it if its run key was used before, or if its runs ended too often without an attempt. Otherwise it might be
+        run forever, because a tick may take longer than the longest wait between two requests.
         """
         whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
         if self._in_vain[whose] >= settings().max_attempts:
@@ -236,16 +242,16 @@ class Runner:
         return 1
 
     def expect(self, count: int) -> None:
-        """Add to the number of requested runs, which `on_step` gets with each run that begins."""
+        """Add to the number of requested runs, which `on_step` gets with each started run."""
         self._steps["requested"] += count
 
     def _leave_out(self) -> int:
-        """Count a request that is not run."""
+        """Uncount a request that is skipped."""
         self._steps["requested"] -= 1
         return 0
 
     def _tell(self, request: dg.RunRequest) -> None:
-        """Report which run begins, and that it will take longer if Spark starts for it."""
+        """Report which run starts, and before it a start of Spark, which takes a while."""
         if will_start_spark(self.instance):
             self.on_step(STARTING_SPARK)
         self._steps["run"] += 1
@@ -256,7 +262,7 @@ class Runner:
 
     @cached_property
     def _job(self) -> dg.JobDefinition:
-        """Return the job that makes assets, without checks of sensors: in a run that fails these would fail, too."""
+        """Return the job for all assets, without sensors' checks: a failing run would fail them, too."""
         definitions = self.definitions
         run_checks = [
             each for each in definitions.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}
@@ -285,7 +291,7 @@ class Runner:
         return result
 
     def _is_in_vain(self, dagster_run: str) -> bool:
-        """Return whether a run has built nothing and tried nothing."""
+        """Return whether a run built nothing and made no attempt."""
         with open_ledger(settings().ledger).read() as connection:
             begun = runs.of_dagster(connection, dagster_run)
         return all(run.state == ABANDONED for run in begun)
@@ -308,16 +314,16 @@ class Runner:
         due.end_waits(open_ledger(settings().ledger), self.now())
 
     def _refuse_a_daemon(self) -> None:
-        """Raise DaemonRunning beside a live daemon: two loops would request the same late re-runs twice."""
+        """Raise DaemonRunning if a daemon is alive: both loops would request the same late re-runs."""
         alive = alive_daemons(self.instance)
         if alive:
             raise DaemonRunning(
-                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and does this work already: "
-                "expected none. Leave the work to it, or stop it and wait two minutes."
+                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and already does this work: "
+                "expected no daemon. Leave the work to it, or stop it and wait two minutes."
             )
 
     def _release_dead_runs(self) -> None:
-        """Fail the runs of drivers that were killed, so that their partitions are free again."""
+        """Fail the runs of killed drivers, so that their partitions are free again."""
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if (driver := driver_of(run)) and is_dead(driver):
                 fail(self.instance, run.run_id, driver)
@@ -326,14 +332,14 @@ class Runner:
 def _why_in_vain(last: runs.Run | None) -> str:
     if last and last.state == runs.RUNNING:
         return (
-            f"run {last.dagster_run or last.id} in process {last.process} builds it since "
-            f"{last.started:%Y-%m-%d %H:%M} UTC: wait for it, or if its machine is gone, cancel it in the web UI"
+            f"run {last.dagster_run or last.id} in process {last.process} has been building it since "
+            f"{last.started:%Y-%m-%d %H:%M} UTC: wait for it, or cancel it in the web UI if its machine is gone"
         )
-    return last.reason if last and last.state == ABANDONED and last.reason else "no run of it has begun"
+    return last.reason if last and last.state == ABANDONED and last.reason else "no run of it has started"
 
 
 def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
-    """Return the kinds of Dagster's daemon with a recent heartbeat on an instance, by name."""
+    """Return the sorted names of Dagster's daemons with a recent heartbeat on an instance."""
     beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
     oldest = utc_now().timestamp() - ALIVE_SECONDS
     return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
@@ -344,7 +350,7 @@ def _is_no_problem(record: LogRecord) -> bool:
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:
-    """Yield a sensor's results: it may return or yield results, requests, or a reason to skip."""
+    """Yield a sensor's results. A sensor may return or yield results, requests, or a reason to skip."""
     is_one = isinstance(returned, (dg.SensorResult, dg.RunRequest, dg.SkipReason))
     items: Iterable[Any] = [returned] if is_one else returned or ()
     for item in items:

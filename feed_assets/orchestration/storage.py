@@ -1,7 +1,7 @@
-"""Dagster's SQLite storage with connections that are kept: Dagster opens and closes a file for each few statements.
+"""Dagster's SQLite storage with kept connections. Dagster itself opens and closes a file for every few statements.
 
-The files are Dagster's own, at their places: a home may go from one storage to the other, and back, at any time.
-`synchronous` stays FULL: reports that the ledger counts as stored in Dagster must survive a power failure.
+The files are Dagster's own, in their usual places, so a home may switch between both storages at any time.
+`synchronous` stays FULL, because reports that the ledger counts as stored must survive a power failure.
 """
 
 import os
@@ -26,20 +26,20 @@ from dagster._serdes import ConfigurableClassData
 from sqlalchemy.exc import OperationalError
 
 MOST_FILES = 16
-"""Maximum number of files that a storage keeps open in a process. Each run has one of its own."""
+"""Greatest number of files that a storage keeps open in a process. Each run has its own file."""
 
 BUSY_SECONDS = 30
-"""Seconds for which a statement waits for another process that writes."""
+"""Seconds that a statement waits for another writing process."""
 
 _inherited: list[object] = []
-"""Connections of the process that this one was forked from. SQLite forbids to use them here, and to close them is use:
-it might copy the log into the file, and remove it."""
+"""Connections of the parent process of this fork. SQLite forbids using them here, even closing them: that might copy
+the write-ahead log into the file and remove it."""
 
 _File = tuple[str, int, int]
 
 
 class KeptFiles:
-    """The SQLite files that were used last, with their connections. Threads may share it, and forks inherit it."""
+    """The most recently used SQLite files with their connections. Threads may share it, and forks may inherit it."""
 
     def __init__(self) -> None:
         self._begin()
@@ -50,35 +50,35 @@ class KeptFiles:
 
     @contextmanager
     def connect(self, path: str) -> Generator[sa.Connection]:
-        """Yield a transaction in the file that is at this path now."""
+        """Yield a transaction in the current file at this path."""
         with self.engine(path).connect() as connection, connection.begin():
             yield connection
 
     def has(self, path: str) -> bool:
-        """Return whether the file that is at this path now is kept."""
+        """Return whether the current file at this path is kept open."""
         return self._process == os.getpid() and _file(path) in self._engines
 
     def engine(self, path: str) -> sa.Engine:
-        """Return the engine of the file that is at this path now."""
+        """Return the engine for the current file at this path."""
         if self._process != os.getpid():
             _inherited.append(self._engines)
             self._begin()
         with self._lock:
             file = _file(path)
             engine = self._engines.pop(file, None) or _opened(path)
-            self._engines[file] = engine  # the last one to be closed
+            self._engines[file] = engine  # now the most recently used
             while len(self._engines) > MOST_FILES:
                 self._engines.popitem(last=False)[1].dispose()
             return engine
 
     def close(self) -> None:
-        """Close all of them; what is used after that is opened again."""
+        """Close all files. They are opened again when needed."""
         while self._process == os.getpid() and self._engines:
             self._engines.popitem()[1].dispose()
 
 
 def _file(path: str) -> _File:
-    """Return a file's identity: one made anew at its path is another, as the kept one still holds its number."""
+    """Return a file's identity. A new file at the same path has another one: the open file keeps its inode."""
     try:
         status = Path(path).stat()
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _opened(path: str) -> sa.Engine:
 
 
 class _OneFile:
-    """Overrides by which a storage in one file keeps it open, unlike Dagster's."""
+    """Overrides that keep a storage's only file open."""
 
     _conn_string: str
 
@@ -109,15 +109,15 @@ class _OneFile:
 
 
 class KeptRunStorage(_OneFile, SqliteRunStorage):
-    """Dagster's storage of runs, its file kept open."""
+    """Dagster's run storage with its file kept open."""
 
 
 class KeptScheduleStorage(_OneFile, SqliteScheduleStorage):
-    """Dagster's storage of ticks and sensors, its file kept open."""
+    """Dagster's storage of ticks and sensors with its file kept open."""
 
 
 class KeptEventLogStorage(SqliteEventLogStorage):
-    """Dagster's event log, its files kept open; those of runs are copies of one that Dagster has made."""
+    """Dagster's event log with its files kept open. Files of runs are copies of a template made by Dagster."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         self._files = KeptFiles()
@@ -125,7 +125,7 @@ class KeptEventLogStorage(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Generator[sa.Connection]:
-        with self._db_lock:  # as Dagster has it: one thread at a time
+        with self._db_lock:  # one thread at a time, as in Dagster
             path = self.path_for_shard(shard)
             if not self._files.has(path):
                 self._make(path)
@@ -134,11 +134,11 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Watchers of a run notice its file. Dagster's own closing writes to it, ours only to the log beside.
+                # Watchers watch a run's file. Dagster writes to it on close; we write only to its WAL, so touch it.
                 os.utime(path)
 
     def _make(self, path: str) -> None:
-        """Make the file of a run; if a kill left it without tables, initialize it as Dagster does."""
+        """Create the file of a run. If a kill left it without tables, initialize it as Dagster does."""
         if not Path(path).exists():
             self._copy(path)
         engine = self._files.engine(path)
@@ -146,18 +146,18 @@ class KeptEventLogStorage(SqliteEventLogStorage):
             self._initdb(engine)
 
     def _copy(self, path: str) -> None:
-        """Copy the template, whole or not at all, and never over a file that another process has made meanwhile."""
+        """Copy the template atomically, and never over a file that another process has created meanwhile."""
         with TemporaryDirectory(dir=self._base_dir) as folder:
             copy = Path(folder, "copy")
             with copy.open("wb") as file:
                 file.write(self._template().read_bytes())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(OSError):  # The file exists; or links cannot be made, and Dagster makes it in its own way.
+            with suppress(OSError):  # the file exists, or there are no hard links: then Dagster initializes it
                 os.link(copy, path)
 
     def _template(self) -> Path:
-        """Return an empty file of a run, of this Dagster: its name does not end as a run's does."""
+        """Return an empty run file for this Dagster version. Its name has another ending than files of runs."""
         template = Path(self._base_dir, f"empty.{dg.__version__}")
         if not template.exists():
             with TemporaryDirectory(dir=self._base_dir) as folder:
@@ -168,17 +168,17 @@ class KeptEventLogStorage(SqliteEventLogStorage):
         return template
 
     def has_table(self, table_name: str) -> bool:
-        """Return whether the index has a table; without the lock, as Dagster calls this within a transaction, too."""
+        """Return whether the index has a table. Take no lock, because Dagster also calls this in a transaction."""
         with self._files.connect(self.path_for_shard(INDEX_SHARD_NAME)) as connection:
             return sa.inspect(connection).has_table(table_name)
 
     def wipe(self) -> None:
-        """Close the files, and remove all."""
+        """Close and remove all files."""
         self._files.close()
         super().wipe()
 
     def dispose(self) -> None:
-        """End the watchers, and close the files."""
+        """End the watchers and close the files."""
         super().dispose()
         self._files.close()
 
@@ -189,13 +189,13 @@ def _changes(connection: sa.Connection) -> int:
 
 
 def _is_made(engine: sa.Engine) -> bool:
-    with engine.connect() as connection, suppress(OperationalError):  # There is no such table.
+    with engine.connect() as connection, suppress(OperationalError):  # there is no such table
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").first() is not None
     return False
 
 
 class KeptSqliteStorage(DagsterSqliteStorage):
-    """The three storages together: `storage: custom:` in `dagster.yaml` names it."""
+    """The three storages together. `storage: custom:` in `dagster.yaml` names this class."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         DagsterStorage.__init__(self)
@@ -203,11 +203,11 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
-        ticks.dispose()  # Making the file opened it; forgotten, it would stay open until Python's collector runs.
-        ticks.files = self._run_storage.files  # An instance that ends disposes of the storage of runs, and not of this.
+        ticks.dispose()  # creating the file opened it, and it would stay open until Python's garbage collector runs
+        ticks.files = self._run_storage.files  # an ending instance disposes of the run storage, but not of this
         self._schedule_storage = ticks
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "KeptSqliteStorage":
-        """Make the storage from its configuration, as Dagster does."""
+        """Create the storage from its configuration, as Dagster does."""
         return cls.from_local(inst_data=inst_data, **config_value)

@@ -1,1 +1,1 @@
-"""One partition's life, from pinned inputs to a published update, without Dagster."""
+"""The build of one partition, from pinned inputs to a published update, without Dagster."""

@@ -1,4 +1,4 @@
-"""Choice of the batch that a run of an appendable dataset writes: a new one, one made again, or a range of all."""
+"""Choice of the batch that a run of an appendable dataset writes: a new batch, an old one again, or one of all rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from feed_assets.runs.services import Services
 
 
 class BatchPlan(NamedTuple):
-    """The batch to write, and the slices that it is made of; `slices` is None if everything is loaded."""
+    """The batch to write, and the slices to read for it. `slices` is None if everything is loaded."""
 
     partition: Partition
     slices: Mapping[Partition, Slice] | None
@@ -27,15 +27,16 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    Rows that one batch has read already are read again together with all that it has read, and take its place: a late
-    row is there once. If several have read them, or one only a part, everything is loaded, and takes the place of all.
+    If one existing batch has read these rows before, that batch is written again from all that it has read, so that no
+    row is there twice. If several batches have read them, or one batch has read only a part of them, everything is
+    loaded into one batch that replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]
         read = batch_sets.read_by_batch(connection, output)
     number = following([*(each.name for each in batches), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
-    is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
+    is_known = all(read.values())  # False after a rebuild of the ledger.
     all_pins = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
     if reloads or not read or not is_known or not is_whole(all_pins):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
@@ -43,14 +44,14 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
         return BatchPlan(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others_touched = touched.items()
     beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
-    # A range may have been read over another batch's slice.
+    # A batch of all rows may overlap another batch's slice.
     if others_touched or beside or not _holds(pins, slices.values()):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
     return BatchPlan(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
 
 
 def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
-    """Raise InvalidDefinition for a batch whose columns are not those of one beside it: nobody could read both."""
+    """Raise InvalidDefinition if a batch has other columns than its neighbours: nobody could read them together."""
     batch = output.partition
     numbers, parent = numbers_in(batch.name), batch.parent
     if parent is None or numbers is None or numbers.is_range:
@@ -62,12 +63,12 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
         differences = "; ".join(f"{' '.join(each)}" for each in sorted({*expected} ^ {*columns}))
         raise InvalidDefinition(
             f"{batch}: its columns are not those of {beside[-1].partition.name} ({differences}): expected the same. "
-            "Cast them, or have all loaded anew: materialize the partition by hand."
+            "Cast them, or reload everything: materialize the partition by hand."
         )
 
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
-    """Return the names of batches there: a ledger that was lost and rebuilt may lack some."""
+    """Return the names of all batches on the blackboard. A rebuilt ledger may lack some."""
     return [*services.board.children(output.path)]
 
 
@@ -81,7 +82,7 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
-    """Return the slice that a batch has read of a table, to be read once more."""
+    """Return the slice of a table that a batch has read, to read it again."""
     piece = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
     return replace(piece, start=pin.start, end=pin.update_id) if piece else again

@@ -1,4 +1,4 @@
-"""Read newest updates of our own feeds to the last byte, some each day: bits change at rest, and nobody sees it."""
+"""Search for bit rot: read some of our newest updates completely each day, since stored bits may change unnoticed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,31 +11,31 @@ from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.reading.pages import OutOfTime
-from feed_assets.runs.deep import look_deep, published_of
+from feed_assets.runs.deep_verification import look_deep, published_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.verify import place_of, turn
 
 PAUSE = timedelta(days=1)
-"""Time from one look to the next."""
+"""Time between two searches."""
 
 UPDATES = 20
-"""Updates that a look reads: of 7,000 each one has its turn once a year."""
+"""Updates that one search reads. With 7,000 updates, each is read about once a year."""
 
 BYTES = 256 << 20
-"""Bytes that a look reads. Of a larger update it reads some files, at each look other ones."""
+"""Bytes that one search reads. Of a larger update it reads some files, different ones each time."""
 
 OLD = timedelta(days=1)
-"""Age from which on an update is read: before, its own run has just read it."""
+"""Minimum age of an update that is read. Younger ones were just read by their own run."""
 
 
 @dataclass
 class Rotten:
-    """Result of one look: damage by update (`feed|key/id`), and by feed the reason why it could not be read."""
+    """Result of one search: damage by update (`feed|key/id`), and why a feed could not be read, by feed."""
 
     damaged: dict[str, str] = field(default_factory=dict[str, str])
     problems: dict[str, str] = field(default_factory=dict[str, str])
     unfinished: list[str] = field(default_factory=list[str])
-    """Updates that were not read to the end, because the time was over."""
+    """Updates that were not read completely because the time was over."""
 
 
 def look_in_turn(
@@ -45,9 +45,10 @@ def look_in_turn(
     now: datetime,
     out_of_time: Callable[[], bool],
 ) -> Rotten | None:
-    """Read what was damaged once more, then the newest updates whose turn it is; the next look continues there.
+    """Read the known damaged updates again, then the next newest updates in the rotation.
 
-    Return None if the last look was less than a day ago. After an interrupt before its end the next one begins again.
+    Return None if the last search was less than a day ago. The position in the rotation is recorded at the end: a
+    search that was interrupted is repeated.
     """
     ordered = sorted(feeds, key=str)
     if not ordered:
@@ -77,20 +78,20 @@ class _ReadingRound:
     bytes_left: int = BYTES
 
     def again(self, damaged: Mapping[str, str]) -> None:
-        """Read damaged updates again: one that readers no longer get is not damaged any more."""
+        """Read damaged updates again. An update that is no longer the newest is dropped from the findings."""
         for name, why in damaged.items():
             feed, _, path = name.partition("|")
             key, _, update_id = path.rpartition("/")
             try:
                 row = self._newest(Partition(Feed.parse(feed), key))
-            except InvalidName:  # Another version of feed_assets wrote it.
+            except InvalidName:  # another version of feed_assets wrote the name
                 continue
             if row and row.id == update_id:
-                self.findings.damaged[name] = why  # Until it is found intact.
+                self.findings.damaged[name] = why  # removed below if it is intact
                 self._read(row)
 
     def through(self, partitions: Sequence[Partition]) -> int:
-        """Visit partitions until the time is over, or enough was read; return how many, at least one."""
+        """Read partitions until the time or the bytes are used up, at least one. Return how many."""
         for count, partition in enumerate(partitions):
             if count and (self.out_of_time() or self.bytes_left <= 0):
                 return count
@@ -118,16 +119,16 @@ class _ReadingRound:
                 deep = look_deep(board, update, published, files=files, out_of_time=self.out_of_time)
             except OutOfTime:
                 self.findings.unfinished.append(name)
-            except (NoValidUpdate, UpdateChanged):  # `verify` reports what is gone.
+            except (NoValidUpdate, UpdateChanged):  # `verify` reports missing updates
                 self.findings.damaged.pop(name, None)
             else:
                 if deep.damage:
                     self.findings.damaged[name] = deep.damage
-                elif files is None:  # Otherwise the damage may be in files that were not read.
+                elif files is None:  # otherwise the damage may be in files that were not read
                     self.findings.damaged.pop(name, None)
 
     def _some_of(self, update: Update) -> tuple[File, ...]:
-        """Return files of a large update, from another one on each day."""
+        """Return some files of a large update. The first file differs from day to day."""
         first = self.now.toordinal() % len(update.files)
         size, chosen = 0, list[File]()
         for file in (*update.files[first:], *update.files[:first]):

@@ -1,7 +1,7 @@
 """Build one partition: pin, claim, transform, write, audit, publish.
 
-Each step may be the last one (a kill): the ledger has claim and pins before the first part is written and the
-statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
+The process may be killed after any step. The ledger has claim and pins before the first part is written, and the
+statistics before the manifest. So `reconcile` can publish an update that has a manifest, and sweep one that has none.
 """
 
 import json
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
-"""No update of an input is named: read the newest valid ones."""
+"""No updates of inputs are named: read the newest valid ones."""
 
 NO_WINDOWS: Mapping[str, Sequence[WindowInput]] = MappingProxyType({})
 
@@ -84,18 +84,18 @@ def build(
     reprocess: Reprocess = "if_data_changed",
     patience: Patience | None = None,
 ) -> Outcome:
-    """Build a partition from the partitions of each input: their newest valid updates, or those named.
+    """Build a partition from the newest valid updates of its inputs' partitions, or from the updates in `named`.
 
-    `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
-    complete. If enough inputs are there by `waits`, and it is time, others may be missing, and so may `absent` ones.
-    The slices of `run_spec` are read of event tables; if it consumes, markers move with the publication.
-    The profile is compared with those of the partitions `baseline`.
-    `made_again` are the windows that the partition fills, if somebody requests it by hand: bad ones are backfilled.
-    While another run builds the partition, this one waits by `patience`; without it, not at all.
+    `optional` partitions without a valid update are left out, unless an update is named. `windows` of inputs must be
+    complete. By the rules of `waits`, some inputs may be missing after some time; `absent` partitions count as missing.
+    Of event tables the slices of `run_spec` are read. If it consumes them, the publication also moves the markers.
+    The profile is compared with the profiles of the `baseline` partitions.
+    `made_again` has the windows that the partition fills, if a person requests the run: bad windows are backfilled.
+    While another run builds the partition, this run waits as `patience` allows; without it, it does not wait.
 
     Raise AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
-    SparkUnavailable, and what the function raises, without the secrets in it. The run then ends by the rules of
-    `core.attempts`, and leaves no valid update.
+    SparkUnavailable, and any error of the function, with secrets masked. The run then ends by the rules of
+    `core.attempts` and leaves no valid update.
     """
     run = begin(services, output, launch, patience or Patience())
     services.on_step("started")
@@ -103,8 +103,8 @@ def build(
         options = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
         order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *options)
         return _Build(order, services, run.id).run()
-    except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
-        # The ledger keeps its text, and Dagster that of all that led to it.
+    except BaseException as error:  # An interrupt, too: the claims must be finished.
+        # The ledger keeps the text of this error; Dagster keeps the texts of its causes, too.
         shown_error = without_secrets(located(error, recipe.transform))
         reconcile.finish(services, run, end_of(error), reason_of(shown_error))
         if shown_error is error:
@@ -114,7 +114,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Build:
-    """One build that the ledger has recorded. Each phase takes the one before, so that none can be left out."""
+    """One build that the ledger has recorded. Each phase takes the result of the one before, so none can be skipped."""
 
     order: BuildRequest
     services: Services
@@ -140,12 +140,14 @@ class _Build:
         try:
             return pin_inputs(self.order, self.services)
         except (NoValidUpdate, MixedInputs):
-            with self.services.ledger.write() as connection:  # It read nothing: this is no attempt on later inputs.
+            with (
+                self.services.ledger.write() as connection
+            ):  # It read nothing: the attempt must not count for later inputs.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
-        """End a build if its work was published before, by this run (then killed) or a faster one. Else return None."""
+        """End the build if its result is already published, by this run before a kill or by another one. Else None."""
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
             sync(self.services.board, self.services.ledger, output, now)
@@ -155,7 +157,7 @@ class _Build:
             if published is None or is_backfill or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
-            quality.release(connection, [output], self.run_id, now, "it was built from these very inputs")
+            quality.release(connection, [output], self.run_id, now, "it was built from the same inputs")
             inbox.consume_now(connection, {output: self._consumed}, now)
             runs.end(connection, self.run_id, runs.UNCHANGED, now, None)
         return Unchanged(output, published.id, pinned.pins)
@@ -165,23 +167,23 @@ class _Build:
         return piece.partition.feed in tables and not piece.interval.is_empty
 
     def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
-        """Return whether an update is what this build would make.
+        """Return whether the published update is the same as the result of this build.
 
-        By events the inbox decides, and for batches nothing else: one that is made again reads what it has read. A run
-        by hand reads a table again, because somebody may have mended its rows.
+        For a run by events the inbox decides. For batches it alone decides, since a rebuilt batch reads the same.
+        A run by hand reads event tables again, because somebody may have corrected their rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
         if any(map(self._is_new_of_table, self._consumed)):
-            return False  # The same bounds may hold other rows: an event has reported it.
+            return False  # An event reports that rows within the same bounds have changed.
         reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False
         if recipe.adds and increment_base.lost(connection, {self.order.output: published}):
             return False
         if recipe.grain and not update_counts.is_counted(connection, published.partition, published.id):
-            return False  # It was made before its completeness was declared.
+            return False  # It was built before its completeness was declared.
         consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False
@@ -206,16 +208,16 @@ class _Build:
         return Claimed(pinned, ids)
 
     def _bad(self) -> list[WindowAddress]:
-        """Return the windows that this run makes again because they are bad, even from equal inputs."""
+        """Return the bad windows that this run rebuilds, even from equal inputs."""
         with self.services.ledger.read() as connection:
             facts = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
         return [at for at in self.order.made_again if (fact := facts.get(at.partition)) and fact.is_bad]
 
     def _begin(self, bad: Sequence[WindowAddress]) -> None:
-        """Begin backfills after the claims: whoever finishes these ends the backfills, too: the log names this run."""
+        """Begin backfills after the claims. Whoever finishes the claims also ends the backfills of this run."""
         for at in bad:
-            with suppress(IllegalTransition):  # It has opened since: then its counts are judged.
-                backfills.begin(self.services.ledger, at, "it is made again by hand", self.run_id, self.services.now())
+            with suppress(IllegalTransition):  # the window was reopened: its counts decide
+                backfills.begin(self.services.ledger, at, "it is rebuilt by hand", self.run_id, self.services.now())
         if bad:
             self.services.on_step("backfills begun")
 
@@ -226,7 +228,7 @@ class _Build:
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
-        """Return the task, which needs the claims: a kill from here on leaves what `reconcile` finds."""
+        """Return the task. It needs the claims, so that `reconcile` finds all that a kill leaves from here on."""
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
         read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
@@ -242,7 +244,7 @@ class _Build:
             return tuple(newest_profiles.profiles_of(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
-        """Return whether a deep check has found something the last time that it ran."""
+        """Return whether a deep check found something when it last ran."""
         deep = {check.name for check in self.order.recipe.deep_checks}
         if not deep:
             return False
@@ -251,7 +253,7 @@ class _Build:
         return any(check in deep and each.state != quality.PASSED for (_, check), each in states.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
-        """Return the updates of inputs that this run counts, as the first one that reads them."""
+        """Return the input updates whose records this run counts, because no run has counted them before."""
         read = {each.name: pinned.updates[each.name] for each in self.order.recipe.sources if each.grain}
         with self.services.ledger.read() as connection:
             new = update_counts.uncounted(connection, [update for some in read.values() for update in some])
@@ -261,7 +263,9 @@ class _Build:
 
     def _stage(self, claimed: Claimed, rows: MadeRows) -> Staged:
         outputs: list[Output] = []
-        for partition, update_id in reversed(claimed.ids):  # The dataset first: it shows whether anything was rejected.
+        for partition, update_id in reversed(
+            claimed.ids
+        ):  # The dataset first: writing it shows whether there are rejects.
             outputs.insert(0, Output(partition, update_id, rows.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
@@ -278,13 +282,13 @@ class _Build:
         return Staged(claimed.pinned, tuple(outputs))
 
     def _keep(self, counts: Sequence[tuple[Update, Counts]]) -> None:
-        """Record the counts of inputs, whatever the end of this run; after a kill before this the next one counts."""
+        """Record the record counts of inputs, even if this run fails later. After a kill the next run counts them."""
         if counts:
             with self.services.ledger.change() as connection:
                 update_counts.keep(connection, counts, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, rows: MadeRows) -> Checked:
-        """Run the checks: the ledger has the results before the manifest, and whoever publishes reports them."""
+        """Run the checks. The ledger has the results before the manifest, so whoever publishes can report them."""
         audit, output = rows.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:
             if not self.order.recipe.is_companion:
@@ -296,7 +300,7 @@ class _Build:
         return Checked(staged, audit)
 
     def _refuse(self, audited: Checked) -> Refused:
-        """Refuse the outputs: their parts stay for whoever examines them; without a manifest no reader sees them."""
+        """Refuse the outputs. Their parts stay for examination; without a manifest no reader sees them."""
         staged, now = audited.staged, self.services.now()
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
         with self.services.ledger.change() as connection:
@@ -311,7 +315,7 @@ class _Build:
         return refused
 
     def _publish(self, audited: Checked) -> Published:
-        """Publish the rejects before the clean update: whoever sees the clean rows can see what was left out."""
+        """Publish the rejects before the clean update, so that readers of the clean rows can see what was left out."""
         staged, audit = audited.staged, audited.audit
         for output in staged.outputs:
             feed_write.seal(self.services.board, output.partition, output.id, output.written.files)

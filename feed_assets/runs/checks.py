@@ -29,24 +29,24 @@ Severity = Literal["ERROR", "WARN"]
 @typed
 @dataclass(frozen=True)
 class Check:
-    """One rule. It finds a number, by an SQL aggregate of the written rows or by a measure, and judges it.
+    """One rule. It computes a number, by an SQL aggregate of the written rows or by a measure, and judges it.
 
     Args:
         name: Its name: letters, digits and `_`.
-        description: What must be true, in words.
-        passes: A function that returns whether the number that was found is right.
+        description: The rule in words.
+        passes: A function that returns whether the number is right.
         aggregate: An SQL aggregate of the written rows; NULL counts as 0.
-        measure: A function from what can be audited, `checks.Audited`, to the number.
-        offending: A function from the written rows to those that break the rule, of which a person sees a sample.
-        inputs: The inputs that the measure reads, which the dataset must have.
-        finding: The words for what was found: `{found}` is the number, `{rows}` how many rows were written.
-        severity: The effect if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
-            published and marked. It may be a function of the number that was found.
-        evidence: The rows that a person sees if it does not pass, `checks.Evidence`, if they are not the dataset's own.
+        measure: A function that computes the number from the data of a run, `checks.Audited`.
+        offending: A function that returns those of the written rows that break the rule; users see a sample of them.
+        inputs: The names of the dataset's inputs that the measure reads.
+        finding: The result in words, where `{found}` is the number and `{rows}` the number of written rows.
+        severity: The effect of a failure: with `ERROR` nothing is published, with `WARN` the partition is published
+            and marked. It may be a function of the number.
+        evidence: `checks.Evidence`: rows that users see after a failure in place of the dataset's own.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the name cannot be one, or it does not have exactly one of
-            `aggregate` and `measure`.
+        InvalidDefinition: A value has a wrong type, the name is invalid, or not exactly one of `aggregate` and
+            `measure` is given.
     """
 
     name: Name
@@ -66,7 +66,7 @@ class Check:
         if (self.aggregate is None) == (self.measure is None):
             raise InvalidDefinition(
                 f"check {self.name} has {'both' if self.aggregate else 'neither'} of aggregate and measure: expected "
-                "one of them, which finds its number."
+                "exactly one, which computes its number."
             )
         try:
             self.finding.format(found=0.0, rows=0)
@@ -75,15 +75,15 @@ class Check:
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
     def warn(self) -> "Check":
-        """Return the same check, which marks what does not pass it, and lets it be published.
+        """Return the same check with the severity `WARN`: after a failure the data are published and marked.
 
         Returns:
-            The check, with the severity `WARN`.
+            The changed check.
         """
         return replace(self, severity="WARN")
 
     def severity_of(self, number: float) -> str:
-        """Return the severity of a number that is not right.
+        """Return the severity for a number that does not pass.
 
         Args:
             number: The number.
@@ -92,7 +92,7 @@ class Check:
             `ERROR` or `WARN`.
 
         Raises:
-            InvalidDefinition: The check's own function returns something else.
+            InvalidDefinition: The check's severity function returns something else.
         """
         severity = self.severity(number) if callable(self.severity) else self.severity
         if severity not in ("ERROR", "WARN"):
@@ -107,19 +107,19 @@ Checks = Sequence[Annotated[Check, Example("checks.not_empty()", "checks")]]
 
 @dataclass(frozen=True)
 class Unique(Check):
-    """A check of `unique`: its aggregate counts the rows whose `keys` repeat those of others."""
+    """A check of `unique`. Its aggregate counts the rows whose `keys` repeat those of other rows."""
 
     keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class References(Check):
-    """A check of `references`; `keys` are child, parent and column. One job computes the shares of all in a dataset."""
+    """A check of `references`. `keys` are child, parent and column. One job computes the shares for all such checks."""
 
     keys: tuple[str, str, str] = ("", "", "")
 
     def __post_init__(self) -> None:
-        """Accept that there is neither aggregate nor measure: `runs.outcomes` computes the share."""
+        """Accept a check without aggregate and measure: `runs.outcomes` computes the share."""
 
 
 PROFILED = Check(
@@ -129,7 +129,7 @@ PROFILED = Check(
     aggregate="0",
     severity="WARN",
 )
-"""A dataset's profile, as one of its checks; `runs.profiling` computes its number: how many measures are off."""
+"""A dataset's profile as one of its checks. Its number, from `runs.profiling`, is how many measures are off."""
 
 
 def _name(kind: str, *columns: str) -> str:
@@ -143,7 +143,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """Return a check that no row satisfies an SQL predicate; in words what is `wrong` with one that does."""
+    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that does."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
@@ -175,7 +175,7 @@ def not_empty() -> Check:
 
 @typed
 def not_null(*columns: str) -> Check:
-    """Check that no row lacks a value in any of these columns.
+    """Check that no row has NULL in any of these columns.
 
     Args:
         columns: The columns, at least one.
@@ -192,7 +192,7 @@ def not_null(*columns: str) -> Check:
 
 @typed
 def within(column: str, low: float, high: float) -> Check:
-    """Check that every value of a column is there and lies in `[low, high]`.
+    """Check that no value of a column is NULL or outside of `[low, high]`.
 
     Args:
         column: The column.
@@ -237,7 +237,7 @@ def unique(*columns: str) -> Check:
 
 @typed
 def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check:
-    """Check that at least a share of one input's rows has its key in another input; an input without rows passes.
+    """Check that at least a share of one input's rows has its key in another input. An input without rows passes.
 
     Args:
         child: The input whose rows are counted.
@@ -268,7 +268,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
 
 @typed
 def accounted() -> Check:
-    """Check that rows in = clean rows + rejected rows, over all inputs: what is not accepted is rejected, not lost.
+    """Check that input rows = clean rows + rejected rows, over all inputs, so that no row is lost.
 
     Returns:
         The check `accounted`.

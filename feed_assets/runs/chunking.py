@@ -1,4 +1,4 @@
-"""Chunking of Kafka topics by the settings: for the service and for runs alike."""
+"""Chunking of Kafka topics as configured, for the service and for runs."""
 
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board
@@ -9,10 +9,12 @@ from feed_assets.settings import Settings
 
 
 def chunking_of(config: Settings) -> Chunking:
-    """Return the clients, the schemas and the blackboard of the settings. Raise InvalidSetting if one is missing."""
+    """Return the configured clients, schemas and blackboard. Raise InvalidSetting if a setting is missing."""
     conf = config.kafka.get_secret_value()
     if "bootstrap.servers" not in conf:
-        raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected the brokers, host:port, by commas.")
+        raise InvalidSetting(
+            "FEED_ASSETS_KAFKA has no bootstrap.servers: expected the brokers as host:port, separated by commas."
+        )
     if config.kafka_registry is None:
         raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
     schemas = Schemas(config.kafka_registry.get_secret_value())

@@ -1,7 +1,8 @@
-"""Put the batches of an appendable dataset of ours together: one that holds the rows of many takes their place.
+"""Compaction: replace many batches of one of our appendable datasets by one batch with all their rows.
 
-Any step may be the last one (a kill): what has a manifest is published by `reconcile`, the rest is swept. Until the
-manifest is there a reader gets the batches, from then on the one; their rows are the same, so nothing is reported.
+The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps one that has
+none. Readers get the old batches until the manifest is there, and then the new one. The rows are the same, so nothing
+is reported.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from feed_assets.runs.sync import pin
 
 @dataclass(frozen=True)
 class Compacted:
-    """Batches that are put together, and the name of the one that takes their place; `applied`: it is there."""
+    """Batches to compact, and the name of the batch that replaces them. `applied`: it was written."""
 
     partition: Partition
     batches: tuple[str, ...]
@@ -35,17 +36,17 @@ class Compacted:
 
 
 def partitions_of(services: Services, feed: Feed) -> list[Partition]:
-    """Return the partitions of a feed that hold batches of ours."""
+    """Return the partitions of a feed that hold batches written by our runs."""
     with services.ledger.read() as connection:
         return compacted.partitions(connection, feed)
 
 
 def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
-    """Put the batches of a partition together, as many in a row as there are, or only return which these are.
+    """Compact the batches of a partition, as many in a row as possible. Without `apply` only return them.
 
-    No batch may return between them: one that is not valid now, and may be again, stays between two ranges.
+    An invalid batch that may become valid again separates two compacted ranges.
 
-    Raise AlreadyRunning while a run builds the partition, and what reading, writing and Spark raise.
+    Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
     """
     reconcile.reconcile(services, output=parent)
     with services.ledger.read() as connection:
@@ -56,7 +57,7 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
-    """Return the stretches of batches, each of which one batch replaces."""
+    """Return groups of batches, each to be replaced by one batch."""
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
@@ -78,7 +79,7 @@ def _as_they_are(batches: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Compaction:
-    """The work that makes one batch of several, while no run builds the partition."""
+    """One compaction of several batches into one, while no run builds the partition."""
 
     services: Services
     parent: Partition
@@ -105,9 +106,9 @@ class _Compaction:
         services.on_step("published")
 
     def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
-        """Raise UpdateChanged if a batch has another update than the one that was decided about."""
+        """Raise UpdateChanged if a batch has got another update since the compaction was planned."""
         if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
-            raise UpdateChanged(f"{self.parent}: a batch has changed since it was looked at. Run it again.")
+            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Run it again.")
 
     def _claim(self, run_id: str) -> str:
         services = self.services
@@ -121,20 +122,20 @@ class _Compaction:
         return update_id
 
     def _task(self, read: Sequence[Update]) -> Task:
-        """Return the task that writes all rows as they are."""
+        """Return the task that copies all rows unchanged."""
         feed = self.parent.feed
         recipe = Recipe(feed, (RecipeInput("batches", feed, is_appendable=True),), _as_they_are)
         return Task(recipe, self.parent, {"batches": read}, {}, BY_HAND)
 
     def _stage(self, output: Output) -> None:
-        """Record the statistics, with all batches' joint version. Raise UpdateChanged if the number of rows differs."""
+        """Record the statistics and the joint version of all batches. Raise UpdateChanged if the row count differs."""
         written = output.written
         with self.services.ledger.write() as connection:
             expected = compacted.records(connection, self.pins)
             if expected is not None and expected != written.records:
                 raise UpdateChanged(
-                    f"{self.into}: {written.records} rows were written, and its batches have {expected}: nothing is "
-                    "published. Look at them with `feed-assets feed verify`."
+                    f"{self.into}: {written.records} rows were written, expected the {expected} of its batches: "
+                    "nothing is published. Check them with `feed-assets feed verify`."
                 )
             claims.stage(connection, output.update, version_of(self.pins), records=written.records)
         self.services.on_step("statistics in the ledger")

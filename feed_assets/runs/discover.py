@@ -16,10 +16,10 @@ from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
-"""Known names, the newest, that each look visits: late data are mostly for these."""
+"""Number of the newest known names that each pass visits: most late data are for these."""
 
 ROTATION = 40
-"""Known names that each look visits in addition, in turn: of 10,000 each one has its turn every 250 looks."""
+"""Further known names that each pass visits, in rotation: with 10,000 names, each is visited every 250 passes."""
 
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Discovered:
-    """Result of one look at foreign feeds: whether all that is new was seen, and what could not be read, by feed."""
+    """Result of one pass over foreign feeds: whether all new names were visited, and errors by feed."""
 
     is_complete: bool
     failed: dict[Feed, FeedAssetsError]
@@ -36,17 +36,17 @@ class Discovered:
 def discover(
     services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool], appendable: Set[Feed] = frozenset()
 ) -> Discovered:
-    """Observe what is new in foreign feeds, the newest first, until the time is over; the next call continues there.
+    """Record new partitions of foreign feeds, newest first, until the time is over. The next call continues there.
 
-    Then observe some known partitions, which may have newer updates: see `_Look`. Every batch of `appendable` feeds is
-    synced. A feed that cannot be read does not hold up the others. Raise the store's error if it gives access to none
-    of those on our own blackboard.
+    Then visit some known partitions, which may have newer updates: see `_Look`. Every batch of `appendable` feeds is
+    synced. If a feed cannot be read, the others are still visited. Raise the store's error if none of the feeds on our
+    own blackboard can be read.
     """
     return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 
 
 def discover_all(services: Services, feeds: Sequence[Feed], appendable: Set[Feed] = frozenset()) -> Discovered:
-    """Observe every partition of foreign feeds, however long that takes."""
+    """Visit every partition of foreign feeds, without a time limit."""
     return _each(services, feeds, lambda feed: _Look(services, feed, _never, feed in appendable).run_all())
 
 
@@ -72,11 +72,11 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at the names right below a feed, each of which is a partition or holds some.
+    """One pass over the names directly below a feed. Each name is a partition or contains partitions.
 
-    Names without a published update in the ledger are first, all of them. Then the newest known ones; then a few of
-    all known ones, in rotation. At least one of each is visited, whatever the time: none may starve for another.
-    On S3 one listing first shows which of the known ones are as they were, and these are not visited.
+    First come all names without a published update in the ledger, then the newest known names, then a few of all known
+    names in rotation. At least one name of each group is visited even if the time is over, so that no group starves.
+    On S3 one listing shows which known names are unchanged; these are not visited.
     """
 
     services: Services
@@ -84,7 +84,7 @@ class _Look:
     out_of_time: Callable[[], bool]
     is_appendable: bool
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
-    """The known names of which a listing was read, each with True if it has shown them as the ledger has them."""
+    """Known names that were compared with a listing; True if the listing agrees with the ledger."""
 
     @property
     def board(self) -> Blackboard:
@@ -92,7 +92,7 @@ class _Look:
         return self.services.board_of(self.feed)
 
     def run(self) -> bool:
-        """Visit names, and return whether those without a published update were visited to the last one."""
+        """Visit names. Return whether all names without a published update were visited."""
         names, published = self._names(), self._published_names()
         strange = [name for name in names if name not in published]
         familiar = [name for name in names if name in published]
@@ -103,12 +103,12 @@ class _Look:
         return is_complete
 
     def run_all(self) -> bool:
-        """Visit every name, and return whether that was done."""
+        """Visit every name. Return whether all were visited."""
         names = self._names()
         return self._visit(names) == len(names)
 
     def _names(self) -> list[str]:
-        """Return the names, newest first; only '' if the feed has no partitions. A version below is another feed's."""
+        """Return the names, newest first; [''] for a feed without partitions. Skip versions: they are other feeds."""
         names = self.board.children(str(self.feed))
         if self.feed.version is None:
             names = [name for name in names if Version.parse(name) is None]
@@ -121,7 +121,7 @@ class _Look:
             return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
 
     def _go_round(self, cursor: str, names: Sequence[str], most: int, *, are_known: bool = False) -> bool:
-        """Visit `most` names at most, from where the last call ended; return whether that was the end of a round."""
+        """Visit at most `most` names, from where the last call ended. Return whether the round is complete."""
         name = f"{cursor} {self.feed}"
         with self.services.ledger.read() as connection:
             position = get_cursor(connection, name) or ""
@@ -136,14 +136,14 @@ class _Look:
         return count == len(turn)
 
     def _compare(self, names: Sequence[str]) -> None:
-        """Determine which of some known names need no visit, unless that is known."""
+        """Determine which known names need no visit, for names not compared yet."""
         undecided = [name for name in names if name not in self.as_before]
         if undecided and self.board.is_paged and not self.is_appendable:
             unchanged_names = unchanged(self.services, self.feed, undecided)
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
     def _visit(self, names: Sequence[str]) -> int:
-        """Visit names until the time is over, and return how many: one at least, if there is one."""
+        """Visit names until the time is over, at least one. Return how many."""
         for count, name in enumerate(names):
             if count and self.out_of_time():
                 return count
@@ -160,7 +160,7 @@ class _Look:
             self._sync_gone(parents, {batch.key for batch in partitions})
 
     def _sync_gone(self, parents: Set[Partition], listed: Set[str]) -> None:
-        """Sync the batches that the ledger believes to be in some partitions and that were not found."""
+        """Sync batches that the ledger has in these partitions and that were not listed."""
         with self.services.ledger.read() as connection:
             pin_lists = pins_of(connection, sorted(parents)).values()
         for batch in [pin.partition for pins in pin_lists for pin in pins if pin.partition.key not in listed]:

@@ -1,4 +1,4 @@
-"""Data that a check may read, and the rows that it shows if it does not pass, other than the written ones."""
+"""Data that a check may read, and rows other than the written ones that a failed check shows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ else:
     DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
 
 REASONS = 3
-"""Reasons of rejected records that `not_empty` names."""
+"""Number of reasons for rejects that `not_empty` names."""
 
 KEYS = 5
-"""Keys without a counterpart that `references` names."""
+"""Number of keys without a counterpart that `references` names."""
 
 COLUMNS = 20
-"""Columns that a message names at most."""
+"""Greatest number of columns that a message names."""
 
 LONGEST = 40
-"""Characters of a value that a message has at most; all of it is in the sample."""
+"""Greatest length of a value in a message. The sample has the whole value."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -34,14 +34,14 @@ class Audited:
 
     Attributes:
         written: The written rows, read back.
-        records: How many rows were written.
-        rejected: How many records were rejected.
+        records: The number of written rows.
+        rejected: The number of rejected records.
         inputs: The inputs of the function, by name.
-        read: The same inputs with the records that do not parse.
+        read: The same inputs, including records that do not parse.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
-        records_read: A function that counts the records of all inputs, those that do not parse too; None if they were
-            not counted on the way.
+        records_read: A function that counts the records of all inputs, including those that do not parse; None if they
+            were not counted while reading.
     """
 
     written: "DataFrame"
@@ -55,12 +55,12 @@ class Audited:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence of why a check did not pass, if that is no row of the dataset's own.
+    """Rows other than the dataset's own that show why a check failed.
 
     Attributes:
-        rows: A function from what can be audited to a few rows, sorted, so that the same data show the same; None if
-            there is nothing to show.
-        told: A function from what can be audited, and these rows, to the words that the message ends with.
+        rows: A function from the audited data to a few rows. They are sorted, so that equal data give equal rows. It
+            returns None if there is nothing to show.
+        told: A function from the audited data and these rows to the last words of the message.
     """
 
     rows: "Callable[[Audited], DataFrame | None]"
@@ -68,7 +68,7 @@ class Evidence:
 
 
 def _reasons(audited: Audited) -> "DataFrame | None":
-    """Return the most frequent reasons, each with its records, which may have several; None without rejects."""
+    """Return the most frequent reject reasons with their record counts; None without rejects."""
     if not (audited.rejects and audited.rejected):
         return None
     each = audited.rejects().selectExpr("explode(split(reason, '; ')) AS reason").groupBy("reason")
@@ -86,13 +86,13 @@ def _rejected(audited: Audited, rows: Rows) -> str:
 
 
 REJECTED = Evidence(_reasons, _rejected)
-"""The number of rejected records, and the most frequent reasons."""
+"""Evidence with the number of rejected records and the most frequent reasons."""
 
 
 def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame":
-    """Return the keys of two inputs, with their rows in the child and whether the parent has them. NULL is no key.
+    """Return the keys of two inputs, each with its rows in the child and whether the parent has it.
 
-    Rows are grouped by key, and not joined, which takes Spark twice as long on small data.
+    NULL matches nothing. Rows are grouped by key, not joined: a join takes Spark twice as long on small data.
     """
     rows = audited.inputs[child].selectExpr(f"{quoted(on)} AS key", "1L AS rows", "false AS known")
     keys = audited.inputs[parent].selectExpr(f"{quoted(on)} AS key", "0L AS rows", f"{quoted(on)} IS NOT NULL")
@@ -101,9 +101,9 @@ def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame
 
 
 def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[str, float]:
-    """Return the shares of a child's rows whose key the parent has, by the names of (child, parent, column): one job.
+    """Return the share of a child's rows whose key the parent has, for each named (child, parent, column), in one job.
 
-    The share of no rows is 1.
+    For a child without rows the share is 1.
     """
     for name, (child, parent, on) in keys.items():
         _refuse_other_keys(audited, name, (child, parent), on)
@@ -118,7 +118,7 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
 
 
 def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: str) -> None:
-    """Raise InvalidDefinition unless the key is a column of both inputs, text in both or in neither."""
+    """Raise InvalidDefinition unless both inputs have the key column, as text in both or in neither."""
     kinds: dict[str, str] = {}
     for each in inputs:
         schema = audited.inputs[each].schema
@@ -130,11 +130,11 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
         kinds[each] = schema[on].dataType.simpleString()
     if len({kind == "string" for kind in kinds.values()}) > 1:
         types = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
-        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Have one of them cast it.")
+        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Cast it in one of them.")
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
-    """Return the evidence of the keys that the parent does not have, those of the most rows first."""
+    """Return evidence with the keys missing in the parent, those with the most rows first."""
 
     def rows(audited: Audited) -> "DataFrame":
         lost = known_keys(audited, child, parent, on).where("rows > 0 AND NOT known").drop("known")
@@ -148,6 +148,6 @@ def missing(child: str, parent: str, on: str) -> Evidence:
 
 
 def in_short(value: object) -> str:
-    """Return a value for a message: in one line, and cut if it is long."""
+    """Return a value for a message, in one line and shortened if it is long."""
     text = "NULL" if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,4 +1,4 @@
-"""Exclusive work on the batches of a partition, while no run builds it: it is a run itself, recorded in the ledger."""
+"""Exclusive work on the batches of a partition. It is recorded as a run, so that no other run builds the partition."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,15 +14,15 @@ from feed_assets.runs.services import Services, this_process
 
 @contextmanager
 def alone(services: Services, output: Partition) -> Generator[str]:
-    """Yield the id of a run, which the caller ends in the transaction of its work; if that raises, the run is finished.
+    """Start a run and yield its id. The caller ends the run in the transaction of its work; on an error it is finished.
 
-    Raise AlreadyRunning while another run builds the partition. If it is killed, `reconcile` finishes it.
+    Raise AlreadyRunning while another run builds the partition. After a kill, `reconcile` finishes this run.
     """
     run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now())
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
         yield run.id
-    except BaseException as error:  # Also an interrupt: whatever ends the run, its claim is finished.
+    except BaseException as error:  # An interrupt, too: the claim must be finished.
         reconcile.finish(services, run, ABANDONED, reason_of(error))
         raise

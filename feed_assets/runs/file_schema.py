@@ -1,4 +1,4 @@
-"""Checks of a file that is to be part of an update of a declared feed, as far as possible without Spark."""
+"""Checks of a file before it is published as part of a declared feed, as far as possible without Spark."""
 
 import json
 import zlib
@@ -18,14 +18,13 @@ from feed_assets.core.schemas import column_names
 from feed_assets.feeds.local_files import csv_problem, open_text
 
 LINES = 10
-"""Lines of JSON that are checked: some may be records that a run rejects, but not all."""
+"""Lines of JSON that are checked. Some of them may be invalid, since a run rejects single records, but not all."""
 
 
 def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_4180) -> None:
-    """Raise UnreadableUpdate for a file that no run could read as this format with these columns (Spark DDL).
+    """Raise UnreadableUpdate if no run could read the file in this format with these columns (Spark DDL).
 
-    CSV is checked for its encoding and header, JSON for objects in its first lines, Parquet for the names of its
-    columns.
+    The check covers encoding and header of CSV, objects in the first lines of JSON, and column names of Parquet.
     """
     names = column_names(schema)
     if form != "parquet" and (problem := _packing(file)):
@@ -33,7 +32,7 @@ def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_
     try:
         check_by_format = {"json": _json, "parquet": _parquet}
         problem = _csv(file, names, dialect) if form == "csv" else check_by_format[form](file, names)
-    except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow's, too.
+    except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow's, too
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
@@ -62,10 +61,10 @@ def _json(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _short(lines: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file. Raise ValueError for one that is too long to be checked, as a packed one may be."""
+    """Yield the lines of a file. Raise ValueError if a line is too long to check, as may happen in a packed file."""
     while line := lines.readline(READ_BYTES + 1):
         if len(line) > READ_BYTES:
-            raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
+            raise ValueError(f"a line has more than {READ_BYTES} characters: expected no more")
         yield line
 
 
@@ -87,7 +86,7 @@ def _parquet(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _text(file: Path) -> IO[str]:
-    """Open a text file, packed by gzip or not; one that is packed otherwise is opened as an empty text."""
+    """Open a text file, packed by gzip or not packed. Return an empty text for other packings."""
     if file.suffix in PACKED and file.suffix != ".gz":
         return StringIO()
     return open_text(file, "utf-8-sig")

@@ -1,7 +1,7 @@
-"""The seam between a build and the engine that makes its rows.
+"""The interface between a build and the engine that makes its rows.
 
-A build pins, claims and publishes; a maker transforms, writes, reads back and checks. The product's is Spark's
-(`spark_maker`); `feed_assets.testing` has one without an engine.
+A build pins, claims and publishes. A maker transforms, writes, reads back and checks. Production uses Spark
+(`spark_maker`); `feed_assets.testing` has a maker without an engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from feed_assets.runs.recipe import Recipe
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a maker: one partition by its recipe, from exactly these inputs.
+    """The work of a maker: build one partition by its recipe, from exactly these inputs.
 
-    `updates` are, by input, the pinned updates of a feed; `slices` are, by input, those of an event table, and `spans`
-    the time that is read of a state table: None if that is optional and not complete.
+    Each mapping is by input: `updates` has the pinned updates of a feed, `slices` the slices of an event table, `spans`
+    the time to read of a state table. A span is None if the input is optional and not complete.
     """
 
     recipe: Recipe
@@ -34,19 +34,19 @@ class Task:
     slices: Mapping[str, Sequence[Slice]]
     run_spec: RunSpec
     uncounted: Mapping[str, Sequence[Update]] = field(default_factory=dict[str, Sequence[Update]])
-    """The pinned updates, by input, whose records this run counts."""
+    """The pinned updates whose records this run counts, by input."""
     spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
     baseline: Sequence[Measures] = ()
-    """The measures of the partitions that the profile of this one is compared with."""
+    """The profiles of other partitions, to compare this one's with."""
     is_suspect: bool = False
-    """True if a deep check did not pass the last time: then they run again, whatever the profile shows."""
+    """True if a deep check failed the last time. Then all deep checks run again, whatever the profile shows."""
     boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
-    """The blackboard of others that an input is on, by input; without one it is on ours."""
+    """The other team's blackboard that an input is on, by input. Inputs not listed are on ours."""
     previous: Update | None = None
-    """The dataset's own update that an increment is added to."""
+    """The dataset's own update to which an increment is added."""
 
     def with_reader(self, reader: SliceReader | None) -> "Task":
-        """Return the task with slices that read their rows by a reader."""
+        """Return the task with slices that read their rows through `reader`."""
         slices = {name: [replace(each, reader=reader) for each in found] for name, found in self.slices.items()}
         of_run = {partition: replace(each, reader=reader) for partition, each in self.run_spec.slices.items()}
         return replace(self, slices=slices, run_spec=replace(self.run_spec, slices=of_run))
@@ -68,9 +68,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Audit:
-    """Findings in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
+    """Results for a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
 
-    `measures` are those of its profile, if it has one; `figures` are its key figures, without those that are NULL.
+    `measures` has the values of its profile, if it has one. `figures` has its key figures, without those that are NULL.
     """
 
     checks: tuple[CheckResult, ...]
@@ -81,26 +81,29 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Return whether no check keeps the data from being published."""
+        """Return whether the data may be published: no blocking check failed."""
         return not any(result.blocks for result in self.checks)
 
 
 class MadeRows(Protocol):
-    """The rows of a task, for as long as its context is open."""
+    """The rows of a task, available while its context is open."""
 
     def write(self, partition: Partition, update_id: str) -> Written:
-        """Write one output's parts under its claimed update, which holds nothing yet; the manifest is the caller's.
+        """Write one output's parts under its claimed, empty update. The caller writes the manifest.
 
         The dataset is written before its rejects.
         """
         ...
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:
-        """Return the records of the task's uncounted updates by window, also those with a time that do not parse."""
+        """Return record counts of the task's uncounted updates by window.
+
+        Records that do not parse are counted if they have a time.
+        """
         ...
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Read back what is on the blackboard now, not what was meant to be written, and run the checks on it."""
+        """Read the written rows back from the blackboard, and run the checks on them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Reports of a companion's findings in rows that others wrote, about what it has read: windows, or a partition."""
+"""Quality reports of a companion, which checks others' rows, about the windows or the partitions that it read."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,16 +17,16 @@ from feed_assets.runs.services import Services
 def report(
     services: Services, order: BuildRequest, pinned: Pinned, results: Sequence[CheckResult], run_id: str
 ) -> None:
-    """Report the outcome of each check. Repeatable: after a kill the next run reports all of them again.
+    """Report the outcome of each check. After a kill the next run reports all of them again, which does no harm.
 
-    Raise UpdateChanged if what was read has changed since: nothing is known about its present rows.
+    Raise UpdateChanged if the data read have changed since: the outcomes do not apply to the present rows.
     """
     if pin_inputs(order, services).pins != pinned.pins:
-        raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
+        raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Run it again.")
     for address in _windows(pinned):
         for each in results:
             outcome, check, now = each.state, each.check.name, services.now()
-            with suppress(PartitionClosed):  # No finding changes what is final.
+            with suppress(PartitionClosed):  # a closed window keeps its state
                 window_queries.report_quality(
                     services.ledger, address, check, outcome.state, outcome.reason, run_id, now
                 )
@@ -35,7 +35,7 @@ def report(
 
 
 def judged(order: BuildRequest, pinned: Pinned) -> list[Partition]:
-    """Return what the checks of a run judge: the partitions that a companion has read, or the output of another run."""
+    """Return the partitions that a run's checks judge: what a companion has read, or any other run's own output."""
     if not order.recipe.is_companion:
         return [order.output]
     return [at.partition for at in _windows(pinned)] or [at for some in order.inputs.values() for at in some]

@@ -1,7 +1,7 @@
-"""Visit the partitions in which a store reports a write or removal, and record what is there: as the listing would.
+"""Visit the partitions for which a store reports a write or removal, and record their updates, as a listing would.
 
-A message is deleted once the ledger has what was found; after a kill before that it is delivered again. It may arrive
-twice, late, never, or in another order: what is recorded is what the store has at the moment of the visit.
+A message is deleted after the ledger has the result; after a kill before that it is delivered again. Messages may
+arrive twice, late, never, or in another order: each visit records what the store has at that moment.
 """
 
 import logging
@@ -22,28 +22,28 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import Settings
 
 MESSAGES_PER_LOOK = 500
-"""Messages that are received before their partitions are visited, each once: those of a large update are many."""
+"""Messages received before their partitions are visited, each once: a large update sends many messages."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A bucket, or a prefix of one, that is a blackboard, and the feeds on it by name."""
+    """A blackboard that is a bucket or a prefix in a bucket, and the feeds on it by name."""
 
     bucket: str
     prefix: str
     feeds: Mapping[str, Feed]
 
     def partition(self, event: Told) -> Partition | None:
-        """Return the partition of a feed on it that an object belongs to; None if there is none."""
+        """Return the partition that an object belongs to; None if it belongs to no feed on this blackboard."""
         is_below = event.bucket == self.bucket and event.key.startswith(self.prefix)
         return partition_of(event.key.removeprefix(self.prefix), self.feeds) if is_below else None
 
 
 @dataclass(frozen=True)
 class Notified:
-    """The queues of the blackboards that some feeds are on, each with the first of these, and their buckets."""
+    """The queues of the blackboards of some feeds, each with its first feed's name for reports, and the buckets."""
 
     services: Services
     queues: Mapping[Queue, Feed]
@@ -52,7 +52,7 @@ class Notified:
 
     @classmethod
     def of(cls, services: Services, settings: Settings, feeds: Iterable[Feed], appendable: Collection[Feed]) -> Self:
-        """Return what the settings name for the blackboards of these feeds; the listing reports what is not set."""
+        """Return the configured queues and buckets for the blackboards of these feeds. Skip missing settings."""
         queues, buckets = dict[Queue, Feed](), list[_Bucket]()
         for name, board_feeds in groupby(sorted(feeds, key=_board_of(services)), key=_board_of(services)):
             by_name = {str(feed): feed for feed in board_feeds}
@@ -66,35 +66,35 @@ class Notified:
         return cls(services, queues, buckets, appendable)
 
     def hear(self, queue: Queue, out_of_time: Callable[[], bool]) -> bool:
-        """Visit all that a queue reports now; return whether there was time for it. May raise QueueUnavailable."""
+        """Visit all partitions that a queue reports. Return whether the time was enough. May raise QueueUnavailable."""
         messages, is_all = received(queue, out_of_time)
         self.look(queue, messages, out_of_time)
         return is_all and not out_of_time()
 
     def look(self, queue: Queue, messages: Sequence[QueueMessage], out_of_time: Callable[[], bool]) -> None:
-        """Visit the partitions that messages are about, each once, and delete these. May raise QueueUnavailable.
+        """Visit the partitions named in messages, each once, and delete the messages. May raise QueueUnavailable.
 
-        Messages of a feed that cannot be read, or for which there was no time, are delivered again.
+        Messages about a feed that cannot be read, or for which there was no time, stay and are delivered again.
         """
         concerned = {each: of for each in messages if (of := self._concerned(queue, each)) is not None}
         looked = self._sync({partition for of in concerned.values() for partition in of}, out_of_time)
         queue.delete([each for each, of in concerned.items() if of <= looked])
 
     def _concerned(self, queue: Queue, message: QueueMessage) -> set[Partition] | None:
-        """Return the partitions of our feeds that a message is about; None for a message that no store has written.
+        """Return the partitions of our feeds named in a message. Return None for a message that no store has written.
 
-        Such a message stays on the queue: with a mistyped URL another team's messages would be deleted here.
+        Such a message stays on the queue: if the queue's URL is mistyped, it may be another team's.
         """
         try:
             objects = parse_objects(message.body)
         except InvalidNotification as error:
-            _log.warning("%s: the message %s is left there: %s", queue.url, message.id, error)
+            _log.warning("%s: the message %s stays on the queue: %s", queue.url, message.id, error)
             return None
         partitions = {bucket.partition(each) for each in objects for bucket in self.buckets}
         return {partition for partition in partitions if partition}
 
     def _sync(self, partitions: Collection[Partition], out_of_time: Callable[[], bool]) -> set[Partition]:
-        """Visit partitions until the time is over, and return those that were read: one at least, if any can be."""
+        """Visit partitions until the time is over, at least one. Return those that could be read."""
         looked, failed = set[Partition](), dict[str, str]()
         for partition in sorted(partitions):
             feed = partition.feed
@@ -107,7 +107,7 @@ class Notified:
                 sync(board, self.services.ledger, partition, now, is_batch=feed in self.appendable)
                 looked.add(partition)
         for feed, why in failed.items():
-            _log.warning("%s could not be read where its store has told of it: %s", feed, why)
+            _log.warning("%s could not be read after its store reported a change: %s", feed, why)
         return looked
 
 
@@ -116,7 +116,7 @@ def _board_of(services: Services) -> Callable[[Feed], str]:
 
 
 def received(queue: Queue, out_of_time: Callable[[], bool], seconds: int = 0) -> tuple[list[QueueMessage], bool]:
-    """Return what is on a queue, or arrives first within `seconds`, and whether there was no more then."""
+    """Return a queue's messages, waiting up to `seconds` for the first, and whether the queue is now empty."""
     messages = new_messages = queue.receive(seconds)
     while new_messages:
         if len(messages) >= MESSAGES_PER_LOOK or out_of_time():

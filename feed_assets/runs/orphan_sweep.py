@@ -1,7 +1,7 @@
-"""Find leftovers of attempts on the blackboard, and treat them by the table of `core/orphans.py`.
+"""Find leftovers of attempts on the blackboard, and treat them by the rules in `core/orphans.py`.
 
-An attempt's parts are removed before its claim: an interrupted removal is found again by that claim, and to repeat it
-changes nothing. So any step may be killed at any instruction.
+An attempt's parts are removed before its claim. So the process may be killed at any moment: the claim leads to what
+remains, and repeating the removal does no harm.
 """
 
 import logging
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 FINISHED, SWEPT, LEFT = "finished", "swept", "left"
 
-_INTAKE_KILLED = "intake was killed before it told the ledger"
+_INTAKE_KILLED = "intake was killed before it recorded the batch in the ledger"
 
 
 @dataclass(frozen=True)
-class Done:
+class OrphanAction:
     """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
 
     action: str
@@ -40,16 +40,16 @@ class Done:
 
 @dataclass
 class Swept:
-    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('': all were seen)."""
+    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('' after the last claim)."""
 
-    done: tuple[Done, ...] = ()
+    done: tuple[OrphanAction, ...] = ()
     claims: int = 0
     stopped: str = ""
 
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An old id, the leftovers of its attempt, and what is to be done; `problem`: why it cannot be read."""
+    """An old update id, its attempt, and how to treat the leftovers. `problem`: why they cannot be read."""
 
     partition: Partition
     update_id: str
@@ -60,24 +60,24 @@ class _Orphan:
 
     @property
     def is_batch(self) -> bool:
-        """Return whether intake has begun it, which publishes batches alone."""
+        """Return whether it is a batch: intake started the attempt, and it publishes only batches."""
         return self.attempt.reason == _INTAKE_KILLED
 
-    def done(self, action: str, why: str) -> Done:
-        done = Done(action, self.partition, self.update_id, why)
+    def done(self, action: str, why: str) -> OrphanAction:
+        done = OrphanAction(action, self.partition, self.update_id, why)
         _log.info("%s", done)
         return done
 
 
 def never() -> bool:
-    """Return False: a call with it has no limit of time."""
+    """Return False: there is no time limit."""
     return False
 
 
 def contents_of(services: Services, partition: Partition, update_id: str) -> tuple[Contents, int]:
-    """Return what lies under an id, and how many objects.
+    """Return the kind of contents below an update id, and the number of objects.
 
-    They are listed first and judged afterwards: a manifest that is written in between is seen.
+    Objects are listed before the manifest is read, so a manifest written in between is noticed.
     """
     path = f"{partition.path}/{update_id}"
     files = services.board.files(path)
@@ -90,16 +90,18 @@ def contents_of(services: Services, partition: Partition, update_id: str) -> tup
 
 
 def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
-    """Finish or sweep what old claims on our own feeds lead to, until the time is over.
+    """Finish or sweep the leftovers that old claims on our own feeds lead to, until the time is over.
 
-    `after` is where the call before stopped. It costs a listing of each feed's claims; then a read and two listings for
-    each attempt that was given up. A feed that cannot be read does not hold up the others; if none can, the first
-    error is raised.
+    `after` is where the previous call stopped. The cost is one listing of claims per feed, then a read and two listings
+    for each abandoned attempt. If a feed cannot be read, the others are still swept. If none can be read, raise the
+    first error.
     """
     swept, failed = Swept(), list[FeedAssetsError]()
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
         try:
-            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may be after.
+            if (
+                f"{CLAIMS}/{feed}0" > after and not swept.stopped
+            ):  # `0` sorts after `/`: the feed may have claims after `after`
                 _sweep_feed(services, feed, out_of_time, after, swept)
         except FeedAssetsError as error:
             _log.warning("orphans of %s could not be swept: %s", feed, error)
@@ -110,7 +112,7 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
 
 
 def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
-    """Sweep what one feed's claims lead to, and remove those that lead to nothing more."""
+    """Sweep what one feed's claims lead to, and remove claims that lead to nothing any more."""
     forgotten: list[str] = []
     try:
         for key, partition, update_id in _claims(services, Partition(feed)):
@@ -119,7 +121,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
                 swept.done += _carry_out(services, orphan)
                 if orphan and orphan.fate not in (Treatment.KEEP, Treatment.ASK):
                     forgotten.append(key)
-                if out_of_time():  # One claim at least is done, or the last ones would starve.
+                if out_of_time():  # after at least one claim: otherwise the last ones would starve
                     swept.stopped = key
                     break
     finally:
@@ -128,20 +130,20 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
 
 
 def forget_claims(services: Services, partition: Partition) -> None:
-    """Remove the old claims on a partition that lead to nothing more; `sweep` uses those that stay."""
+    """Remove old claims on a partition that lead to nothing any more. `sweep` uses the others."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
     services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])
 
 
-def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
-    """Walk all of our own feeds for old parts that have no claim any more, or that the ledger does not know.
+def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[OrphanAction, ...]:
+    """Search all of our own feeds for old parts that have no claim, or that the ledger does not know.
 
-    The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt look like an
-    update whose manifest was removed to invalidate it. It costs a listing for each partition, then three requests for
-    each id that the ledger does not have as published or invalidated.
+    Parts unknown to the ledger are only reported as `left`, unless `unknown` is set: without the ledger, the parts of a
+    dead attempt look like an update that was invalidated by removing its manifest. The cost is one listing per
+    partition, then three requests for each id that is neither published nor invalidated in the ledger.
     """
-    done: tuple[Done, ...] = ()
+    done: tuple[OrphanAction, ...] = ()
     for feed in sorted(feeds):
         for partition in read.partitions(services.board, feed):
             for update_id in filter(is_update_id, services.board.children(partition.path)):
@@ -151,15 +153,15 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
 
 def _carry_out(
     services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
-) -> tuple[Done, ...]:
-    """Treat an id by its fate, but for its claim; return what was done, if anything."""
+) -> tuple[OrphanAction, ...]:
+    """Treat the leftovers of an id as decided, but keep its claim. Return what was done, if anything."""
     if orphan is None:
         return ()
     if orphan.problem:
         return (orphan.done(LEFT, orphan.problem),)
     if orphan.fate is Treatment.FINISH:
         sync(services.board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
-        return (orphan.done(FINISHED, "it is valid, though its attempt was given up"),)
+        return (orphan.done(FINISHED, "it is valid, although its attempt was abandoned"),)
     if orphan.fate is Treatment.SWEEP or (orphan.fate is Treatment.ASK and unknown):
         services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
@@ -171,8 +173,8 @@ def _carry_out(
 
 
 def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan | None:
-    """Return an id with what ledger and blackboard have of it; None while it, or the end of its run, is too young."""
-    if not is_old(update_id, services.now()):  # This costs nothing: most are young.
+    """Return an id with its facts from ledger and blackboard; None if it, or the end of its run, is too recent."""
+    if not is_old(update_id, services.now()):  # costs nothing, and most ids are young
         return None
     attempt = _attempt(services, partition, update_id)
     if not is_old(update_id, services.now(), attempt.ended):
@@ -180,16 +182,16 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
     try:
         looked = must_look(attempt.status)
         contents, objects = contents_of(services, partition, update_id) if looked else (Contents.NOTHING, 0)
-    except InvalidName as error:  # A key that no store can share, under this id alone.
+    except InvalidName as error:  # an object below this id has an invalid key
         return _Orphan(partition, update_id, attempt, Treatment.ASK, problem=str(error))
     return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
 
 
 def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
-    """Return the ledger's facts about an id; if it has none, the claim itself names the run, or intake.
+    """Return the ledger's facts about an id. If it has none, take them from the run or intake named in the claim.
 
-    Intake records a batch in the ledger in the call that publishes it: if it claimed one a day ago and never recorded
-    it, it was killed.
+    Intake records a batch in the ledger in the call that publishes it. If it claimed a batch a day ago and never
+    recorded it, it was killed.
     """
     with services.ledger.read() as connection:
         attempt = claimed_attempts.attempt(connection, partition, update_id)
@@ -203,9 +205,9 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
 
 
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
-    """Yield key, partition and update id of each claim on a partition and those below it, by key.
+    """Yield key, partition and update id of each claim on a partition and on those below it, ordered by key.
 
-    Claims that a killed writer left half-written on disk are among them.
+    They include half-written claims that a killed writer left on disk.
     """
     for file in services.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")

@@ -1,4 +1,4 @@
-"""The outcomes of checks. All counts of rows are made in one job."""
+"""Outcomes of checks. One job computes all row counts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RECORDS = "_records"
 
 ROWS_PER_SAMPLE = 5
-"""Offending rows that a failed check shows at most."""
+"""Greatest number of offending rows that a failed check shows."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class CheckResult:
         check: The check.
         passed: True if it passed.
         number: The number that it judged.
-        sample: Up to five rows that break the rule, or that show why.
-        rows: How many rows were written.
-        finding: The finding in words, if the check itself has none for it.
-        explanation: The words for the sample, if it is no rows of the dataset's own.
-        rejected: How many records were rejected.
+        sample: Up to five rows that break the rule, or that show the reason.
+        rows: The number of written rows.
+        finding: The finding in words, in place of the check's own.
+        explanation: Words that explain the sample, if its rows are not the dataset's own.
+        rejected: The number of rejected records.
     """
 
     check: Check
@@ -51,12 +51,12 @@ class CheckResult:
 
     @property
     def blocks(self) -> bool:
-        """Return whether it keeps the data from being published."""
+        """Return whether the data must not be published because of it."""
         return not self.passed and self.severity == "ERROR"
 
     @property
     def state(self) -> CheckState:
-        """Return the state of the check that it reports for the partition."""
+        """Return the state of the check to report for the partition."""
         state = PASSED if self.passed else FAILED if self.blocks else WARNED
         return CheckState(state, self.message)
 
@@ -68,7 +68,7 @@ class CheckResult:
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. As many rows must be read back as were written."""
+    """Run every check. The number of rows read back must equal the number written."""
     counts = aggregates(audited, wanted_of(checks))
     return results(checks, counts, audited)
 
@@ -79,7 +79,7 @@ def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
 
 
 def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, Any]:
-    """Return SQL aggregates of the rows by name, in one job. Raise UpdateAbandoned if the number of rows differs."""
+    """Compute SQL aggregates of the rows in one job. Raise UpdateAbandoned if the number of rows differs."""
     selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in sql_by_name.items()]
     values = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
     if values[RECORDS] != audited.records:
@@ -91,7 +91,7 @@ def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, An
 
 
 def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
-    """Return the outcome of each check, by what its aggregate has found."""
+    """Return the outcome of each check from the computed aggregates."""
     keys = {check.name: check.keys for check in checks if isinstance(check, References)}
     values = {**counts, **shares(audited, keys)}
     return tuple(_result(check, values, audited) for check in checks)

@@ -1,4 +1,4 @@
-"""The phases of a build, each made from the one before: pinned, claimed, staged, audited, and how it ended."""
+"""The phases of a build, each made from the one before: pinned, claimed, staged, checked, and the outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ class Pinned:
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
     spans: Mapping[str, Span | None]
-    """The time that is read of state tables; None for one that is optional and not complete."""
+    """The time to read of each state table. None for an optional table that is not complete."""
     pins: tuple[Pin, ...]
-    """The same data, as they are recorded in the lineage."""
+    """The same data, as recorded in the lineage."""
     run_spec: RunSpec
-    """The run spec for the function: the plan, and the slices as they are read."""
+    """The run spec for the function: the plan, and the slices that are actually read."""
     without: tuple[str, ...] = ()
-    """Partitions that it needs and does without, because enough others are there."""
+    """Needed partitions that are missing; the run proceeds because enough others are there."""
     base: tuple[Update, Pin] | None = None
-    """The dataset's own update that an increment is added to; None if everything is loaded."""
+    """The dataset's own update to which an increment is added; None if everything is loaded."""
     batch: Partition | None = None
-    """The batch that is written, for an appendable dataset."""
+    """The batch to write, for an appendable dataset."""
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """Each output has an update id of its own, on the blackboard and in the ledger."""
+    """Each output has its own update id, on the blackboard and in the ledger."""
 
     pinned: Pinned
     ids: tuple[tuple[Partition, str], ...]
@@ -58,7 +58,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Published:
-    """The partition has a new update (the last of `outputs`; before it its rejects)."""
+    """The partition has a new update: the last of `outputs`. The outputs before it are its rejects."""
 
     outputs: tuple[Output, ...]
     pins: tuple[Pin, ...]
@@ -68,9 +68,9 @@ class Published:
     chart: str | None
     """The Markdown that the recipe's `chart` made of the rows."""
     without: tuple[str, ...] = ()
-    """Partitions that it needs and did without."""
+    """Needed partitions that were missing."""
     base: Pin | None = None
-    """The update that it was added to."""
+    """The update to which the increment was added."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Return every check that blocks, in words."""
+        """Return the messages of all blocking checks."""
         return "; ".join(result.message for result in self.checks if result.blocks)
 
 
 @dataclass(frozen=True)
 class Unchanged:
-    """The published update was built from these very inputs: nothing was done."""
+    """The published update was built from the same inputs: nothing was done."""
 
     output: Partition
     update_id: str

@@ -31,10 +31,10 @@ Inputs = Mapping[str, Sequence[Partition]]
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The request for a build: a partition from the partitions of each input.
+    """The request to build a partition from the partitions of each input.
 
-    `named` are the updates to read in place of the newest valid ones. `optional` partitions are left out if they have
-    no valid update, unless one is named.
+    `named` has updates to read in place of the newest valid ones. `optional` partitions without a valid update are left
+    out, unless an update is named.
     """
 
     recipe: Recipe
@@ -44,25 +44,25 @@ class BuildRequest:
     run_spec: RunSpec
     optional: Set[Partition]
     windows: Mapping[str, Sequence[WindowInput]]
-    """The windows that have to be complete, by input."""
+    """The windows that must be complete, by input."""
     baseline: Sequence[Partition] = ()
-    """The partitions whose profiles it is compared with."""
+    """The partitions with whose profiles the new one is compared."""
     made_again: Sequence[WindowAddress] = ()
-    """The windows that the partition of a run by hand fills: bad ones are backfilled."""
+    """The windows that the partition fills, for a run by hand: bad windows are backfilled."""
     waits: Waits = field(default_factory=Waits)
-    """The number of needed partitions that are enough, and from when on."""
+    """How many of the needed partitions are enough, and from when on."""
     absent: Sequence[Partition] = ()
-    """Partitions that it needs and that do not exist yet."""
+    """Needed partitions that do not exist yet."""
     reprocess: Reprocess = "if_data_changed"
     ignores_quality: bool = False
-    """True if somebody requests it by hand: bad windows are read, if all of their data are there."""
+    """True for a run by hand: bad windows are read if all their data are there."""
 
 
 def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
-    """Choose what is read of each input. Raise NoValidUpdate, MixedInputs or InvalidDefinition if that cannot be."""
+    """Choose the data to read of each input. Raise NoValidUpdate, MixedInputs or InvalidDefinition if that fails."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     base, batch, run_spec = _base(order, services)
-    lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
+    lacking = dict.fromkeys(order.absent, f"{order.output} needs a partition that does not exist yet")
     spans, windows = _pinned_windows(order, services, lacking)
     pairs_by_input = {
         name: [pair for partition in partitions for pair in _pinned(order, services, name, partition, lacking)]
@@ -84,9 +84,9 @@ def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
 
 
 def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
-    """Return the target of an increment, and the run spec for it; without a target everything is loaded.
+    """Return the target of an increment, and the run spec for it. Without a target everything is loaded.
 
-    The target is the dataset's own update that the increment is added to, or the batch that it is.
+    The target is the dataset's own update to which the increment is added, or the batch that the increment becomes.
     """
     run_spec, recipe = order.run_spec, order.recipe
     if recipe.is_appendable:
@@ -107,32 +107,32 @@ def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] |
 
 def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:
     if run_spec.plan.kind == "incremental":
-        services.on_step("there is nothing that an increment can be added to: everything is loaded")
+        services.on_step("there is no update to which an increment can be added: everything is loaded")
     return replace(run_spec, plan=replace(run_spec.plan, kind="reload"))
 
 
 def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
-    """Raise InvalidDefinition if a function that takes one slice would get one of several, and lose the others.
+    """Raise InvalidDefinition if a function takes one slice and there are several: the others would be lost.
 
-    A function that takes the run spec finds all of them there.
+    A function that takes the run spec gets all of them.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
             keys = shortened([each.partition.key for each in pieces], NAMED)
             raise InvalidDefinition(
                 f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one, as it "
-                f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()): then "
-                "the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
-                "dataset the partitions of its input."
+                f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()), so "
+                "that the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
+                "dataset the same partitions as its input."
             )
 
 
 Lacking = dict[Partition, str]
-"""Partitions that a run does without, if enough others are there, and the message for each if not."""
+"""Missing partitions of a run, each with the error message if the run cannot proceed without it."""
 
 
 def _refuse_lacking(order: BuildRequest, lacking: Lacking, services: Services) -> None:
-    """Raise NoValidUpdate if a run would do without more than it may, or too early."""
+    """Raise NoValidUpdate if too many inputs are missing, or it is too early to proceed without them."""
     windows = [each for some in order.windows.values() for each in some]
     units = {each for at in windows for each in at.needed} | {each for some in order.inputs.values() for each in some}
     if lacking and not order.waits.goes_without(units | lacking.keys(), lacking.keys(), services.now()):
@@ -142,9 +142,9 @@ def _refuse_lacking(order: BuildRequest, lacking: Lacking, services: Services) -
 def _pinned_windows(
     order: BuildRequest, services: Services, lacking: Lacking
 ) -> tuple[dict[str, Span | None], set[Pin]]:
-    """Return what is read of state tables, and all windows that are read.
+    """Return the spans to read of state tables, and the pins of all windows to read.
 
-    Raise NoValidUpdate for a bad one, which was good when the run was requested; a run by hand ignores quality.
+    Raise NoValidUpdate for a window that has become bad since the run was requested. A run by hand ignores quality.
     """
     facts = _known_windows(order, services)
     pins = {each: each.pins(facts, Choice()) for some in order.windows.values() for each in some}
@@ -155,8 +155,8 @@ def _pinned_windows(
     wrong = [why for each in pins if (why := each.problem(facts))]
     if wrong and not order.ignores_quality:
         raise NoValidUpdate(
-            f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or waive it with `feed-assets "
-            "state waive`."
+            f"{order.output}: {'; '.join(wrong)}. Correct the data and report its check as passed, or waive it with "
+            "`feed-assets state waive`."
         )
     states = [source.name for source in order.recipe.sources if source.is_state]
     spans = {
@@ -166,7 +166,7 @@ def _pinned_windows(
 
 
 def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
-    """Return the span with those of its windows that are there."""
+    """Return the span with only the windows that were pinned."""
     pinned = {pin.partition for pin in pins}
     pairs = zip(windows.span.windows, windows.windows, strict=True)
     return replace(windows.span, windows=tuple(window for window, at in pairs if at in pinned))
@@ -179,7 +179,10 @@ def _known_windows(order: BuildRequest, services: Services) -> Facts:
 
 
 def backfilled(order: BuildRequest, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
-    """Return whether windows to be read again always were backfilled since they were read, or `since` without a pin."""
+    """Return whether a window was backfilled since it was read, with `reprocess="always"`.
+
+    For windows without a pin, count backfills after `since`.
+    """
     if order.reprocess != "always":
         return False
     need = Need(order.output, tuple(each for some in order.windows.values() for each in some))
@@ -187,7 +190,10 @@ def backfilled(order: BuildRequest, services: Services, since: int, consumed: Se
 
 
 def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
-    """Raise MixedInputs if the newest inputs of a run by hand are mixed, still in a pipeline; sensors check that."""
+    """Raise MixedInputs if inputs of a run by hand come from different data, since a pipeline is still at work.
+
+    For other runs the sensor has checked this.
+    """
     with services.ledger.read() as connection:
         ancestry = lineage.extend(connection, lineage.NOTHING, pins)
     for group in of_one_origin(pins, ancestry.built_from, ancestry.newest):
@@ -195,8 +201,8 @@ def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) 
         why = mixed(group, ancestry.built_from, ancestry.newest)
         if why and not is_named:
             raise MixedInputs(
-                f"{order.output}: {why}: expected inputs that were made of the same data. Wait until what is newer has "
-                "gone through the pipeline, or name the updates to read in the run's configuration."
+                f"{order.output}: {why}: expected inputs made from the same data. Wait until the newer data have gone "
+                "through the pipeline, or name the updates to read in the run's configuration."
             )
 
 

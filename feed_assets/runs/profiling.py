@@ -1,4 +1,4 @@
-"""The profile of a partition in its audit: its measures, and the deep checks if these require them."""
+"""The profile of a partition: its measures, and the deep checks that run if a measure is off."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_chec
 from feed_assets.runs.recipe import Recipe
 
 MEASURE, FIGURE = "measure:", "figure:"
-"""Prefixes of the names of measures and key figures among those of checks, which have no colon."""
+"""Prefixes that tell measures and key figures from checks, whose names have no colon."""
 
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
-"""No aggregate was observed by the write."""
+"""No aggregates were computed while writing."""
 
 Found = tuple[tuple[CheckResult, ...], Measures, Measures]
 """The results of all checks, the measures, and the key figures."""
@@ -31,7 +31,7 @@ def audit(
 ) -> Found:
     """Run the checks, and the deep checks if the profile requires them.
 
-    `observed` are aggregates that the write has observed; all others are computed in one job.
+    `observed` has aggregates computed while writing. One job computes all others.
     """
     remaining = {name: sql for name, sql in sql_aggregates(recipe).items() if name not in observed}
     counts = {**observed, **(aggregates(audited, remaining) if remaining else {})}
@@ -42,7 +42,7 @@ def audit(
 
 
 def sql_aggregates(recipe: Recipe) -> dict[str, str]:
-    """Return all that is computed of a dataset's rows in one job: SQL aggregates by name."""
+    """Return all SQL aggregates of a dataset's rows by name, for one job."""
     measures = _named(MEASURE, recipe.profile.measures if recipe.profile else {})
     return wanted_of(recipe.checks) | measures | _named(FIGURE, recipe.figures)
 
@@ -52,7 +52,7 @@ def _named(kind: str, sql_by_name: Mapping[str, str]) -> dict[str, str]:
 
 
 def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a kind, by name, without those that are NULL."""
+    """Return the numbers of one kind by name, without NULLs."""
     numbers = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
     return {name: number for name, number in numbers.items() if number is not None}
 
@@ -77,9 +77,9 @@ def judged(
     *,
     is_suspect: bool,
 ) -> tuple[CheckResult, ...]:
-    """Return the result of the profile, if there is one, and of the deep checks, which `deep_checks` runs if needed.
+    """Return the results of the profile, if there is one, and of the deep checks. Call `deep_checks` only if needed.
 
-    A profile with nothing off does not disprove an earlier finding: if a deep check did not pass, they run again.
+    If a deep check failed the last time, all run again: a normal profile does not disprove an earlier finding.
     """
     if recipe.profile is None:
         return ()
@@ -92,7 +92,7 @@ def judged(
 
 
 def profile_rows(compared: Sequence[MeasureComparison]) -> tuple[dict[str, Any], ...]:
-    """Return a profile as rows: what was found of each measure, and what is usual."""
+    """Return a profile as rows: the value of each measure, and its usual values."""
     return tuple(
         {
             "measure": each.measure,

@@ -1,7 +1,7 @@
-"""Prune partitions: decide what is removed and what stays, by the blackboard and the ledger together.
+"""Prune partitions: decide from the blackboard and the ledger which updates to remove, and remove them.
 
-The ledger is changed first: a run that claims afterwards fails, since its pin is gone, and a prune that was killed is
-finished by the next one, whatever its policy.
+The ledger is changed first. A run that claims afterwards fails, because its pin is gone. If a prune is killed, the
+next one finishes it, whatever its policy.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from feed_assets.runs.sync import sync
 
 @dataclass(frozen=True)
 class Pruned:
-    """Decisions about the updates of a partition, newest first; `applied`: those to remove are removed."""
+    """Decisions about the updates of a partition, newest first. `applied`: the removals were done."""
 
     partition: Partition
     judged: tuple[Judgement, ...]
@@ -27,17 +27,17 @@ class Pruned:
 
     @property
     def gone(self) -> tuple[Judgement, ...]:
-        """Return the updates that are removed."""
+        """Return the updates to remove."""
         return tuple(each for each in self.judged if each.goes)
 
     @property
     def brief(self) -> "Pruned":
-        """Return the same without updates that stay as expected."""
+        """Return the decisions without updates that stay as expected."""
         return replace(self, judged=tuple(each for each in self.judged if each.goes or each.surprising))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return what is removed, and what stays against expectation, with the reasons."""
+        """Return the updates to remove and those that stay unexpectedly, with the reasons."""
         at, goes = self.partition, "pruned" if self.applied else "would go"
         return tuple(f"{at} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in self.brief.judged)
 
@@ -49,7 +49,7 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
-    """Decide what is removed of a partition, and with `apply` remove it. It may be killed anywhere, and repeated."""
+    """Decide which updates of a partition to remove; with `apply` remove them. It may be killed and repeated."""
     stored, holder = _stored_updates(services, partition), _holder(services, partition)
     judged = judge(stored, policy, services.now(), holder and holder.id)
     if not apply:
@@ -64,21 +64,21 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
 
 
 def _holder(services: Services, partition: Partition) -> Update | None:
-    """Return the valid update that holds the rows of a batch of ours, and takes its place; None if there is none."""
+    """Return the valid compacted update that replaces a batch of ours; None if there is none."""
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
         held = batch_partitions.recorded_batches(connection, [partition.parent])[partition.parent]
         valid = updates.newest(connection, held)
-    # Include this batch as if it were valid: one that is pruned already no longer is.
+    # Include this batch even if it was pruned before and is not valid any more.
     holder = replaced({*valid, partition}).get(partition)
     return read.latest(services.board, holder).update if holder else None
 
 
 def _stored_updates(services: Services, partition: Partition) -> tuple[Found, ...]:
-    """Return what lies on the blackboard, with what the ledger has of it.
+    """Return the updates on the blackboard with the ledger's facts about them.
 
-    The ledger is read last: what was being written when the blackboard was listed is claimed in it by then.
+    The ledger is read last, so it has the claim of every update that was being written when the blackboard was listed.
     """
     stored = removal.find(services.board, partition)
     with services.ledger.read() as connection:
@@ -100,7 +100,7 @@ def _remove(
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:
-    """Remove updates, oldest first, so that what is left is the end of history; return why some stay after all."""
+    """Remove updates, oldest first, so that no gap arises. Return why some updates stay after all."""
     valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
     pinned = pruning.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")

@@ -1,6 +1,7 @@
-"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol allows.
+"""Rebuild the ledger for our own feeds from the blackboard, as far as the protocol allows.
 
-Each partition is one transaction, and what the ledger has is skipped: after a kill anywhere the next call continues.
+Each partition is one transaction, and updates already in the ledger are skipped. So after a kill the next call goes on
+where this one ended.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,16 +20,16 @@ from feed_assets.ledger.recovery import Seen
 from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
-"""A function that returns what an output needs; None if it is no partition of a dataset (now)."""
+"""A function that returns the needs of an output; None if no dataset has this partition (any more)."""
 
 NOT_KNOWN = (
-    "runs, and audits that failed: nothing is blocked because of them",
+    "runs and failed audits: they no longer block anything",
     "which invalid updates were refused, abandoned or invalidated, and why",
     "code versions: a partition that is materialized by hand is built again, even from equal inputs",
-    "event times, and the rows of all but the newest updates",
-    "what was reported to Dagster: every update is reported once more",
+    "event times, and the row counts of all but the newest updates",
+    "what was reported to Dagster: every update is reported again",
 )
-"""Facts that a rebuilt ledger lacks, because no blackboard has them."""
+"""Facts that a rebuilt ledger lacks, because the blackboard does not have them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Assumed:
 
 
 class NotKnown(NamedTuple):
-    """Something about an update that the blackboard does not have, and why."""
+    """A problem with one update that prevents recording it completely, and the reason."""
 
     partition: Partition
     update_id: str
@@ -50,7 +51,7 @@ class NotKnown(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """The result of a rebuild: what was added, assumed, and could not be known."""
+    """The result of a rebuild: what was added, what was assumed, and what remains unknown."""
 
     added: list[Seen] = field(default_factory=list[Seen])
     assumed: list[Assumed] = field(default_factory=list[Assumed])
@@ -68,12 +69,13 @@ def rebuild(
     trust: bool = False,
     appendable: Collection[Feed] = (),
 ) -> Rebuilt:
-    """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
+    """Record every valid update of our own feeds that the ledger lacks. `feeds` has inputs before their consumers.
 
-    `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
-    digest of their files. `trust` assumes that an update was built from the newest inputs with older ids than its own;
-    without it that stays unknown, and the loop builds the partition again. `need_of` has nothing for rejects, nor for
-    `appendable` feeds: it is unknown what a batch has read, so their next run loads everything.
+    With `rows` Spark reads the newest update of each partition for its row count and data version. All other updates
+    get the digest of their files as data version. With `trust` an update is assumed to be built from the newest inputs
+    with older ids than its own. Without it the inputs stay unknown, and the next tick builds the partition again.
+    `need_of` returns None for rejects and for `appendable` feeds: the inputs of a batch are unknown, so the next run
+    loads everything.
     """
     rebuilt = Rebuilt()
     for feed in feeds:
@@ -105,7 +107,7 @@ def _add(services: Services, partition: Partition, rebuilt: Rebuilt, need_of: Ne
 
 
 def _missing(services: Services, partition: Partition, rebuilt: Rebuilt) -> Iterator[Update]:
-    """Yield the valid updates that the ledger does not know, oldest first."""
+    """Yield the valid updates that are not in the ledger, oldest first."""
     with services.ledger.read() as connection:
         recorded_ids = ledger_rebuild.known_ids(connection, partition)
     for update_id in services.board.children(partition.path):
@@ -126,12 +128,12 @@ def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> Seen:
 
 
 def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: Rebuilt, trust: bool) -> None:
-    """Assume the inputs of updates that are in the ledger without lineage, or report them as unknown."""
+    """Assume the inputs of updates that the ledger has without lineage, or report them as unknown."""
     with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
         if (need := need_of(row.partition)) is None:
-            continue  # Rejects, or no partition of its dataset: nothing is decided about it.
+            continue  # rejects, or no partition of its dataset: no decisions depend on it
         pins = _older_inputs(services, need, row.id) if trust else ()
         if pins:
             ledger_rebuild.assume(services.ledger, row.partition, row.id, pins)
@@ -142,9 +144,9 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: R
 
 
 def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:
-    """Return the newest valid update of each input that is older than this one; () if a required input has none.
+    """Return the pins of each input's newest valid update older than this one; () if a required input has none.
 
-    One of the same second is not older: it may have arrived after the run had pinned, and must not be lost.
+    An update of the same second does not count as older: it may have arrived after the run pinned its inputs.
     """
     moment = parse_update_id(update_id)
     pins: list[Pin] = []

@@ -1,4 +1,4 @@
-"""The recipe of one dataset: its inputs, a plain function, its checks. It is free of Dagster."""
+"""The recipe of one dataset, independent of Dagster: its inputs, a plain function, and its checks."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 PREVIOUS = "previous"
-"""A function parameter of this name is the dataset's own update before; None if everything is loaded."""
+"""The function parameter that gets the dataset's previous update; None if everything is loaded."""
 
 
 @dataclass(frozen=True)
 class RecipeInput:
     """One input as a run reads it.
 
-    A foreign one has a format and a schema (Spark DDL) and is checked record by record; ours has neither and is
-    Parquet. A `tagged` one has `_raw`, `_file` and `_reasons` in the function, and also records that do not parse.
+    A foreign input has a format and a schema (Spark DDL) and is checked record by record. Our own inputs are Parquet
+    without a schema. A `tagged` input has the columns `_raw`, `_file` and `_reasons`, and includes records that do not
+    parse.
     """
 
     name: str
@@ -37,30 +38,30 @@ class RecipeInput:
     schema: str | None = None
     tagged: bool = False
     is_appendable: bool = False
-    """Each partition holds batches: the function gets the rows of the newest valid update of every one."""
+    """True if each partition holds batches: the function gets the rows of every batch's newest valid update."""
     is_table: bool = False
-    """An event table: the function gets its `Slice`, and reads the rows itself."""
+    """True for an event table: the function gets a `Slice` and reads the rows itself."""
     event_time: str | None = None
-    """A timestamp column, by which its records are counted."""
+    """The timestamp column by which its records are counted."""
     grain: str | None = None
-    """The base grain of its windows, if its records are counted."""
+    """The grain of its windows, if its records are counted."""
     is_state: bool = False
-    """A state table: the function gets the `Span` of its complete windows, and reads the rows itself."""
+    """True for a state table: the function gets the `Span` of its complete windows and reads the rows itself."""
     fans_in: bool = False
-    """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
+    """True if rows have a column `_partition`, such as `2019-11-24/men`, since they are from several partitions."""
     blackboard: str | None = field(default=None, repr=False)
-    """The name of the blackboard that it is on, unless that is ours; how rows are made does not depend on it."""
+    """The name of its blackboard; None for ours. The rows do not depend on it."""
     dialect: CsvDialect | None = field(default=None, repr=False)
-    """The form of its CSV, unless that is RFC 4180."""
+    """Its CSV dialect; None for RFC 4180."""
     is_handed: bool = field(default=True, repr=False)
-    """True if the function gets it; inputs in `deps` are only waited for and pinned."""
+    """True if the function gets it. Inputs in `deps` are only waited for and pinned."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One dataset's declaration, as a run needs it. `rejects` is the feed of the records that were turned away.
+    """One dataset's declaration, as a run needs it. `rejects` is the feed of its rejected records.
 
-    `chart` turns the written rows into Markdown for people.
+    `chart` renders the written rows as Markdown.
     """
 
     feed: Feed
@@ -72,22 +73,22 @@ class Recipe:
     chart: "Callable[[DataFrame], str] | None" = None
     code_version: str | None = None
     wants: frozenset[str] = frozenset()
-    """Parameters of the function that are no inputs: `partition`, `run_spec` and `previous`."""
+    """The function's parameters that are not inputs: `partition`, `run_spec` and `previous`."""
     grain: str | None = None
-    """The base grain of its windows, if its rows are counted by `event_time`."""
+    """The grain of its windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
-    """True if inputs from one pipeline are read together, or not at all."""
+    """True if inputs from one pipeline are only read together."""
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()
-    """Checks that run if the profile is off, or has too little to be compared with."""
+    """Checks that run if the profile is off, or if there are too few profiles to compare it with."""
     is_companion: bool = False
-    """True if the function's rows are those of its input, another team's: their profile is written, and what is found
-    wrong is reported of the input."""
+    """True for a dataset that checks another team's rows: the function returns its input's rows, their profile is
+    written, and findings are reported for the input."""
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key figures, SQL aggregates of the rows by name: they show the effect of a re-run, nothing depends on them."""
+    """Key figures: SQL aggregates of the rows by name. They only serve to show the effect of a re-run."""
 
     is_appendable: bool = False
-    """True if an increment is a batch of its partition."""
+    """True if each increment is written as a batch of its partition."""
 
     @property
     def handed(self) -> tuple[RecipeInput, ...]:
@@ -95,13 +96,13 @@ class Recipe:
         return tuple(source for source in self.sources if source.is_handed)
 
     def of_handed(self, by_input: Mapping[str, _V]) -> dict[str, _V]:
-        """Return the values of the sources that the function gets, by their names."""
+        """Return the values for the sources that the function gets, by name."""
         names = {source.name for source in self.handed}
         return {name: value for name, value in by_input.items() if name in names}
 
     @property
     def adds(self) -> bool:
-        """Return whether an increment is added to what was published last, which the function gets."""
+        """Return whether an increment is added to the previous update, which the function gets."""
         return PREVIOUS in self.wants
 
     @property
@@ -116,7 +117,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Return a digest that a mended declaration changes: of code version, inputs' schemas and checks."""
+        """Return a digest of code version, inputs' schemas and checks. It changes with a corrected declaration."""
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
         declared += tuple(each for each in (self.profile, self.figures) if each)
@@ -126,14 +127,14 @@ class Recipe:
 
 
 def _declared(check: Check) -> tuple[Any, ...]:
-    """Return what is declared of a check: a severity only if it is not ERROR, which all checks had once."""
+    """Return what is declared for a check. Leave ERROR out: so digests from before severities existed stay valid."""
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity
     return (check.name, check.description, check.aggregate, *judged, *(() if severity == "ERROR" else (severity,)))
 
 
 def source_digest(function: Callable[..., Any] | None) -> str | None:
-    """Return a digest of a function's source; None if it was not read from a file, or is another kind of callable."""
+    """Return a digest of a function's source; None if there is no source file, or it is another kind of callable."""
     try:
         return sha256(inspect.getsource(function).encode()).hexdigest()[:12] if function else None
     except (OSError, TypeError):
@@ -141,9 +142,9 @@ def source_digest(function: Callable[..., Any] | None) -> str | None:
 
 
 def made_with(recipe_digest: str, settings: Settings) -> str:
-    """Return a digest of what a run is made with: attempts with another recipe or Spark configuration do not count.
+    """Return a digest of recipe and Spark configuration. Attempts with another digest do not count.
 
-    The address of a Connect server is left out: `feed-assets ui` starts one on another port each time.
+    The address of a Connect server is left out: `feed-assets ui` uses another port each time.
     """
     secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()
     spark = settings.spark_master, settings.spark_jars, *secret

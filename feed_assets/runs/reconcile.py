@@ -1,7 +1,7 @@
-"""Finish or sweep what a run left behind, whether it failed or its process was killed.
+"""Finish or sweep the claims of runs that failed or whose process was killed.
 
-A claimed update with a valid manifest is published: the manifest is the last thing that a run puts on the
-blackboard, and pins and statistics were in the ledger before it. One without is given up. Both are repeatable.
+A claimed update with a valid manifest is published: a run writes the manifest last, when pins and statistics are in the
+ledger. An update without a manifest is abandoned. Both steps may be repeated.
 """
 
 import logging
@@ -15,7 +15,7 @@ from feed_assets.core.orphans import RULES, AttemptStatus, Treatment
 from feed_assets.ledger import claims, runs, tainted, update_changes, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.states import backfills
-from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, Done, contents_of
+from feed_assets.runs.orphan_sweep import FINISHED, SWEPT, OrphanAction, contents_of
 from feed_assets.runs.services import Services, is_dead
 
 _log = logging.getLogger(__name__)
@@ -33,28 +33,33 @@ class FinishedRun:
 
     @property
     def is_published(self) -> bool:
-        """Return whether the run's own output, and not its rejects only, is published."""
+        """Return whether the run's own output is published, not only its rejects."""
         return any(self.run.output in (row.partition, row.partition.parent) for row in self.published)
 
     @property
-    def done(self) -> tuple[Done, ...]:
-        """Return the same update by update, with the reasons."""
-        ended = f"run {self.run.id} ended without saying so"
-        finished = [Done(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published]
-        return (*finished, *(Done(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept))
+    def done(self) -> tuple[OrphanAction, ...]:
+        """Return the result for each update, with the reason."""
+        ended = f"run {self.run.id} ended without recording its end"
+        finished = [
+            OrphanAction(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published
+        ]
+        return (
+            *finished,
+            *(OrphanAction(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept),
+        )
 
 
 def process_is_dead(run: Run) -> bool:
-    """Return whether the process of a run has surely ended."""
+    """Return whether the process of a run has ended for certain."""
     return is_dead(run.process)
 
 
 def reconcile(
     services: Services, has_ended: Callable[[Run], bool] = process_is_dead, output: Partition | None = None
 ) -> tuple[FinishedRun, ...]:
-    """Finish every run that the ledger believes to be running and whose process is gone, and all open claims.
+    """Finish every run that the ledger has as running and whose process is gone, and all open claims of ended runs.
 
-    With `output` finish only what ended runs left of it: so it can be built again, and is not if it is published.
+    With `output` finish only the runs of this partition, before it is built again.
     """
     with services.ledger.read() as connection:
         believed, claiming = runs.running(connection, output), runs.with_claims(connection, output)
@@ -67,8 +72,8 @@ def reconcile(
 def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun:
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
-    With the blackboard out of reach the claims stay open, for the next `reconcile`. A run that has ended since it was
-    read keeps its end: a refused one must still hold its consumers.
+    If the blackboard is unreachable, the claims stay open for the next `reconcile`. A run that has ended since it was
+    read keeps its own end: a refused run must still block its consumers.
     """
     with services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, run.id)
@@ -93,7 +98,7 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 
 
 def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
-    """Sort claims into published and swept ones at once, and not a day later: their writer is gone, or ends itself."""
+    """Sort claims into published and swept ones. No waiting time is needed: their writer is gone or ends now."""
     published = tuple(row for row in claimed if _fate(services, row) is Treatment.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:

@@ -1,4 +1,4 @@
-"""Take an invalidation back: the blackboard first, then the ledger."""
+"""Make an invalidated update valid again: on the blackboard first, then in the ledger."""
 
 from feed_assets.core.batch_names import overlap
 from feed_assets.core.errors import NotRevalidated
@@ -13,11 +13,11 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 
 
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
-    """Make an update valid again that was published and then invalidated, if its files are those of its publication.
+    """Make an update valid again that was published and then invalidated, if its files are unchanged.
 
-    Raise NotRevalidated if that cannot be. If increments are added, raise AlreadyRunning while a run builds the
-    partition, which may read the same rows. After a kill between blackboard and ledger it is valid, and the ledger
-    records that when it next is the newest one, or by the same call again.
+    Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
+    builds the partition, because that run may read the same rows. After a kill between blackboard and ledger the update
+    is valid. The ledger records that by the same call again, or once the update is found as the newest one.
     """
     recorded = _recorded(services, partition, update_id)
     output = _built_alone(services, partition, update_id)
@@ -45,18 +45,18 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
 
 
 def _refuse_passed(services: Services, recorded: Update) -> None:
-    """Raise NotRevalidated if a later increment was added to one before: it does not have the rows of this one."""
+    """Raise NotRevalidated if a later increment was added to an earlier update: it lacks the rows of this one."""
     with services.ledger.read() as connection:
         later = increment_base.beside(connection, recorded.partition, recorded.id)
     if later:
         raise NotRevalidated(
-            f"{recorded.partition} {recorded.id}: {later} came later, and was added to what was there before: it is "
-            "what readers get, and what this one had read is read again. Nothing is to be done."
+            f"{recorded.partition} {recorded.id}: {later} came later and was added to an earlier update: readers get "
+            "that one, and the rows that this one had read are read again. Nothing needs to be done."
         )
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """Return the partition that no run may build meanwhile: one that holds the batch, or gets increments; else None."""
+    """Return the partition that no run may build meanwhile, since it holds the batch or gets increments; else None."""
     with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         output = updates.output_of(connection, row) if row else partition
@@ -64,15 +64,15 @@ def _built_alone(services: Services, partition: Partition, update_id: str) -> Pa
 
 
 def _refuse_read_again(services: Services, output: Partition, batch: Update) -> None:
-    """Raise NotRevalidated for a batch whose rows others hold by now: they would be there twice."""
+    """Raise NotRevalidated if other batches hold the rows of a batch by now: the rows would be there twice."""
     with services.ledger.read() as connection:
         own_pins = updates.consumed_by(connection, batch.partition, batch.id)
         read = batch_sets.read_by_batch(connection, output)
     overlapping = sorted(at.name for at, pins in read.items() if at != batch.partition and overlap(own_pins, pins))
     if overlapping:
         raise NotRevalidated(
-            f"{batch.partition} {batch.id}: what it was made of has been read again, by {overlapping[0]}: its rows "
-            "would be there twice. Nothing is to be done."
+            f"{batch.partition} {batch.id}: its input has been read again, by {overlapping[0]}: its rows "
+            "would be there twice. Nothing needs to be done."
         )
 
 
@@ -81,9 +81,7 @@ def _recorded(services: Services, partition: Partition, update_id: str) -> Updat
         row = updates.find(connection, partition, update_id)
         recorded = updates.recorded(connection, partition, update_id)
     if row is None:
-        raise NotRevalidated(
-            f"{partition} {update_id} is not in the ledger: expected an update that it saw valid once."
-        )
+        raise NotRevalidated(f"{partition} {update_id} is not in the ledger: expected an update that was valid once.")
     if row.state not in _WERE_VALID:
         raise NotRevalidated(
             f"{partition} {update_id} is {row.state} ({row.reason or 'no reason given'}): expected one that was "
@@ -92,6 +90,6 @@ def _recorded(services: Services, partition: Partition, update_id: str) -> Updat
     if recorded is None:
         raise NotRevalidated(
             f"{partition} {update_id} was recorded without a list of its files, by an older version of feed_assets: "
-            "nothing to compare with. Publish it again."
+            "there is nothing to compare with. Publish it again."
         )
     return recorded

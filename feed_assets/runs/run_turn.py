@@ -1,6 +1,6 @@
-"""Begin a run of a partition once no other run builds it: wait for that run, and finish it if its process is gone.
+"""Start a run of a partition once no other run builds it. Finish the other run if its process is gone.
 
-A run waits while it holds nothing: neither a claim nor an engine. So no two runs can wait for each other.
+A waiting run holds neither a claim nor an engine, so two runs never wait for each other.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from feed_assets.runs.reconcile import process_is_dead, reconcile
 from feed_assets.runs.services import Services, this_process
 
 LOOK_SECONDS = 1.0
-"""Seconds from one look at the other run to the next."""
+"""Seconds between two checks of the other run."""
 
 
 def _silent(_: str) -> None:
@@ -24,10 +24,10 @@ def _silent(_: str) -> None:
 
 @dataclass
 class Patience:
-    """Time for which a run waits for others, over all of its partitions, and how it waits.
+    """How long a run waits for other runs, over all of its partitions, and how it waits.
 
-    `pause` waits for a number of seconds and raises what interrupts the run. `tell` gets each run that is waited for in
-    words. `has_ended` finds the runs that the ledger believes to be running and that are over.
+    `pause` waits for some seconds and raises an interrupt of the run. `tell` gets a message about each run that is
+    waited for. `has_ended` returns whether a run that the ledger has as running is over.
     """
 
     seconds: float = 0
@@ -38,21 +38,21 @@ class Patience:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds for which the run may still wait."""
+        """Seconds that the run may still wait."""
         return max(self.seconds - self.spent, 0)
 
     def wait(self) -> None:
-        """Wait until the next look. It counts as the time that it should take, whatever the clock does meanwhile."""
+        """Wait until the next check. Count the planned time, even if the clock shows another."""
         seconds = min(LOOK_SECONDS, self.seconds_left)
         self.spent += seconds
         self.pause(seconds)
 
 
 def begin(services: Services, output: Partition, launch: runs.Launch, patience: Patience) -> runs.Run:
-    """Record that a run of a partition begins, as soon as no other one builds it.
+    """Record the start of a run as soon as no other run builds its partition.
 
-    What ended runs left of the partition is finished before, at each look. Raise AlreadyRunning after `patience`, and
-    PartitionClosed if it is final.
+    Before each check, the leftovers of ended runs are finished. Raise AlreadyRunning when `patience` is used up, and
+    PartitionClosed if the partition is closed.
     """
     reported_run: str | None = None
     while True:
@@ -64,10 +64,10 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
                 return _started(services, output, launch)
             except AlreadyRunning as error:
                 if patience.seconds_left:
-                    continue  # Another one was faster: it is read now.
+                    continue  # another run was faster: look again
                 if not patience.spent:
                     raise
-                raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s for others.") from error
+                raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s.") from error
         if other_runs[0].id != reported_run:
             patience.tell(_in_words(other_runs[0], patience))
             reported_run = other_runs[0].id

@@ -28,7 +28,7 @@ NOWHERE: Mapping[Feed, str] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
-    """Return the present time in UTC: the clock of production."""
+    """Return the present time in UTC."""
     return datetime.now(UTC)
 
 
@@ -37,7 +37,7 @@ def _silent(_step: str) -> None:
 
 
 class Boards(dict[str, Blackboard]):
-    """The blackboards of others by their names in the settings, each opened when it is first used."""
+    """Other teams' blackboards by their names in the settings, each opened when it is first used."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -50,10 +50,9 @@ class Boards(dict[str, Blackboard]):
 
 @dataclass(frozen=True)
 class Services:
-    """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there.
+    """The services of a run. `on_step` is called after each step, for logs and for tests that kill the run there.
 
-    Our own feeds are on `board`, and so are those that `elsewhere` does not have. `elsewhere` names, by feed, one of
-    the `other_boards`.
+    `elsewhere` has, by feed, the name of one of the `other_boards`. All other feeds are on `board`.
     """
 
     board: Blackboard
@@ -73,7 +72,7 @@ class Services:
         elsewhere: Mapping[Feed, str] = NOWHERE,
         makes: bool = True,
     ) -> "Services":
-        """Return the services that the settings describe, by default with Spark, which starts with the first run."""
+        """Return the configured services, by default with Spark, which starts with the first run."""
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
         boards = Boards(settings)
@@ -84,7 +83,7 @@ class Services:
         return self.board_named(self.elsewhere.get(feed))
 
     def board_named(self, name: str | None) -> Blackboard:
-        """Return the blackboard of this name in the settings, ours for None. Raise InvalidSetting if it is unknown."""
+        """Return the blackboard with this name in the settings, or ours. Raise InvalidSetting if it is unknown."""
         return self.other_boards[name] if name else self.board
 
 
@@ -95,33 +94,33 @@ def spark_maker(
     may_start: bool = True,
     reader: SliceReader | None = None,
 ) -> "Maker":
-    """Return Spark with the process's one session and a profile's configuration, set and reset by `spark.profiles`.
+    """Return a maker on the process's Spark session with a profile's configuration, which is reset after use.
 
-    This is the one place where Spark is chosen. `reader` is that of the slices that a function gets.
+    This is the only place that chooses Spark. `reader` reads the slices that a function gets.
     """
-    from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only makers of rows load it.
+    from feed_assets.runs.spark_maker import SparkMaker  # PySpark takes a second to load
     from feed_assets.spark.run_profile import profiled
 
     return SparkMaker(lambda size: profiled(settings, profile, may_start=may_start, size=size), reader)
 
 
 def this_process() -> str:
-    """Return this process as the ledger names it: host, pid, and its start, because pids are used again."""
+    """Return this process as recorded in the ledger: host, pid and start, because pids are reused."""
     return f"{socket.gethostname()}:{os.getpid()}:{_start(psutil.Process())}"
 
 
 def _start(process: psutil.Process) -> str:
-    """Return the seconds from boot to the start of a process: the start by the clock moves whenever that is set."""
+    """Return the seconds from boot to the start of a process. They do not change when the clock is set."""
     return f"{process.create_time() - psutil.boot_time():.2f}"
 
 
 def is_dead(process: str) -> bool:
-    """Return whether a process that the ledger names has surely ended; one on another host never surely has."""
+    """Return whether a recorded process has ended for certain. Return False for a process on another host."""
     return process.rsplit(":", 2)[0] == socket.gethostname() and living(process) is None
 
 
 def living(process: str) -> psutil.Process | None:
-    """Return the process that the ledger names, if it is on this host and lives; else None."""
+    """Return a recorded process if it is on this host and alive; else None."""
     host, pid, started = process.rsplit(":", 2)
     with suppress(psutil.NoSuchProcess):
         candidate = psutil.Process(int(pid))

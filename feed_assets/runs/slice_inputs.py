@@ -1,4 +1,4 @@
-"""Slices of event tables that a run reads, and their form in the lineage."""
+"""Slices of event tables that a run reads, and their pins in the lineage."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,26 +19,26 @@ Cut = Mapping[str, Sequence[Slice]]
 
 
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
-    """Return the slices of an event table: those of the run spec, or all there is, up to the last marker.
+    """Return the slices to read of an event table: those of the run spec, or everything up to the last marker.
 
-    A plan that reloads begins at the beginning, and reads a table without new data up to where it was read.
+    A plan that reloads reads from the beginning; a table without new data only up to where it was read before.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
     if is_told and run_spec.plan.kind == "incremental":
         return new
     upto = _read_upto(ledger, output)
-    if not is_told:  # A run by hand may have read a table ahead of its events.
+    if not is_told:  # a run by hand reads up to the last event
         upto |= _upto_the_last(ledger, partitions)
-    for each in new:  # A late one may end before what was read.
+    for each in new:  # a late slice may end before the last position
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
 
 
 def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
-    """Raise InvalidDefinition for a slice by hand of a table that is not read, or one that ends after its last event.
+    """Raise InvalidDefinition if a slice given by hand is of no input table, or ends after the table's last event.
 
-    No event covers what lies beyond: rows may still arrive there, and would be taken for late ones.
+    Rows may still arrive after the last event, and would then count as late.
     """
     if run_spec.consumes or not run_spec.slices:
         return
@@ -54,8 +54,8 @@ def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Seque
         if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
             most = f"at most {in_words(upto)}, its last marker" if upto else "an event of it, and there is none"
             raise InvalidDefinition(
-                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait until "
-                "that event has come."
+                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait for "
+                "that event."
             )
 
 
@@ -69,7 +69,7 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Return up to where an output has read each table: its markers, and what its newest update has read by hand."""
+    """Return up to where an output has read each table: by its markers, and by hand in its newest update."""
     with ledger.read() as connection:
         rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
@@ -80,7 +80,7 @@ def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
 
 
 def pins_of(slices_by_table: Cut) -> set[Pin]:
-    """Return slices as the positions that are recorded in the lineage."""
+    """Return slices as pins for the lineage."""
     return {
         Pin(each.partition, each.end, each.version, start=each.start)
         for some in slices_by_table.values()
@@ -89,9 +89,9 @@ def pins_of(slices_by_table: Cut) -> set[Pin]:
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
-    """Return the published positions of event tables with nothing new: lineage records how far each was read.
+    """Return the published positions of event tables that have nothing new, so that lineage stays complete.
 
-    The positions of a batch are its own alone.
+    A batch carries no positions of other batches.
     """
     tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
     read = {pin.partition for pin in pinned}

@@ -1,4 +1,4 @@
-"""Spark as the maker of rows. An import of this module loads PySpark."""
+"""Spark as the maker of rows. Importing this module loads PySpark."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -31,7 +31,7 @@ from feed_assets.spark.window_counts import Counting, counting_of
 from feed_assets.spark.written_frame import observable, write
 
 _NAMED = 5
-"""Most packed inputs that an error names."""
+"""Greatest number of packed inputs that an error names."""
 
 PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 
@@ -58,12 +58,12 @@ class SparkMade:
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return the SQL aggregates of the rows by name, but for those of keys, which need another job."""
+        """Return the SQL aggregates of the rows by name, without those of unique keys, which need another job."""
         apart = {check.name for check in self.task.recipe.checks if isinstance(check, Unique)}
         return {name: sql for name, sql in sql_aggregates(self.task.recipe).items() if name not in apart}
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Count the records of updates that are not counted yet: without a job if that was done on the way."""
+        """Return record counts of updates not counted yet. Run a job only if they were not counted while reading."""
         update_counts: list[tuple[Update, Counts]] = []
         for source in self.task.recipe.sources:
             updates = self.task.uncounted.get(source.name, ())
@@ -76,14 +76,14 @@ class SparkMade:
         return update_counts
 
     def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
-        """Return the counts by the update's number; None if there are none, or they are not exact."""
+        """Return the counts by the update's number; None if there are none or they are not exact."""
         tally = self.frames.tallies.get(name)
         if tally is None or "bins" not in tally.counts:
             return None
         return counting.exact_by_part(**{each: tally.values[each] for each in ("bins", "first", "last")})
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Run the checks on the parts of the dataset, the last output; what the write observed is not read again."""
+        """Run the checks on the dataset, the last output. Aggregates computed while writing are not computed again."""
         recipe, main = self.task.recipe, outputs[-1]
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         audited = Audited(
@@ -104,11 +104,11 @@ class SparkMade:
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
     def _repeated(self, main: Output) -> dict[str, int]:
-        """Count the rows that repeat a key, by check, for the keys that DuckDB judges as Spark does."""
+        """Count the rows that repeat a key, by check, for key types that DuckDB compares as Spark does."""
         unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
-        # Imported here: without such a check DuckDB is not loaded.
+        # imported here: only such a check needs DuckDB
         from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 
         kinds = dict(main.written.columns)
@@ -119,7 +119,7 @@ class SparkMade:
         return repeated
 
     def _records_read(self) -> int:
-        """Count the records of all inputs: those of Parquet files as their footers announce them."""
+        """Return the number of records of all inputs; for Parquet files from their footers."""
         counted = {name: tally.values[RECORDS] for name, tally in self.frames.tallies.items()}
         for name in self.frames.read.keys() - counted.keys():
             board = self.task.boards.get(name, self.board)
@@ -134,13 +134,13 @@ class SparkMade:
 
 @dataclass(frozen=True)
 class SparkProfiled(SparkMade):
-    """The profile of rows that others wrote, in place of these rows."""
+    """The frames of a companion: the profile of others' rows is written in place of the rows."""
 
     audited: Audit
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return no aggregates: those of the others' rows were computed before."""
+        """Return no aggregates: those of the others' rows are already computed."""
         return {}
 
     @classmethod
@@ -157,15 +157,15 @@ class SparkProfiled(SparkMade):
         return cls(task, task_frames.board, task_frames.spark, frames, Audit(checks, "", None, measures))
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Return what was found in the rows; the preview is the profile itself."""
+        """Return the results for the others' rows, with the profile as the preview."""
         return replace(self.audited, preview=outputs[-1].written.preview)
 
 
 @contextmanager
 def naming_lines(recipe: Recipe) -> Generator[None]:
-    """Raise FunctionFailed, which names a line of the user's code, for Spark's error about it.
+    """Turn Spark's error about a line of the user's code into FunctionFailed, which names the line.
 
-    Use it outside of the session, which needs Spark's own error to detect whether Spark has died.
+    Use it outside of the session: the session needs Spark's own error to detect whether Spark has died.
     """
     try:
         yield
@@ -177,7 +177,7 @@ def naming_lines(recipe: Recipe) -> Generator[None]:
 
 @contextmanager
 def naming_packed(updates: Sequence[Update]) -> Generator[None]:
-    """Name the packed inputs in an error about too little memory, or Spark's end: a few bytes may unpack to very much.
+    """Add the packed inputs to an error about memory or Spark's death: few packed bytes may unpack to very many.
 
     Use it outside of the session, which raises these errors.
     """
@@ -189,16 +189,16 @@ def naming_packed(updates: Sequence[Update]) -> Generator[None]:
             raise
         packed = shortened([f"{file.key} ({file.size:,} bytes)" for file in files], _NAMED)
         raise type(error)(
-            f"{error} Packed inputs may unpack to far more: {packed}. Look into them; invalidate the update of one "
-            "that is wrong (`feed-assets feed invalidate`)."
+            f"{error} Packed inputs may unpack to far more: {packed}. Examine them, and invalidate the update of a "
+            "wrong one (`feed-assets feed invalidate`)."
         ) from error
 
 
 @dataclass(frozen=True)
 class SparkMaker:
-    """A maker with the session that `sessions` opens for the bytes of each task, and closes or restores after it.
+    """A maker on Spark. `sessions` opens a session for the bytes of each task, and closes or restores it afterwards.
 
-    `reader` is that of the slices that a function gets.
+    `reader` reads the slices that a function gets.
     """
 
     sessions: Callable[[int], AbstractContextManager[SparkSession]]

@@ -1,4 +1,4 @@
-"""Record in the ledger what a partition holds on the blackboard."""
+"""Record in the ledger which updates a partition has on the blackboard."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from feed_assets.runs.services import Services
 def sync(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime, *, is_batch: bool = False
 ) -> tuple[read.Reading, Pin | None]:
-    """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
+    """Read a partition's newest valid update and record it. Also record newer ones that are no longer valid."""
     with ledger.read() as connection:
         as_of, recorded = log.last(connection), updates.newest(connection, [partition]).get(partition)
     reading = read.latest(board, partition, known_id=recorded.id if recorded else None)
@@ -26,9 +26,9 @@ def sync(
 
 
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
-    """Record that an update is no longer valid, if it is not: `sync` misses one that is not the newest.
+    """Record that an update is no longer valid, if that is so. `sync` alone would miss it if it is not the newest.
 
-    An update that increments were added to is such a one. After a kill before this the same call corrects it.
+    This happens if increments were added to the update. After a kill the same call corrects the ledger.
     """
     sync(board, ledger, partition, now)
     try:
@@ -43,7 +43,7 @@ def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id:
 def sync_batches(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
 ) -> tuple[batch_set.SetReading, tuple[Pin, ...]]:
-    """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
+    """Read and record the newest valid update of every batch of a partition. Also record that a batch is gone."""
     with ledger.read() as connection:
         as_of = log.last(connection)
         recorded = batch_sets.pins_of(connection, [partition])[partition]
@@ -55,7 +55,7 @@ def sync_batches(
 
 
 def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetReading]:
-    """Record the newest updates of outputs and of all that these need; return what was read of appendable inputs."""
+    """Record the newest updates of outputs and of their inputs. Return what was read of appendable inputs."""
     needs = [*needs]
     inputs = {
         each
@@ -78,11 +78,11 @@ def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *,
 
 
 def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
-    """Return the update of an input that a run reads: the newest valid one, or the one named."""
+    """Return the update of an input to read: the newest valid one, or the one named."""
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         update = read.require(reading)
-        if newest is None:  # `require` has raised: a reading with an update has its row.
+        if newest is None:  # cannot happen: a reading with an update has its row
             raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Run it again.")
         return update, newest
     update = read.named(services.board_of(partition.feed), partition, update_id)
@@ -92,11 +92,12 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
 def pin_batches(
     services: Services, partition: Partition, named: Mapping[Partition, str], *, only_named: bool = False
 ) -> list[tuple[Update, Pin]]:
-    """Return the set that a run reads of an appendable input: the newest valid update of every batch.
+    """Return the updates to read of an appendable input: the newest valid one of every batch.
 
-    `only_named`: the batches that are named are all that it is to read, as was decided.
+    With `only_named` read only the batches that are named, if there are any.
 
-    An id named for the partition is a moment: each batch is read as of then. One named for a batch is its update.
+    An id named for the partition is a moment: each batch is read as of that moment. An id named for a batch is the
+    update to read of it.
     """
     board = services.board_of(partition.feed)
     reading, newest = sync_batches(board, services.ledger, partition, services.now())
@@ -118,11 +119,11 @@ def pin_batches(
 def _moment(partition: Partition, update_id: str) -> datetime:
     if moment := parse_update_id(update_id):
         return moment
-    raise NoValidUpdate(f"{partition}: {update_id!r} is no update id: expected the moment as of which to read.")
+    raise NoValidUpdate(f"{partition}: {update_id!r} is no update id: expected an id whose time is the moment to read.")
 
 
 def _pin_of(services: Services, update: Update) -> Pin:
-    """Return the pin of an update that need not be the newest, with its version in the ledger, if it has one there."""
+    """Return the pin of any update, with its version from the ledger if there is one."""
     with services.ledger.read() as connection:
         row = updates.find(connection, update.partition, update.id)
     version = row.version if row and row.version else update.files_digest

@@ -1,4 +1,4 @@
-"""The way from pinned updates to written frames: read, sort out what does not parse, run the function."""
+"""Make the frames to write from pinned updates: read, separate records that do not parse, run the function."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,14 +33,14 @@ from feed_assets.spark.tally import Tally
 from feed_assets.spark.window_counts import MOST_PARTS, Counting, counting_of
 
 RECORDS = "records"
-"""The records of an input, in its tally."""
+"""Name of the count of an input's records in its tally."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of a run: the inputs, the rows that the function made of them, and what is turned away.
+    """The frames of a run: the inputs, the rows that the function returned, and the rejects.
 
-    `read` are the inputs with the records in them that do not parse; `tallies` count those of CSV and JSON inputs.
+    `read` has the inputs including records that do not parse. `tallies` count the records of CSV and JSON inputs.
     """
 
     inputs: Mapping[str, DataFrame]
@@ -52,7 +52,7 @@ class Frames:
 
 @contextmanager
 def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator[Frames]:
-    """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
+    """Read the inputs and run the function. Within the block, Spark's errors about pinned files name the files."""
     transform = _Transform(task, spark, board)
     own = [task.previous] if task.previous else []
     with reading([*own, *(update for updates in task.updates.values() for update in updates)]):
@@ -60,7 +60,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
             yield transform.frames()
             transform.check_unaltered()
         except UnstableRejects:
-            transform.check_unaltered()  # Then it is not the function's fault.
+            transform.check_unaltered()  # If a file changed, it is not the function's fault.
             raise
         except OF_ITS_OWN:
             transform.give_back()
@@ -70,7 +70,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
 
 @dataclass(frozen=True)
 class _Transform:
-    """One task on one session; `kept` are the frames that Spark keeps until its end."""
+    """One task on one session. `kept` has the frames that Spark caches until its end."""
 
     task: Task
     spark: SparkSession
@@ -78,7 +78,7 @@ class _Transform:
     kept: list[DataFrame] = field(default_factory=list[DataFrame])
 
     def frames(self) -> Frames:
-        """Return the frames of the task: what is turned away while reading and by the function comes first."""
+        """Return the frames of the task, with the rejects of reading before those of the function."""
         sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
         counted = [source for source in sources if _has_records(source) or self._counting(source)]
@@ -93,16 +93,18 @@ class _Transform:
             rows, turned_away = RejectedRows.on_the_way(rows, kept_of(pinned))
             rejected.append(turned_away)
         if self.task.recipe.is_companion:
-            rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
+            rows = self._keep(
+                rows
+            )  # Cached, because others' rows may change between the jobs that measure and check them.
         return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
 
     def _counting(self, source: RecipeInput) -> Counting | None:
-        """Return how the records of an input are counted, if this run has to."""
+        """Return how to count the records of an input; None if this run need not count them."""
         is_new = 0 < len(self.task.uncounted.get(source.name, ())) <= MOST_PARTS
         return counting_of(source.event_time, source.grain) if is_new else None
 
     def _tally(self, source: RecipeInput, tagged: DataFrame) -> Tally:
-        """Return what is counted of the records of an input while the dataset is written."""
+        """Return the counts of an input's records to compute while the dataset is written."""
         kept = kept_of(self.task.updates[source.name])
         rejects = {} if source.tagged else reject_counts(self.spark, kept)
         counts = {RECORDS: sf.expr(f"count(1) AS {RECORDS}"), **rejects}
@@ -112,9 +114,9 @@ class _Transform:
         return Tally.of(tagged if source.tagged else apart(tagged), counts)
 
     def check_unaltered(self) -> None:
-        """Raise UpdateChanged if a CSV or JSON file is not as listed any more: its rows may be those of another file.
+        """Raise UpdateChanged if a CSV or JSON file has changed since it was listed: its rows may be another file's.
 
-        Parquet files are left out: their footers were compared, and their rows are counted.
+        Parquet files need no check here: their footers were compared, and their rows are counted.
         """
         for source in self.task.recipe.sources:
             if source.schema and source.format != "parquet":
@@ -123,12 +125,12 @@ class _Transform:
                 check_unaltered(board, [file for update in updates for file in update.files])
 
     def give_back(self) -> None:
-        """Release the frames that Spark keeps. It is not called after an interrupt, when Spark does not answer."""
+        """Release the cached frames. Not called after an interrupt, because Spark may not answer."""
         for frame in self.kept:
             frame.unpersist()
 
     def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what the function makes of its inputs. Raise InvalidDefinition if that is not what it declares."""
+        """Run the function on its inputs and return the result. Raise InvalidDefinition if it is not as declared."""
         recipe = self.task.recipe
         absent = {source.name: None for source in recipe.handed if source.name not in inputs}
         result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
@@ -143,8 +145,9 @@ class _Transform:
         _refuse_twice(recipe, result)
         if is_tagged(result) != any(source.tagged and source.name in inputs for source in recipe.sources):
             raise InvalidDefinition(
-                f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, one "
-                "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
+                f"{recipe.feed}: expected rows with _raw, _file and _reasons from a function with a tagged input, and "
+                "rows without them from any other. Keep the three columns, or take the input untagged: rows would be "
+                "lost otherwise."
             )
         return result
 
@@ -160,7 +163,7 @@ class _Transform:
         return self.kept[-1]
 
     def _tagged(self, source: RecipeInput) -> DataFrame:
-        """Return one frame of the files of all batches and partitions: Spark would plan a frame for each anew."""
+        """Return one frame with the files of all batches and partitions, so that Spark plans only one."""
         updates = self.task.updates[source.name]
         board = self.task.boards.get(source.name, self.board)
         dialect = source.dialect or RFC_4180
@@ -168,10 +171,10 @@ class _Transform:
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
     def _input(self, source: RecipeInput, tagged: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the frame that the function gets of an input."""
+        """Return the frame of an input for the function."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
-        check_footers(self.board, self.task.updates[source.name])  # Refuses what Spark would read in part.
+        check_footers(self.board, self.task.updates[source.name])  # Spark would read a truncated file in part
         frames: list[DataFrame] = []
         for update in self.task.updates[source.name]:
             frame = input_frames.read_own(self.spark, self.board, update)
@@ -180,7 +183,7 @@ class _Transform:
 
 
 def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:
-    """Return what the function gets beside its inputs' frames: slices, the partition, the run spec, its own rows."""
+    """Return the function's other arguments: slices, spans, the partition, the run spec, its own previous rows."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
@@ -189,7 +192,7 @@ def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]
 
 
 def _has_records(source: RecipeInput) -> bool:
-    """Return whether an input has records that may not parse: whether it is CSV or JSON."""
+    """Return whether an input is CSV or JSON, so that some records may not parse."""
     return bool(source.schema) and source.format != "parquet"
 
 
@@ -198,35 +201,35 @@ def _rejected(tagged: DataFrame, tally: Tally) -> RejectedRows:
 
 
 def _watched(sources: Sequence[RecipeInput], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
-    """Return what a function gets of the inputs whose records are counted on the way."""
+    """Return the function's frames of the inputs whose records are counted while reading."""
     named = {source.name: source for source in sources}
     return {n: each.frame if named[n].tagged else without_rejects(each.frame) for n, each in tallies.items()}
 
 
 def path_of_file(updates: Sequence[Update]) -> Column:
-    """Return the path of the update that a row's file is in."""
+    """Return a column with the path of the update that a row's file belongs to."""
     return _of_file({each.path: each.path for each in updates})
 
 
 def number_of_file(updates: Sequence[Update]) -> Column:
-    """Return the position of the update that a row's file is in."""
+    """Return a column with the position of the update that a row's file belongs to."""
     return _of_file({each.path: number for number, each in enumerate(updates)})
 
 
 def _partition_of_file(source: RecipeInput, updates: Sequence[Update]) -> Column:
-    """Return the key of the partition that a row's file is in; for an appendable input the one that holds the batch."""
+    """Return a column with the key of the partition that a row's file belongs to, for a batch that of its parent."""
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     return _of_file({each.path: each.key for each in sorted(partitions)})
 
 
 def _of_file(values: Mapping[str, object]) -> Column:
-    """Return the value of the path that a row's file is below."""
+    """Return a column with the value of the path that is above a row's file."""
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{path}/"), sf.lit(value)) for path, value in values.items()))
 
 
 def _refuse_twice(recipe: Recipe, rows: DataFrame) -> None:
-    """Raise InvalidDefinition for two columns of one name: Spark's own error is about SQL of ours."""
+    """Raise InvalidDefinition if two columns have the same name: Spark's own error would show our SQL."""
     alike = [[each for each in rows.columns if each.lower() == name.lower()] for name in rows.columns]
     twice = next((names for names in alike if len(names) > 1), None)
     if twice and (len({*twice}) < len(twice) or rows.sparkSession.conf.get("spark.sql.caseSensitive") != "true"):

@@ -1,4 +1,4 @@
-"""Partitions of a foreign feed that are as the ledger has them, found by one listing of all their files."""
+"""Partitions of a foreign feed that are unchanged since the ledger recorded them, found by one listing of all files."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -12,11 +12,11 @@ from feed_assets.runs.services import Services
 
 
 def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str]:
-    """Return the names right below a feed whose newest updates are all what the ledger has, files and all.
+    """Return the names directly below a feed whose newest updates and files are all as recorded in the ledger.
 
-    The listing shows that a manifest is there, not its content: that is read for one name, picked by chance. A manifest
-    that was rewritten in place is found some looks later, and at the latest by the run that reads the update. Return no
-    name if one request does not list them all: then each is to be visited.
+    The listing shows that a manifest exists, but not its content. The manifest is read only for one name, chosen at
+    random. So a manifest that was rewritten in place is found some calls later, at the latest by the run that reads the
+    update. Return no name if one request does not list all files: then each name must be visited.
     """
     board = services.board_of(feed)
     files = board.page_of_files(str(feed), f"{feed}/{min(names)}")
@@ -39,12 +39,12 @@ def _name(key: str) -> str:
 
 
 def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
-    """Yield the newest update of each partition, as it is listed; without files if its manifest is not there."""
+    """Yield the newest listed update of each partition, without files if its manifest is missing."""
     files_by_partition: dict[Partition, dict[str, list[File]]] = {}
     for file in files:
         segments = file.key.removeprefix(f"{feed}/").split("/")
         at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
-        with suppress(InvalidName):  # A visit reports that it is no partition.
+        with suppress(InvalidName):  # a visit reports an invalid name
             if at is not None:
                 by_id = files_by_partition.setdefault(Partition(feed, "/".join(segments[:at])), {})
                 by_id.setdefault(segments[at], []).append(file)

@@ -1,4 +1,4 @@
-"""Name the file and line of the user's function or check that an error is from."""
+"""Name the file and line of the user's function or check that raised an error."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from feed_assets.core.message_words import text_of
 from feed_assets.core.source_lines import line_of, raised_at, with_notes
 
 _LASTING = (ModuleNotFoundError, NameError)
-"""Mistakes of a function that every other run of it repeats. Others, and classes derived from these, may be due to a
-service's answer: a parser's SyntaxError, a name that is unbound since a call failed.
+"""Mistakes in a function that will fail in every run. Other errors, and classes derived from these, may be due to a
+service's answer, such as a parser's SyntaxError, or a name that is unbound because a call failed.
 """
 
 
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
-    """Return the error of a run as its user reads it: with file and line, if it is from the user's code.
+    """Return the error of a run for the user: with file and line if the user's code raised it.
 
-    `function` is the dataset's own, which is named for a result that is not as declared.
+    `function` is the dataset's function; an error about its result names its line.
     """
     if isinstance(error, InvalidDefinition):
         error.place = error.place or line_of(function)
@@ -34,15 +34,15 @@ def located(error: BaseException, function: Callable[..., Any]) -> BaseException
 
 @contextmanager
 def naming_check(name: str) -> Generator[None]:
-    """Note on what a check's own functions raise which check it was."""
+    """Add the check's name to errors that the check's own functions raise."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, FeedAssetsError):  # Ours name it themselves.
+        if not isinstance(error, FeedAssetsError):  # our own errors name the check already
             error.add_note(f'check "{name}"')
         raise
 
 
 def _is_of_dagster(error: BaseException) -> bool:
-    """Return whether an error is a function's signal to Dagster: to retry, or that it has failed."""
+    """Return whether a function raised one of Dagster's errors, which are signals to it: to retry or to fail."""
     return type(error).__module__.startswith("dagster")

@@ -1,7 +1,7 @@
-"""Verify that the newest updates of our own feeds in the ledger are still on the blackboard, and valid.
+"""Verify that the newest updates of our own feeds in the ledger are still on the blackboard and valid.
 
-Nobody else is to write there, so nothing new is searched for. What is gone is invalid from then on, in the one log: its
-dataset is built again, and its consumers get the change. A store that does not answer has lost nothing.
+Nobody else writes these feeds, so there is no search for new updates. A missing update is recorded as invalid: its
+dataset is built again, and its consumers get the change. If the store does not answer, nothing counts as missing.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,21 +19,21 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 ROTATION = 40
-"""Partitions that each look visits, in turn: of 10,000 each one has its turn every 250 looks."""
+"""Partitions that each call verifies, in rotation: with 10,000 partitions, each is verified every 250 calls."""
 
 FEEDS_PER_LOOK = 5
-"""Feeds that a look goes through at most, however many there are: one statement reads all of them."""
+"""Greatest number of feeds per call: one statement reads all of them."""
 
 _BEFORE_KEY = "\n"
-"""The separator of feed and key in a position: no name holds it."""
+"""Separator of feed and key in a position. No name contains it."""
 
 PARTITIONS_PER_READ = 500
-"""Partitions whose newest updates are read from the ledger at a time, if all are verified."""
+"""Partitions that are read from the ledger at a time when all are verified."""
 
 
 @dataclass(frozen=True)
 class Gone:
-    """An update of ours that is no longer valid, and why."""
+    """An update of our own feeds that is no longer valid, and why."""
 
     partition: Partition
     update_id: str
@@ -45,7 +45,7 @@ class Gone:
 
 @dataclass
 class Verified:
-    """The result of a look at our own feeds: what is gone, and by feed why it could not be verified."""
+    """Result of a verification: updates that are gone, and why a feed could not be verified, by feed."""
 
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])
@@ -56,14 +56,15 @@ class Verified:
 def verify(
     services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
 ) -> Verified:
-    """Verify some partitions of feeds of ours until the time is over, one at least; the next call continues there.
+    """Verify some partitions of our own feeds until the time is over, at least one. The next call continues there.
 
-    On another blackboard the position stays: each call reports that, until it is the right one again.
+    If the blackboard is not the one that the ledger describes, the position stays: each call reports that until it is
+    corrected.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
         return report
-    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed.
+    cursor = f"looked again at all from {ordered[0]}"  # no other code location has this feed
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         partitions, ends = turn(connection, ordered, position)
@@ -76,7 +77,7 @@ def verify(
 
 
 def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) -> Verified:
-    """Verify the last partitions of one feed of ours."""
+    """Verify the last partitions of one of our own feeds."""
     report = Verified()
     with services.ledger.read() as connection:
         keys = [*updates.published_keys(connection, feed)][-ROTATION:]
@@ -85,7 +86,7 @@ def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) ->
 
 
 def verify_all(services: Services, feeds: Collection[Feed], declared: Collection[Feed]) -> Verified:
-    """Verify every partition of feeds of ours, however long that takes."""
+    """Verify every partition of our own feeds, without a time limit."""
     report = Verified()
     for feed in sorted(feeds):
         with services.ledger.read() as connection:
@@ -99,7 +100,7 @@ def verify_all(services: Services, feeds: Collection[Feed], declared: Collection
 def turn(
     connection: sa.Connection, feeds: Sequence[Feed], position: str, limit: int = ROTATION
 ) -> tuple[list[Partition], str]:
-    """Return the partitions whose turn is after a position, and the position after them; '' at the end of the round."""
+    """Return the next partitions after a position, and the position after them; '' at the end of the round."""
     name, is_within, key = position.partition(_BEFORE_KEY)
     remaining = [feed for feed in feeds if str(feed) >= name] or feeds
     after = Partition(remaining[0], key) if is_within and str(remaining[0]) == name else None
@@ -110,7 +111,7 @@ def turn(
 
 
 def place_of(partition: Partition) -> str:
-    """Return the position in a rotation after a partition."""
+    """Return the position after a partition in the rotation."""
     return f"{partition.feed}{_BEFORE_KEY}{partition.key}"
 
 
@@ -125,9 +126,9 @@ def _visit(
     report: Verified,
     out_of_time: Callable[[], bool] = _never,
 ) -> int:
-    """Verify partitions until the time is over, and return how many; `declared` has the feeds that are only read, too.
+    """Verify partitions until the time is over. Return how many. `declared` includes feeds that are only read.
 
-    One partition is enough to see that the blackboard is another one.
+    Stop after the first partition that shows that it is another blackboard.
     """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
@@ -140,7 +141,7 @@ def _visit(
 
 
 def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
-    """Verify one update by two requests. Sync a missing one: a run may have published since, and a prune removed it."""
+    """Verify one update with two requests. If it is missing, sync: a run and a prune may have replaced it since."""
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:
@@ -157,13 +158,13 @@ def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed]
 
 
 def _has_some(services: Services, declared: Collection[Feed]) -> bool:
-    """Return whether anything of any feed is there, also of foreign ones: else another blackboard is mounted."""
+    """Return whether the blackboard has anything of any declared feed. If not, another blackboard is mounted."""
     return any(services.board.page(str(feed)).names for feed in declared if feed not in services.elsewhere)
 
 
 def _other_blackboard(services: Services) -> BlackboardMissing:
     return BlackboardMissing(
-        f"the blackboard {services.board.url} has nothing of any feed declared here, and the ledger knows updates "
-        "of them: expected the one that they were published on. Nothing is taken to be gone. Mend the setting or "
-        "the mount; if it was emptied on purpose, `feed-assets explain FEED PARTITION` takes note of a partition."
+        f"the blackboard {services.board.url} has no feed declared here, and the ledger has updates of them: expected "
+        "the blackboard that they were published on. No update is recorded as missing. Correct the setting or the "
+        "mount. If it was emptied on purpose, `feed-assets explain FEED PARTITION` records that for one partition."
     )

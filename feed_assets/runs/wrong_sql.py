@@ -1,4 +1,4 @@
-"""Search for the SQL aggregate that Spark refuses: a dataset's are computed in one job, whose error names none."""
+"""Search for the SQL aggregate that Spark refuses. One job computes all of a dataset, and its error names none."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,20 +17,22 @@ _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's 
 
 @contextmanager
 def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
-    """Raise InvalidDefinition, which names it, for an aggregate that cannot be computed; other errors as they are."""
+    """Raise InvalidDefinition with its name for an aggregate that cannot be computed. Let other errors pass."""
     try:
         yield
     except SPARK_ERRORS as error:
-        if _error(rows.write.format("noop").mode("overwrite").save) is None:  # Otherwise no row can be read.
+        if (
+            _error(rows.write.format("noop").mode("overwrite").save) is None
+        ):  # otherwise the rows themselves cannot be read
             for name, sql in (sql_aggregates(recipe) | wanted_of(recipe.deep_checks)).items():
                 why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
-                if why and is_lasting(why):  # Other errors may be due to lost memory or a lost connection.
+                if why and is_lasting(why):  # other errors may be due to memory or connection
                     raise InvalidDefinition(_message(recipe, name, sql, str(why))) from error
         raise
 
 
 def _error(job: Callable[[], object]) -> Exception | None:
-    """Return what Spark raises for a job; None if it ends well."""
+    """Return the error that Spark raises for a job; None if it succeeds."""
     try:
         job()
     except SPARK_ERRORS as error:
@@ -42,6 +44,6 @@ def _message(recipe: Recipe, name: str, sql: str, why: str) -> str:
     kind = next((kind for kind in _DECLARED if name.startswith(kind)), "")
     noun, where = _DECLARED.get(kind, ("check", "checks"))
     return (
-        f"{recipe.feed}: the {noun} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed of its rows: "
+        f"{recipe.feed}: the {noun} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed from its rows: "
         f"{sentence(excerpt(why))} Correct it in {where}."
     )

@@ -1,4 +1,4 @@
-"""Tools for tests of datasets, yours too: drop files as a foreign producer would, tick, and check what was built."""
+"""Tools to test datasets, including your own: drop files as a foreign producer would, tick, and check the results."""
 
 from feed_assets.testing.harness import Harness
 from feed_assets.testing.homes import fresh_home

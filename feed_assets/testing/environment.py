@@ -1,4 +1,4 @@
-"""Variables that a Harness would use: those of the test, and none of the developer's shell."""
+"""Check that a Harness uses environment variables of the test, and none of the developer's shell."""
 
 import os
 from collections.abc import Generator, Mapping
@@ -19,18 +19,21 @@ _REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELI
 
 
 def _of_the_shell() -> list[Mapping[str, str | None]]:
-    """Return the environment, and the project's `.env` with `${NAME}` taken first from the file, and from the shell."""
+    """Return three sets of variables: the environment, and the project's `.env` read in two ways.
+
+    `${NAME}` in `.env` is looked up first in the file itself, and then, for the last set, first in the shell.
+    """
     file = find_dotenv(usecwd=True)
     return [dict(os.environ), dotenv_values(file), DotEnv(file, override=False).dict() if file else {}]
 
 
 _ENVIRONMENTS = _of_the_shell()
-"""Variables as the tests began, and as each open `fresh_home` did: with another value they are the test's own."""
+"""Variables at the start of the tests and of each open `fresh_home`. A variable with another value is the test's."""
 
 
 @contextmanager
 def noted_environment() -> Generator[None]:
-    """Count the variables that are set now as no test's own, until the end of the block."""
+    """Treat the variables that are set now as not set by the test, until the end of the block."""
     _ENVIRONMENTS.append(dict(os.environ))
     try:
         yield
@@ -39,24 +42,24 @@ def noted_environment() -> Generator[None]:
 
 
 def is_of_the_test(variable: str) -> bool:
-    """Check whether the test has set a variable: neither the shell, nor a `.env` file, nor modules loaded before."""
+    """Return whether the test set a variable, and not the shell, a `.env` file or a module loaded before the test."""
     value = os.environ.get(variable)
     return value is not None and all(each.get(variable) != value for each in _ENVIRONMENTS)
 
 
 def refuse_settings_of_the_shell() -> None:
-    """Raise SourceNotGiven if a test would use a setting of the developer's shell, or the home of the project."""
+    """Raise SourceNotGiven if a test would use a setting of the developer's shell or the project's home."""
     __tracebackhide__ = True
     if "DAGSTER_HOME" not in os.environ:
         raise SourceNotGiven(
-            f"a Harness would use {home()}, the home of `feed-assets run`: expected one of the test's own. Make the "
+            f"a Harness would use {home()}, the home of `feed-assets run`: expected a home of the test. Make the "
             'Harness in `with fresh_home(tmp_path / "home"):`.'
         )
     names = [name for name in _REACHING if name in os.environ and not is_of_the_test(name)]
     if names:
         raise SourceNotGiven(
-            f"a Harness would use {', '.join(names)} of this shell: expected what the test itself sets. Make the "
-            'Harness in `with fresh_home(tmp_path / "home"):`, which unsets them, and set there what the test brings.'
+            f"a Harness would use {', '.join(names)} of this shell: expected values that the test sets. Make the "
+            'Harness in `with fresh_home(tmp_path / "home"):`, which unsets them, and set the test\'s own values there.'
         )
 
 
@@ -65,7 +68,7 @@ def refuse_another_home(of_the_harness: Path) -> None:
     __tracebackhide__ = True
     if home() != of_the_harness:
         raise SourceNotGiven(
-            f"this Harness is of {of_the_harness}, which the test has left, and would use {home()}. Use it within its "
-            "`with fresh_home(…):` block: a fixture that makes it has `yield harness` there, and not `return harness`."
+            f"this Harness was made in {of_the_harness}, which the test has left, and would now use {home()}. Use it "
+            "within its `with fresh_home(…):` block: a fixture needs `yield harness` there, not `return harness`."
         )
     refuse_settings_of_the_shell()

@@ -1,4 +1,4 @@
-"""Rows of slices that functions read while a Harness drives them: from databases of the test alone."""
+"""Slices that functions read while a Harness drives them, only from databases of the test."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def rows_of_the_test(
     piece: Slice, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
 ) -> "DataFrame":
-    """Return the rows of a slice. Raise SourceNotGiven for a URL that is in no variable of the test."""
+    """Return the rows of a slice. Raise SourceNotGiven unless a variable of the test has the URL."""
     if expand(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not the SQL table {table} at {masked(url)}, where the "
-            f"function reads a slice of {piece.partition.feed}. Have the function read `env:NAME`, and set that "
-            "variable within `with fresh_home(…):`, as by `monkeypatch.setenv`."
+            f"function reads a slice of {piece.partition.feed}. Let the function read `env:NAME`, and set that "
+            "variable within `with fresh_home(…):`, for example by `monkeypatch.setenv`."
         )
-    from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
+    from feed_assets.sources.slice_rows import rows_of  # imported here: PySpark takes a second to load
 
     return rows_of(piece, spark, url, table, by=by, schema=schema)

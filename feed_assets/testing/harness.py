@@ -1,6 +1,6 @@
 """Drive definitions tick by tick, in this process, on one Dagster instance.
 
-Blackboard, ledger and Spark are real, those of the settings: `fresh_home` makes them new for a test.
+Blackboard, ledger and Spark are the real ones of the settings. `fresh_home` gives a test new ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,23 +54,23 @@ def _ephemeral() -> dg.DagsterInstance:
 
 @dataclass
 class Harness:
-    """Definitions on a Dagster instance, which is disposed of at the end of a `with` block.
+    """Definitions on a Dagster instance, for a test. The end of a `with` block disposes of the instance.
 
     Args:
-        definitions: The definitions to drive, as `with_automation` returns it.
+        definitions: The definitions to drive, as `with_automation` returns them.
         instance: The instance; by default an ephemeral one.
         now: The clock of ticks (timezone-aware).
-        runs: What the runs of every tick so far have built, or not.
-        maker: What makes rows in place of Spark, such as a `PlainMaker`. That holds for every run on the instance in
-            this process, also for those of `dg.materialize(…, instance=harness.instance)`.
-        sources: The data read in place of each source that reaches out, by the name of the event source, of the
-            blackboard of others, or of the dataset whose `LineageTable` it is: rows, the path of a file or folder, a
-            URL, or another declaration.
-        selection: The assets that are driven, in Dagster's selection syntax, with all that they are made of; None for
-            all. With it, or where a source is replaced, your own sensors, schedules and jobs are left out.
+        runs: The results of the runs of every tick so far.
+        maker: The maker of rows in place of Spark, such as a `PlainMaker`. Every run on the instance in this process
+            uses it, including `dg.materialize(…, instance=harness.instance)`.
+        sources: The data to read in place of each external source: rows, the path of a file or folder, a URL, or
+            another declaration. The key is the name of the event source, of another team's blackboard, or of the
+            dataset that has the `LineageTable`.
+        selection: The assets to drive with everything upstream of them, in Dagster's selection syntax; None for all.
+            With a selection or a replaced source, your own sensors, schedules and jobs are left out.
 
     Raises:
-        SourceNotGiven: A source reaches out and is not given, or a setting of the developer's shell would be used.
+        SourceNotGiven: An external source is not given, or a setting of the developer's shell would be used.
         InvalidDefinition: The selection has no dataset.
     """
 
@@ -86,7 +86,7 @@ class Harness:
 
     def __post_init__(self) -> None:
         __tracebackhide__ = True
-        settings.cache_clear()  # The environment may be another test's.
+        settings.cache_clear()  # the cached settings may be another test's
         refuse_settings_of_the_shell()
         if self.selection:
             self.definitions = selected(self.definitions, self.selection)
@@ -96,7 +96,7 @@ class Harness:
             make_with(self.instance, self.maker)
 
     def _take_sources(self) -> None:
-        """Make the definitions read what is given. Raise SourceNotGiven for what else reaches out."""
+        """Make the definitions read the given sources. Raise SourceNotGiven for other external sources."""
         __tracebackhide__ = True
         declared = declarations_of(self.definitions)
         refuse_what_is_not_given(self.sources, declared)
@@ -117,7 +117,7 @@ class Harness:
 
     @property
     def _settings(self) -> Settings:
-        """Return the settings of the test. Raise SourceNotGiven if they are another test's, or the shell's, by now."""
+        """Return the settings of the test. Raise SourceNotGiven if they are now another test's or the shell's."""
         __tracebackhide__ = True
         refuse_another_home(self._home)
         return settings()
@@ -136,7 +136,7 @@ class Harness:
 
     @property
     def runner(self) -> Runner:
-        """Return the runner that `feed-assets run` uses, with this harness listening."""
+        """Return the runner that `feed-assets run` uses. It reports its runs to this harness."""
         refuse_another_home(self._home)
         return Runner(self.definitions, self.instance, self._on_run, self.now)
 
@@ -149,7 +149,7 @@ class Harness:
         Args:
             feed: The feed's name and version.
             partition: The partition's path, such as `2019-11-24/men`; '' for a feed without partitions.
-            data: The content of its one file, or of its files by name; texts are written as UTF-8.
+            data: The content of its only file, or of several files by name. Text is written as UTF-8.
 
         Returns:
             The update's id.
@@ -163,7 +163,7 @@ class Harness:
 
         Args:
             source: The source's name.
-            rows: Its further rows, by the names of its columns.
+            rows: Rows to add, each a value by column name.
 
         Raises:
             SourceNotGiven: There is no such source, or a row lacks a column.
@@ -172,7 +172,7 @@ class Harness:
         self._add_partitions(source, rows)
 
     def _add_partitions(self, source: str, rows: Rows) -> None:
-        """Add the partitions that rows name to Dagster, as a tick does with those of Kafka."""
+        """Add the partitions named in rows to Dagster, as a tick does for Kafka."""
         for name, keys in dynamic_partitions(self.definitions, source, rows).items():
             self.instance.add_dynamic_partitions(name, keys)
 
@@ -187,7 +187,7 @@ class Harness:
         write.invalidate(self._board_of(feed), _partition(feed, partition), update_id)
 
     def revalidate(self, feed: str, partition: str, update_id: str) -> None:
-        """Take an invalidation back, as `feed-assets feed revalidate` does.
+        """Make an invalidated update valid again, as `feed-assets feed revalidate` does.
 
         Args:
             feed: The feed's name and version.
@@ -213,22 +213,22 @@ class Harness:
         return update.id if update else None
 
     def rows(self, feed: str, partition: str = "") -> list[dict[str, Any]]:
-        """Read what a run has published, by Spark or by a `PlainMaker`.
+        """Read the rows that a run has published, with Spark or with a `PlainMaker`.
 
         Args:
             feed: The feed's name and version.
             partition: The partition's path.
 
         Returns:
-            The rows of the partition's newest valid update, in no order.
+            The rows of the partition's newest valid update, in any order.
 
         Raises:
-            NoValidUpdate: It has none.
+            NoValidUpdate: The partition has no valid update.
         """
         return published_rows(self.board, read.require(read.latest(self.board, _partition(feed, partition))))
 
     def ask(self, cursor: str | None = None, name: str = "feeds") -> RequestedTick:
-        """Evaluate a sensor, and start nothing.
+        """Evaluate a sensor without starting its runs.
 
         Args:
             cursor: The sensor's cursor before the tick.
@@ -262,10 +262,10 @@ class Harness:
         return self._runs_of(self.runner.tick)
 
     def run_until_idle(self, max_ticks: int = 30) -> list[Ran]:
-        """Tick until nothing is requested any more.
+        """Tick until a tick requests no run.
 
         Args:
-            max_ticks: The most ticks that this may take.
+            max_ticks: The greatest number of ticks.
 
         Returns:
             All the runs, after their end.
@@ -309,7 +309,7 @@ class Harness:
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
         of_it = PartitionKeyFilter(key=partition)
         history = self.instance.event_log_storage.get_asset_check_execution_history(key, 1000, partition_filter=of_it)
-        results = {"SUCCEEDED": True, "FAILED": False}  # a run that only plans a check leaves a row, too
+        results = {"SUCCEEDED": True, "FAILED": False}  # other rows are of checks that were planned only
         ended = [results[each.status.value] for each in history if each.status.value in results]
         return ended[0] if ended else None
 
@@ -332,7 +332,7 @@ def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
 
 def _reported(record: dg.EventLogRecord) -> Reported:
     materialization = record.asset_materialization
-    if materialization is None:  # `fetch_materializations` gives nothing else.
+    if materialization is None:  # cannot happen: `fetch_materializations` returns nothing else
         raise ValueError(f"{record} is no materialization.")
     metadata = {name: value_of(value) for name, value in materialization.metadata.items()}
     tags = materialization.tags or {}

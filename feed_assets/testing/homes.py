@@ -13,16 +13,16 @@ _OF_SPARK = f"{PREFIX}SPARK_"
 
 @contextmanager
 def fresh_home(folder: Path) -> Generator[Path]:
-    """Have this process work in a new home folder: its blackboard and ledger are empty, and nobody else's are touched.
+    """Let this process work in a new home folder with an empty blackboard and ledger, until the block ends.
 
-    Settings have their defaults, except `FEED_ASSETS_SPARK_…`, which say where Spark is. Variables that are set
-    before are not the test's: a `Harness` refuses the databases that they name.
+    Settings have their defaults, except `FEED_ASSETS_SPARK_…`, which locate Spark. Variables that were set before
+    do not count as the test's: a `Harness` refuses to use the databases that they name.
 
     Args:
-        folder: The folder to make; the one above it must exist.
+        folder: The folder to create. Its parent must exist.
 
     Yields:
-        The folder. After the `with` block it stays, and the environment is as it was before.
+        The folder. It stays after the `with` block, which restores the environment.
     """
     before = _own_variables()
     folder.mkdir(0o700)
@@ -36,7 +36,7 @@ def fresh_home(folder: Path) -> Generator[Path]:
 
 
 def _own_variables() -> dict[str, str]:
-    """Return the variables that say where a process works."""
+    """Return the variables that configure where a process reads and writes."""
     return {name: value for name, value in os.environ.items() if name == "DAGSTER_HOME" or name.startswith(PREFIX)}
 
 

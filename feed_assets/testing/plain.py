@@ -1,4 +1,4 @@
-"""A maker without an engine: the test gives what Spark would make, find and count.
+"""A maker without Spark: the test gives the rows, check results and counts that Spark would compute.
 
 It calls no dataset's function and evaluates no check, so it cannot differ from Spark.
 """
@@ -36,16 +36,16 @@ class Given:
     """The outcome of a run, as the test gives it.
 
     Args:
-        rows: The dataset's rows; they are written as JSON lines, and equal rows have an equal data version.
+        rows: The dataset's rows. They are written as JSON lines; equal rows have equal data versions.
         rejects: The rows of its feed of rejects.
-        failed: What each check that fails found, by its name. Every other check passes; a deep check fails only
-            if the profile requires it.
-        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted. Only
-            a dataset with `completeness` may have them.
-        counted: The records of each update that nobody has counted yet, by the name of its input, which is counted
-            and of another team; an input without a name here has none.
-        measures: The values of the profile's measures, by name; one without a number here is NULL.
-        figures: The dataset's key figures, by name; one without a number here is NULL.
+        failed: The figure that each failing check found, by the check's name. Every other check passes. A deep
+            check fails only if the profile requires it.
+        windows: Number of the dataset's rows in each window, by the window's start (UTC). None: not counted. Only
+            for a dataset with `completeness`.
+        counted: Record counts for the updates that nobody has counted yet, by the name of the input. Only inputs of
+            other teams whose records are counted need them. An input not listed has no records.
+        measures: The values of the profile's measures, by name. A measure not listed is NULL.
+        figures: The dataset's key figures, by name. A figure not listed is NULL.
     """
 
     rows: Sequence[Row] = ()
@@ -58,13 +58,13 @@ class Given:
 
 
 def by_inputs(task: Task) -> Given:
-    """Give one row that says what was read: it differs whenever an input does.
+    """Return one row that lists what was read, so that it differs whenever an input differs.
 
     Args:
-        task: What is to be made.
+        task: The task of the run.
 
     Returns:
-        The row: the paths of the updates, the ends of the slices and the windows of the spans, by input.
+        The row, by input: the paths of updates, the ends of slices, or the windows of spans.
     """
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
     read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
@@ -75,22 +75,22 @@ def by_inputs(task: Task) -> Given:
 
 @dataclass(frozen=True)
 class PlainMaker:
-    """A maker of given rows, in milliseconds, in place of Spark.
+    """A maker that writes given rows in milliseconds, in place of Spark.
 
     Args:
-        give: Returns what each task makes, or raises the error of its run. By default one row that differs
-            whenever an input does.
+        give: A function that returns the outcome of a task, or raises the error of its run. By default the outcome
+            is one row that differs whenever an input differs.
     """
 
     give: Callable[[Task], Given] = by_inputs
 
     @contextmanager
     def make(self, task: Task, board: Blackboard) -> Generator["PlainMade"]:
-        """Yield what the test gives for a task."""
+        """Yield the outcome that the test gives for a task."""
         yield PlainMade(task, board, self.give(task))
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
-        """Return the number of rows of an update that it wrote, and their data version."""
+        """Return the number of rows of an update written by this maker, and their data version."""
         return len(rows_of(board, update)), _version(_text(board, update))
 
 
@@ -122,7 +122,7 @@ class PlainMade:
         """Return the result of every check of the recipe as the test gives it."""
         recipe = self.task.recipe
         if unknown := sorted(self.test_data.failed.keys() - {check.name for check in recipe.all_checks}):
-            raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected one that it has.")
+            raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected the name of one of its checks.")
         measures = self.test_data.measures if recipe.profile else None
         preview = _preview(rows_of(self.board, outputs[-1].update))
         figures = {name: number for name, number in self.test_data.figures.items() if name in recipe.figures}
@@ -130,18 +130,18 @@ class PlainMade:
 
     @property
     def _windows(self) -> Counts | None:
-        """Return the counts of the dataset's rows. Raise InvalidDefinition where a run with Spark would count none."""
+        """Return the counts of the dataset's rows. Raise InvalidDefinition if Spark would not count them."""
         recipe = self.task.recipe
         if self.test_data.windows is not None and not recipe.grain:
             raise InvalidDefinition(
-                f"{recipe.feed} has no completeness, so that its rows are not counted: expected no windows. Declare "
-                "completeness, or give none."
+                f"{recipe.feed} has no completeness, so its rows are not counted: expected no windows. Declare "
+                "completeness, or give no windows."
             )
         return self.test_data.windows
 
     @property
     def _rows(self) -> Sequence[Row]:
-        """Return the rows of the dataset; those of a companion are its profile."""
+        """Return the rows of the dataset. The rows of a companion are its profile."""
         return self._profile[0].sample if self.task.recipe.is_companion else self.test_data.rows
 
     @property
@@ -158,22 +158,24 @@ class PlainMade:
 
 
 def rows_of(board: Blackboard, update: Update) -> list[dict[str, Any]]:
-    """Read what a PlainMaker wrote.
+    """Read the rows that a PlainMaker wrote.
 
     Args:
         board: The blackboard that the update is on.
-        update: One of an update's own feed, such as an input of a task.
+        update: The update, such as an input of a task.
 
     Returns:
         The rows in their order.
 
     Raises:
-        UnreadableUpdate: It holds something else.
+        UnreadableUpdate: The update does not consist of JSON lines.
     """
     try:
         return [json.loads(line) for line in _text(board, update).splitlines()]
     except ValueError as error:
-        raise UnreadableUpdate(f"{update.path} holds no JSON lines: expected what a PlainMaker wrote.") from error
+        raise UnreadableUpdate(
+            f"{update.path} holds no JSON lines: expected an update that a PlainMaker wrote."
+        ) from error
 
 
 def _text(board: Blackboard, update: Update) -> bytes:

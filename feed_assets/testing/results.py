@@ -9,15 +9,15 @@ import dagster as dg
 
 @dataclass(frozen=True)
 class Ran:
-    """A partition that a tick requested, after its run has ended with it.
+    """The result of one partition that a tick requested, after its run has ended.
 
     Attributes:
-        assets: The names of its assets, such as `ads/shown`, in order.
+        assets: The names of the assets that were built, such as `ads/shown`, in order.
         partition: Dagster's partition key; None for a run without one.
-        succeeded: Whether the run succeeded with it.
-        error: Why it failed; None if it did not.
+        succeeded: Whether this partition was built.
+        error: Why it failed; None if it succeeded.
         tags: The run's tags in Dagster.
-        id: The run's id in Dagster: of many partitions it is one.
+        id: The run's id in Dagster. Partitions that one run builds share it.
     """
 
     assets: tuple[str, ...]
@@ -30,13 +30,13 @@ class Ran:
 
 @dataclass(frozen=True)
 class RequestedTick:
-    """A tick of one sensor whose runs were not started.
+    """A tick of one sensor; its runs were not started.
 
     Attributes:
         requests: The runs that it requests.
         events: The materializations that it reports to Dagster.
         cursor: The sensor's cursor after it.
-        targets: What these runs are to build, in order, each as (assets, partition key).
+        targets: The (assets, partition key) that these runs would build, in order.
     """
 
     requests: tuple[dg.RunRequest, ...]

@@ -1,4 +1,4 @@
-"""Definitions with some of the assets, or with changed ones."""
+"""Definitions with a selection of the assets, or with changed assets."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
@@ -11,9 +11,9 @@ from feed_assets.orchestration.location import with_automation
 
 
 def rebuilt(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:
-    """Return definitions of these assets, with the checks of theirs and the automation that they need.
+    """Return definitions of these assets, with their checks and the automation that they need.
 
-    Jobs, schedules and sensors of the user's own are left out: they may be about other assets, and reach out.
+    The user's own jobs, schedules and sensors are left out: they may need other assets or external systems.
     """
     keys = {key for asset in assets for key in _keys(asset)}
     checks = [
@@ -33,10 +33,10 @@ def rebuilt(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definition
 
 
 def selected(definitions: dg.Definitions, selection: str | dg.AssetSelection) -> dg.Definitions:
-    """Return the definitions of the selected assets and of everything that these are made of.
+    """Return the definitions of the selected assets and of everything upstream of them.
 
     Raises:
-        InvalidDefinition: The selection has no asset that is built.
+        InvalidDefinition: The selection matches no asset.
     """
     graph: Any = definitions.resolve_asset_graph()
     chosen: Any = dg.AssetSelection.from_string(selection) if isinstance(selection, str) else selection
@@ -51,7 +51,7 @@ def selected(definitions: dg.Definitions, selection: str | dg.AssetSelection) ->
 
 
 def with_specs(definitions: dg.Definitions, change: Callable[[dg.AssetSpec], dg.AssetSpec]) -> dg.Definitions:
-    """Return the definitions with changed specs; the same definitions if none changes."""
+    """Return the definitions with changed specs. Return the same object if no spec changes."""
     assets = [*(definitions.assets or ())]
     changed = [_with_spec(asset, change) for asset in assets]
     return definitions if all(map(_is, assets, changed)) else rebuilt(definitions, changed)

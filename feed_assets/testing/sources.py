@@ -1,4 +1,4 @@
-"""Sources of a Harness: those that the test gives. Others that reach out are refused before the first tick."""
+"""Sources that a test gives to a Harness. Other external sources are refused before the first tick."""
 
 import json
 import os
@@ -47,9 +47,10 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 
 @contextmanager
 def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
-    """Add the blackboards of others that the test gives to the settings.
+    """Add the other teams' blackboards that the test gives to the settings, until the block ends.
 
-    An event source may have the name of one: then a declaration that is given is of the events.
+    An event source may have the same name as a blackboard. Then a path or URL replaces the blackboard too, and rows or
+    a declaration replace only the event source.
     """
     events = {each.source.name for each in declared if isinstance(each, EventTable)}
     named = {name for each in declared for name in _boards_of(each)} & sources.keys()
@@ -73,14 +74,14 @@ def _set(variable: str, value: str | None) -> None:
 
 
 def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> None:
-    """Raise SourceNotGiven for a source that reaches out and is not given, and for a given one that is not declared."""
+    """Raise SourceNotGiven if an external source is not given, or a given source is not declared."""
     __tracebackhide__ = True
     names = sorted({name for each in declared for name in _names_of(each)})
     for name, source in sources.items():
         if of_others := [url for url in _urls_of(source) if _is_variable_of_others(url)]:
             raise SourceNotGiven(
                 f"sources gives {name!r} as {of_others[0]}, a variable that the test has not set: expected the URL of "
-                "a database of the test. Give that, or set the variable within `with fresh_home(…):`."
+                "a database of the test. Give this URL, or set the variable within `with fresh_home(…):`."
             )
     for name in sources.keys() - {*names}:
         near = get_close_matches(name, names, 1) or [", ".join(names) or "none"]
@@ -96,7 +97,7 @@ def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[D
 
 
 def with_sources(definitions: dg.Definitions, sources: Mapping[str, Source], board: Blackboard) -> dg.Definitions:
-    """Return definitions that read what the test gives. Put given rows and files on the blackboard."""
+    """Return definitions that read the given sources. Put given rows and files on the blackboard."""
     declared = declarations_of(definitions)
     tables = {each.source.name: each.source for each in declared if isinstance(each, EventTable)}
     events = {name: _event_source(tables[name], sources[name], board) for name in tables.keys() & sources.keys()}
@@ -115,7 +116,7 @@ def _with_sources(
     declared = declaration_of(spec)
     replaced = declared
     if isinstance(declared, EventTable) and events.get(declared.source.name, declared.source) != declared.source:
-        # Nobody watches the broker or the warehouse of a table whose events the test gives.
+        # The test gives the events, so there is no broker or warehouse to watch.
         replaced = replace(declared, source=events[declared.source.name], topic=None, lag=None, loaded=None)
     elif isinstance(declared, Dataset) and declared.by_events and str(declared.feed) in pipelines:
         replaced = replace(declared, by_events=replace(declared.by_events, pipelines=pipelines[str(declared.feed)]))
@@ -130,14 +131,14 @@ def given_rows(sources: Mapping[str, Source], declared: Iterable[Declaration]) -
 
 
 def columns_of(source: EventSource) -> Columns:
-    """Return the columns of a source's rows, as its first part names them."""
+    """Return the columns of a source's rows, as declared in its first part."""
     return next(
         (part.columns for part in source.parts if isinstance(part, SqlTable | EventFiles | EventTopic)), Columns()
     )
 
 
 def source_named(definitions: dg.Definitions, name: str) -> EventSource:
-    """Return the event source of a name. Raise SourceNotGiven if there is none."""
+    """Return the event source with this name. Raise SourceNotGiven if there is none."""
     tables = [each for each in declarations_of(definitions) if isinstance(each, EventTable)]
     for table in tables:
         if table.source.name == name:
@@ -147,7 +148,10 @@ def source_named(definitions: dg.Definitions, name: str) -> EventSource:
 
 
 def put_rows(board: Blackboard, name: str, rows: Rows, columns: Columns, number: int | None = None) -> str:
-    """Put rows of an event source on the blackboard, behind those that are there or as a number. Return the folder."""
+    """Write rows of an event source to the blackboard as one file, and return its folder.
+
+    Files are numbered. Without `number` the rows come after all that are already there.
+    """
     needed = [each for each in (columns.table_name, columns.marker, columns.correlation_id) if isinstance(each, str)]
     for row in rows:
         if missing := [column for column in needed if column not in row]:
@@ -159,7 +163,7 @@ def put_rows(board: Blackboard, name: str, rows: Rows, columns: Columns, number:
 
 
 def dynamic_partitions(definitions: dg.Definitions, name: str, rows: Rows) -> dict[str, list[str]]:
-    """Return the keys in rows of an event source by the dynamic partitions of its tables, such as those of a topic."""
+    """Return the partition keys in an event source's rows, by the name of their dynamic partitions."""
     column = columns_of(source_named(definitions, name)).partition_key or ""
     keys = sorted({str(row[column]) for row in rows if row.get(column)})
     specs = [spec for spec in specs_of(definitions) if _source_of(spec) == name]
@@ -185,7 +189,7 @@ def _is_variable_of_others(url: str) -> bool:
 
 
 def _urls_of(source: Source) -> Iterator[str]:
-    """Yield the URLs of a source that is given."""
+    """Yield the URLs of a given source."""
     if isinstance(source, EventSource):
         yield from (part.url for part in source.parts if isinstance(part, SqlTable))
     elif isinstance(source, str | LineageTable):
@@ -193,7 +197,7 @@ def _urls_of(source: Source) -> Iterator[str]:
 
 
 def _names_of(declared: Declaration) -> Iterator[str]:
-    """Yield the names under which the sources of a declaration may be given."""
+    """Yield the names under which a test may give the sources of a declaration."""
     yield from _boards_of(declared)
     if isinstance(declared, EventTable):
         yield declared.source.name
@@ -202,7 +206,7 @@ def _names_of(declared: Declaration) -> Iterator[str]:
 
 
 def _reached(declared: Declaration) -> Iterator[tuple[str, str]]:
-    """Yield the name and the place of each source of a declaration that reaches out and is not the test's own."""
+    """Yield the name and the location of each external source of a declaration that is not the test's own."""
     boards = settings().blackboards.get_secret_value()
     yield from ((name, f"a blackboard of {BOARDS}") for name in _boards_of(declared) if name not in boards)
     if isinstance(declared, EventTable):
@@ -219,7 +223,7 @@ def _lineage_of(declared: Dataset) -> LineageTable | LineageFile | None:
 
 
 def _boards_of(declared: Declaration) -> Iterator[str]:
-    """Yield the names of the blackboards of others that a declaration reads."""
+    """Yield the names of the other teams' blackboards that a declaration reads."""
     named: list[str | None] = []
     if isinstance(declared, Foreign):
         named = [declared.blackboard, declared.intake.blackboard if isinstance(declared.intake, Pull) else None]
@@ -231,7 +235,7 @@ def _boards_of(declared: Declaration) -> Iterator[str]:
 
 
 def _place_of(part: object) -> str | None:
-    """Return where a part of an event source is. Return None if that is the test's own."""
+    """Return the location of a part of an event source. Return None if it is the test's own."""
     if isinstance(part, SqlTable):
         return _sql(part)
     if isinstance(part, EventFiles):
@@ -257,7 +261,7 @@ def _url_of(name: str, source: Source) -> str:
 
 
 def _event_source(declared: EventSource, source: Source, board: Blackboard) -> EventSource:
-    """Return an event source that reads what is given."""
+    """Return an event source that reads the given source."""
     if isinstance(source, EventSource):
         return source
     if isinstance(source, LineageTable | LineageFile):
@@ -265,7 +269,7 @@ def _event_source(declared: EventSource, source: Source, board: Blackboard) -> E
     if isinstance(source, str):
         parts = [replace(part, url=source) for part in declared.parts if isinstance(part, SqlTable)]
         if not parts:
-            raise SourceNotGiven(f"{declared.name} is in no SQL database: expected rows or a path, and no URL.")
+            raise SourceNotGiven(f"{declared.name} does not read a SQL database: expected rows or a path, and no URL.")
         return replace(declared, parts=tuple(parts))
     columns = columns_of(declared)
     if isinstance(source, Path):
@@ -276,7 +280,7 @@ def _event_source(declared: EventSource, source: Source, board: Blackboard) -> E
 
 
 def _put_files(board: Blackboard, folder: str, path: Path, columns: Columns) -> EventFiles:
-    """Copy a file, or those of a folder, to the blackboard. Return the part that reads them."""
+    """Copy a file, or all files of a folder, to the blackboard. Return the part that reads them."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     kinds = {file.suffix.removeprefix(".") for file in files}
     if not path.exists() or len(kinds) != 1 or not kinds <= {"csv", "jsonl", "parquet"}:
@@ -289,7 +293,7 @@ def _put_files(board: Blackboard, folder: str, path: Path, columns: Columns) -> 
 def _lineage(
     declared: LineageTable | LineageFile, dataset: str, source: Source, board: Blackboard
 ) -> LineageTable | LineageFile:
-    """Return the table or file of a dataset's pipelines that is given."""
+    """Return the given table or file with a dataset's pipelines."""
     if isinstance(source, LineageTable | LineageFile):
         return source
     if isinstance(source, str) and isinstance(declared, LineageTable):

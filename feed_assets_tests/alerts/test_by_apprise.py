@@ -55,7 +55,7 @@ def test_alert_goes_to_each_url_once_and_again_to_a_url_that_refused(ledger, rec
     assert [each["type"] for each in sent] == ["warning"] * 3
     assert sent[-1]["title"] == f"[feed_assets] opened: {NAME}"
     assert "opened at 2019-11-25 07:00 UTC: nothing has come" in sent[-1]["message"]
-    assert f"{first} did not take it" in logged_lines(caplog)[0][1]
+    assert f"{first} refused the alert" in logged_lines(caplog)[0][1]
 
 
 def test_reopened_alert_is_sent_again_and_resolved_alert_leaves_no_rows(ledger, receiver):
@@ -104,14 +104,14 @@ def test_apprise_url_appears_in_no_log_and_no_setting(ledger, receiver, caplog, 
     monkeypatch.setattr(raising, "notify", refuse)
     deliver_alerts(ledger, configured)
     settings = Settings(alert_apprise=SecretStr(url))
-    assert "did not take it" in caplog.text
+    assert "refused the alert" in caplog.text
     assert "failed (RuntimeError)" in caplog.text
     assert "hunter2" not in f"{caplog.text} {settings!r} {settings.model_dump_json()} {configured}"
 
 
 @each_case("urls", ["slack://hunter2", "nothing://hunter2", "hunter2", "json://h slack://hunter2"])
 def test_url_unknown_to_apprise_is_refused_without_showing_it(urls):
-    with pytest.raises(InvalidSetting, match=r"URL number \d is none of apprise's: expected") as raised:
+    with pytest.raises(InvalidSetting, match=r"apprise does not support URL number \d: expected") as raised:
         by_apprise(urls)
     assert "hunter2" not in str(raised.value)
 
@@ -134,6 +134,6 @@ def test_slow_apprise_server_is_left_at_its_deadline_with_one_delivery_at_a_time
         deliver_alerts(ledger, configured)
         assert server.callers == 1
     lines = [line for _, line in logged_lines(caplog)]
-    assert "did not come to an end within" in lines[0]
-    assert "has not come to an end with the delivery before" in lines[1]
+    assert "did not finish within" in lines[0]
+    assert "has not finished the delivery before" in lines[1]
     assert len(undelivered_alerts(ledger, *configured)) == 2

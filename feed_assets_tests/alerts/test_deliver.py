@@ -106,7 +106,7 @@ def test_failed_delivery_is_logged_and_retried_with_the_same_id(ledger, receiver
     receiver.answers = [status]
     raise_alert(ledger, NAME, "late", NOW)
     deliver_alerts(ledger, configured)
-    said = f"Alert {NAME}, opened, is not delivered and tried again: "
+    said = f"Alert {NAME}, opened, is not delivered and will be tried again: "
     assert logged_lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
     deliver_alerts(ledger, configured)
     deliver_alerts(ledger, configured)

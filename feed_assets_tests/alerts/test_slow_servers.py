@@ -64,7 +64,7 @@ def test_slow_alert_server_is_left_at_its_deadline_and_disconnected(
     assert SECONDS <= took < SOON
     assert server.callers == 1
     assert undelivered_alerts(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
-    assert "did not come to an end within" in logged_lines(caplog)[-1][1]
+    assert "did not finish within" in logged_lines(caplog)[-1][1]
 
 
 def test_slow_proxy_and_slow_tls_server_are_left_at_their_deadline(ledger, trusted, monkeypatch):

@@ -59,7 +59,7 @@ def test_rows_of_ours_are_compared_with_what_was_published(services, verify):
     assert verify(str(TOTAL))[0] == 0
     code, rows, errors = verify(str(TOTAL), "--deep")
     assert (code, [bool(row["damage"]) for row in rows]) == (1, [False, True])
-    assert "holds other rows than were published" in rows[1]["damage"]
+    assert "holds other rows than the published ones" in rows[1]["damage"]
     assert "1 of 2 updates are damaged." in errors
 
 
@@ -89,10 +89,12 @@ def test_a_file_that_was_edited_by_hand_is_said_without_reading_it(services, ver
     rewrite(services, update, services.board.get(update.files[0].key))
     code, (row,), _ = verify(str(TOTAL))
     assert (code, row["problem"]) == (0, "")
-    assert row["note"].startswith("part-0.parquet was written again since it was recorded, and is as large: `--deep` ")
+    assert row["note"].startswith(
+        "part-0.parquet was written again with the same size since it was recorded: `--deep` "
+    )
     rewrite(services, update, of([1]))
     code, (row,), errors = verify(str(TOTAL))
     assert (code, row["note"]) == (1, "")
     assert row["problem"].startswith(f"{update.files[0].key} has changed since it was recorded: found ")
-    assert row["problem"].endswith("put back what was recorded, or publish a new update")
+    assert row["problem"].endswith("restore the recorded files, or publish a new update")
     assert row["problem"] in errors

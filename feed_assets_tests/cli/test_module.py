@@ -174,7 +174,7 @@ def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monk
         ),
         (
             "{start_date: '2024-01-01', feeds: [{feed: a b/v1.0, schema: k int}]}",
-            "ice/defs/yaml/defs.yaml: feed 'a b/v1.0': Dagster's names have letters",
+            "ice/defs/yaml/defs.yaml: feed 'a b/v1.0': Dagster's names have only letters",
         ),
     ],
 )
@@ -226,7 +226,7 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (("v1", "v2"), "ice/more/v1.0 and ice/more/v2.0 have one asset key, ice/more, where the older has its history"),
+        (("v1", "v2"), "ice/more/v1.0 and ice/more/v2.0 have the same asset key, ice/more, which has the history"),
         (
             ("v1", "v1"),
             "ice/more is declared twice, and differs in schema: schema is 'k string' (ice/defs/more.py:2) and",

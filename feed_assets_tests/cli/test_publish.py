@@ -89,7 +89,7 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
             "shop/sent/v1.0",
             "2020-01-02",
             GOOD,
-            "'2020-01-02' names no batch, and an update belongs to one: expected 2020-",
+            "'2020-01-02' names no batch, but an update must belong to one: expected 2020-",
         ),
         ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
         ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),

@@ -57,7 +57,7 @@ IN_FUNCTIONS = [
 """Name, body, text of the line that is named, and words of the message."""
 
 IN_CHECKS = [
-    ("sums", SUM, '"shop/sums', "the check 'few' is 'summ(pieces)', which cannot be computed of its rows: "),
+    ("sums", SUM, '"shop/sums', "the check 'few' is 'summ(pieces)', which cannot be computed from its rows: "),
     (
         "misses",
         'checks.not_null("itm")',

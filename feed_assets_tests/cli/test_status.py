@@ -81,7 +81,7 @@ def test_explain_of_what_is_grey_says_what_it_was_made_of(filled):
 
 
 def test_explain_of_a_state_table_leads_to_what_says_how_far_it_is(filled):
-    assert "`feed-assets state show web/foo` says what it holds" in str(explained("web/foo").exception)
+    assert "`feed-assets state show web/foo` shows its content" in str(explained("web/foo").exception)
 
 
 def test_watermarks_and_the_first_hole(found):

@@ -153,7 +153,7 @@ def test_an_asset_has_its_declaration_and_a_link_as_metadata_of_ours():
 
 def test_a_plan_that_json_has_no_form_for_is_refused():
     by_events = ByEvents(plans=[Rule(Plan("reload", {"what": object()}))])
-    with pytest.raises(InvalidDefinition, match=r"t/sums/v1\.0: .* expected plans with values that JSON has"):
+    with pytest.raises(InvalidDefinition, match=r"t/sums/v1\.0: .* expected plans with values that JSON supports"):
         dataset(by_events=by_events)
 
 

@@ -69,7 +69,7 @@ def test_partitions_that_end_before_or_begin_after_the_change_are_taken():
 
 def test_a_feed_and_a_dataset_with_such_windows_are_refused_with_what_to_do():
     says = (
-        r"t/raw/v1\.0 has windows by the cron '0 1 \* \* \*' in Europe/Dublin, where clocks leave out the beginning of "
+        r"t/raw/v1\.0 has windows by the cron '0 1 \* \* \*' in Europe/Dublin, where clocks skip the beginning of "
         r"2021-03-28-01:00: .* Change the cron, or the time zone\."
     )
     times = windows("Europe/Dublin", "0 1 * * *")

@@ -116,7 +116,7 @@ REFUSED = {
     "a dependency without its decorator": (lambda: made(deps=[Input(reads)]), ". Put @feed_asset(…) above reads."),
     "an input of plain Dagster": (
         lambda: made(inputs={"raw": plain}),
-        "t/sums/v1.0 cannot take inputs['raw']: plain is no feed asset: expected one made by @feed_asset.",
+        "t/sums/v1.0 cannot take inputs['raw']: plain is no feed asset: expected an asset of @feed_asset.",
     ),
     "a dependency on a plain spec": (
         lambda: made(deps=[dg.AssetSpec("orders")]),
@@ -169,12 +169,12 @@ REFUSED = {
     ),
     "a retry policy": (
         lambda: made(retry_policy=dg.RetryPolicy()),
-        "there is no parameter retry_policy: a run that fails is requested again by itself",
+        "there is no parameter retry_policy: a failed run is requested again automatically",
     ),
     "a key prefix": (lambda: made(key_prefix=["a"]), "the asset key is the feed's name. Write the prefix there, as in"),
     "another name for a parameter": (
         lambda: made(function=lambda raws: raws),
-        "takes raws, its inputs are raw: expected one parameter for each input, by the same name",
+        "takes raws, its inputs are raw: expected one parameter for each input, with the same name",
     ),
     "a coroutine": (
         lambda: made(function=waits),
@@ -188,14 +188,14 @@ REFUSED = {
     "a group": (lambda: made(group_name="my group"), "group_name is 'my group' (str), expected letters, digits and"),
     "a check of no input": (
         lambda: made(checks=[checks.references("raw", "prices", "k")]),
-        "t/sums/v1.0: check raw_in_prices is of the input 'prices': expected one of its inputs, raw.",
+        "t/sums/v1.0: check raw_in_prices names the input 'prices': expected one of its inputs, raw.",
     ),
     "a text for an asset": (lambda: made(inputs={"raw": "t/raw/v1.0"}), ". Write inputs={'orders': orders}."),
     "no function": (lambda: feed_asset("t/a/v1.0", inputs={})(3), "function is 3 (int), expected a function."),
     "itself": (lambda: made("t/raw/v1.0"), "t/raw/v1.0 reads itself, as raw"),
-    "a name with a space": (lambda: made("t/my orders/v1.0"), "feed 't/my orders/v1.0': Dagster's names have letters"),
-    "a foreign one": (lambda: foreign_feed("t/my orders", schema="k int"), "Dagster's names have letters, digits"),
-    "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have letters, digits"),
+    "a name with a space": (lambda: made("t/my orders/v1.0"), "feed 't/my orders/v1.0': Dagster's names have only"),
+    "a foreign one": (lambda: foreign_feed("t/my orders", schema="k int"), "Dagster's names have only letters, digits"),
+    "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have only letters, digits"),
     "half a version": (
         lambda: made("t/sums/v1"),
         "feed 't/sums/v1' ends in what looks like a version and is none: expected v<major>.<minor> without leading "
@@ -240,7 +240,7 @@ REFUSED = {
     "two functions": (lambda: together(RAW, made(), made()), "t/sums is declared twice, the first time at "),
     "two of one name to Dagster": (
         lambda: together(RAW, reads("t/x/y/v1.0", "t/raw/v1.0"), reads("t/x__y/v1.0", "t/raw/v1.0")),
-        "t/x/y and t/x__y are both t__x__y to Dagster: expected another name for each",
+        "t/x/y and t/x__y are both named t__x__y in Dagster: expected different names",
     ),
     "a partition key": (
         lambda: together(
@@ -319,7 +319,7 @@ REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
     ("raw_parts", "own_parts", "says"),
     [
         (DAYS, None, "t/sums/v1.0 has no partitions_def, so that each run reads all partitions of t/raw/v1.0."),
-        (None, DAYS, "t/sums/v1.0 has partitions_def, and nothing that it reads has: "),
+        (None, DAYS, "t/sums/v1.0 has partitions_def and none of its inputs has: "),
         (DAYS, DAYS, None),
         (None, None, None),
         (
@@ -335,7 +335,7 @@ REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
             REGIONS,
             "t/sums/v1.0 reads of t/raw/v1.0 the partition with its own key. One has partitions of ",
         ),
-        (REGIONS, DAYS, "they have no key in common, and none is built. Declare which are read: Input(…, mapping=…)"),
+        (REGIONS, DAYS, "so no key is the same and none is built. Declare which are read: Input(…, mapping=…)"),
         (DAYS, dg.StaticPartitionsDefinition(["2021-01-01", "all"]), None),
         (dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}), REGIONS, None),
     ],

@@ -325,7 +325,7 @@ def test_every_check_of_what_is_published_passed(retail):
 
 def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):
     failed = retail.mixed.failure_data_for_node("retail__daily_summary")
-    assert "adds_up: purchases and total_gbp must be those of the lines" in str(failed.error)
+    assert "adds_up: purchases and total_gbp must equal those of the lines" in str(failed.error)
     assert retail.rows(SUMMARY, FRIDAY)[0]["most_expensive_invoice"] == "599999"
 
 

@@ -182,7 +182,7 @@ def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
             expect(page.get_by_text(words)).to_be_visible()
         failed = page.get_by_role("row").filter(has_text=f"{BAD}|{DAY}")
         failed.get_by_role("cell").last.get_by_role("button").click()  # its metadata
-        what_to_do = page.get_by_text("Mend the input or the function, then materialize this partition again.")
+        what_to_do = page.get_by_text("Correct the input or the function, then materialize this partition again.")
         expect(what_to_do).to_be_visible()
 
 

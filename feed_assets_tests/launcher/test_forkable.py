@@ -47,8 +47,8 @@ def said(folder: Path, done: str) -> str:
 @pytest.mark.parametrize(
     ("done", "why"),
     [
-        pytest.param(THREAD, "starts threads where it is loaded: a thread", id="thread"),
-        pytest.param(NATIVE_THREAD, "starts threads where it is loaded: python", id="native thread"),
+        pytest.param(THREAD, "loading the code location starts threads: a thread", id="thread"),
+        pytest.param(NATIVE_THREAD, "loading the code location starts threads: python", id="native thread"),
         pytest.param("import socket; kept = socket.socketpair()", "would share: socket:[", id="connection"),
         pytest.param(DATABASE, "/kept.db", id="database"),
         pytest.param("kept = open('kept.txt', 'w')", "/kept.txt", id="file"),

@@ -15,7 +15,7 @@ from feed_assets.cli.loaded_location import prepare
 from feed_assets.orchestration.launcher import parent, warm
 from feed_assets.orchestration.launcher.parent import GO, Load
 from feed_assets.orchestration.launcher.parents import Unloadable
-from feed_assets.orchestration.ticks.left_runs import WORKER
+from feed_assets.orchestration.ticks.dead_runs import WORKER
 
 ORIGIN: Any = SimpleNamespace(executable_path=sys.executable)
 

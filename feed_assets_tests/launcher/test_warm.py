@@ -16,7 +16,7 @@ from feed_assets.orchestration.launcher import parents
 from feed_assets.orchestration.launcher.dagster_private import LaunchRunContext
 from feed_assets.orchestration.launcher.parents import Fork
 from feed_assets.orchestration.launcher.warm import WarmRunLauncher
-from feed_assets.orchestration.ticks.left_runs import WORKER, fail_left_runs
+from feed_assets.orchestration.ticks.dead_runs import WORKER, fail_left_runs
 from feed_assets_tests.launcher.locations import Location, begin, served
 from feed_assets_tests.support.servers import lives, stop, wait_until
 
@@ -117,7 +117,7 @@ def test_a_run_whose_fork_was_killed_before_the_word_begins_once_as_dagster_star
     launcher.dispose()
     assert location.end(run.run_id) is SUCCESS
     said = location.said(run.run_id)
-    assert any("is not warm: the process that was to make it has ended" in each for each in said)
+    assert any("is not warm: the process for it has ended" in each for each in said)
     assert sum("Started process for run" in each for each in said) == 1
     assert not is_warm(location, run.run_id)
 
@@ -176,7 +176,7 @@ def test_after_the_code_server_s_end_its_successor_s_environment_counts(location
     [
         (
             "import threading\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
-            "the code location starts threads where it is loaded",
+            "loading the code location starts threads",
         ),
         ("if 'launcher' in ' '.join(sys.orig_argv):\n    raise ValueError('not here')", "ValueError: not here"),
     ],

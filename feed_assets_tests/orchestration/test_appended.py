@@ -185,7 +185,7 @@ OTHER = foreign_feed("t/other/v1.0", schema="k string", format="parquet")
     ("more", "said"),
     [
         ({"by_events": None}, "reads the event table"),
-        ({"inputs": {"orders": OTHER}}, "is appendable and reads t/other/v1.0: expected event tables alone"),
+        ({"inputs": {"orders": OTHER}}, "is appendable and reads t/other/v1.0: expected only event tables"),
     ],
 )
 def test_an_appendable_dataset_that_does_not_read_events_alone_is_refused(shop, more, said):
@@ -207,7 +207,7 @@ def test_a_warehouse_table_of_an_appendable_dataset_is_refused(shop):
     lines = feed_asset("sales/lines/v1.0", inputs={"orders": orders}, by_events=ByEvents(), appendable=True)(
         lambda orders: None
     )
-    with pytest.raises(InvalidDefinition, match="is appendable, which is not loaded"):
+    with pytest.raises(InvalidDefinition, match="is appendable: expected a dataset whose partitions have one update"):
         warehouse_table("main/lines", dataset=lines, warehouse="main")
 
 
@@ -238,7 +238,7 @@ STRANGE = [
     ({"table": "shop/orders", "partition": "2024-01-01", "upto": "1"}, "expected a slice of shop/orders"),
     ({"table": "shop/orders", "upto": "2044"}, "up to 2044: expected at most 2, its last marker"),
     ({"table": "shop/orders", "upto": "2024-01-01T12:00Z"}, "expected at most 2, its last marker"),
-    ({"table": "shop/orders", "after": "2", "upto": "1"}, r"slices\[0\] of shop/orders: after is 2, which is later"),
+    ({"table": "shop/orders", "after": "2", "upto": "1"}, r"slices\[0\] of shop/orders: after is 2, later than upto"),
     ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is no marker"),
     ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),
 ]

@@ -108,7 +108,7 @@ def test_a_failed_audit_fails_the_run_in_clear_words_and_materializes_nothing():
     world.drop(RAW, DAY, rows(101))
     result = sums(world)
     assert not result.success
-    why = "The audit failed, and nothing is published: within_n: n must be in [0, 100]; not in it: 1 of 1 rows."
+    why = "The audit failed and nothing is published: within_n: n must be in [0, 100]; not in it: 1 of 1 rows."
     assert why in failure(result)
     assert world.reported("t/sums", DAY) == []
     assert world.reported("t/sums_rejects", DAY) == []
@@ -132,7 +132,7 @@ def test_a_failed_check_shows_offending_rows_and_the_remedy(spark):
     assert shown == [{"check": "within_n", "k": "a", "n": 101}]
     assert [*offending_rows(world.instance, result.run_id, NEXT_DAY)] == []
     assert failed.metadata["sample"].value == {"rows": [{"k": "a", "n": 101}]}
-    assert failed.metadata["what to do"].value.startswith("Mend the input")
+    assert failed.metadata["what to do"].value.startswith("Correct the input")
 
 
 def test_a_failed_check_shows_how_many_were_rejected_and_why(spark):

@@ -59,7 +59,7 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
     assert (attributes(main), main.description) == (SHOWN, "Told otherwise.")
     of_rejects = {"group_name": "finance", "tags": {"tier": "gold"}, "kinds": {"pyspark", "parquet"}, "metadata": {}}
     assert attributes(rejects) == of_rejects
-    assert "turned away" in rejects.description
+    assert "rejected" in rejects.description
     assert attributes(foreign(**SHOWN)) == SHOWN
 
 
@@ -69,25 +69,33 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
         (foreign, {"key_prefix": ["sales"]}, r"no parameter key_prefix: the asset key is the feed's name\. Write"),
         (foreign, {"deps": [raw_feed()]}, "no parameter deps: no run here makes a foreign feed"),
         (sums, {"key_prefix": "sales"}, r"no parameter key_prefix: .* as in 'sales/orders/v1\.0'"),
-        (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a run that fails is requested again"),
+        (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a failed run is requested again"),
         (foreign, {"op_tags": {}}, r"no parameter op_tags: no run here makes a foreign feed\. Remove it\."),
         (foreign, {"code_version": "1"}, "no parameter code_version: no run here makes a foreign feed"),
         (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (sums, {"partition_mapping": 1}, r"no parameter partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (lambda **more: Input(raw_feed(), **more), {"partition_mapping": 1}, "partition_mapping: mapping= says which"),
-        (sums, {"op_tags": {"a": "b"}}, "no parameter op_tags: pool= limits how many of its runs go at once"),
-        (sums, {"resource_defs": {}}, "no parameter resource_defs: the function gets DataFrames alone"),
-        (sums, {"hooks": set()}, "no parameter hooks: alerts say what has failed"),
+        (sums, {"op_tags": {"a": "b"}}, "no parameter op_tags: pool= limits how many of its runs are active at once"),
+        (sums, {"resource_defs": {}}, "no parameter resource_defs: the function gets only DataFrames"),
+        (sums, {"hooks": set()}, "no parameter hooks: alerts report failures"),
         (sums, {"automation_condition": dg.AutomationCondition.eager()}, "the sensors of with_automation"),
-        (sums, {"metadata": {"feed_assets/status": "x"}}, "metadata 'feed_assets/status': names under feed_assets/"),
+        (
+            sums,
+            {"metadata": {"feed_assets/status": "x"}},
+            "metadata 'feed_assets/status': expected names outside of feed_assets/",
+        ),
         (sums, {"kinds": {"a", "b", "c", "d"}}, "kinds is .*, expected a set of up to 3 kinds"),
         (sums, {"group_name": "my group"}, "group_name is 'my group' .*, expected letters, digits and '_'"),
         (foreign, {"tags": {"a b": "c"}}, r"t/raw/v1\.0: .*Found invalid tag keys: .*a b"),
         (sums, {"deps": ["t/settled"]}, r"deps\[0\] is 't/settled' \(str\), expected"),
         (sums, {"deps": [dg.AssetKey("orders")]}, r"deps\[0\] is AssetKey\(\['orders'\]\) \(AssetKey\), expected"),
         (sums, {"deps": [dg.AssetSpec("orders")]}, r"orders is no feed: .* foreign_feed\(\) or event_table\(\)"),
-        (sums, {"deps": [plain]}, "plain is no feed asset: .* Declare what it writes, by foreign_feed"),
-        (sums, {"deps": [Input(raw_feed(SETTLED), tagged=True)]}, r"deps\[0\] is tagged, and deps are waited for"),
+        (sums, {"deps": [plain]}, "plain is no feed asset: .* Declare what it writes with foreign_feed"),
+        (
+            sums,
+            {"deps": [Input(raw_feed(SETTLED), tagged=True)]},
+            r"deps\[0\] is tagged, but deps are not read",
+        ),
         (sums, {"deps": [Input(raw_feed(SETTLED), optional=True)]}, r"deps\[0\] is optional, .* or remove optional"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),
     ],

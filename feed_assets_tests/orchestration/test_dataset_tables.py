@@ -170,7 +170,7 @@ def test_a_table_is_missing_before_its_first_load_and_an_issue_after_loads_stop(
     dataset = published(loop_)
     dataset.publish(DAY, {"k": "a", "n": 1})
     loop_.run_until_idle()
-    why = f"not loaded yet: `feed-assets warehouse load main` loads {SUMS}. Look whether it runs."
+    why = f"not loaded yet: `feed-assets warehouse load main` loads {SUMS}. Check whether it runs."
     assert {(each.state, each.why) for each in status(loop_, TABLE)[1]} == {(CellState.MISSING, why)}
     assert open_reasons()[f"not_loaded:{TABLE}"] == why
     load(target, dataset)

@@ -114,7 +114,7 @@ def test_a_blackboard_missing_in_the_settings_is_an_alert(setting):
 
 
 def test_a_partner_feed_with_retention_or_intake_is_refused():
-    with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, as nothing is written"):
+    with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, because nothing is written"):
         partner_feed(retention=Retention(keep=1))
     with pytest.raises(InvalidDefinition, match="has intake: expected one of the two"):
         partner_feed(intake=Pull("partner", "%Y-%m-%d/*"))

@@ -261,7 +261,7 @@ def test_events_of_unknown_partitions_or_tables_are_rejected_with_the_reason(tea
     with open_ledger(settings().ledger).read() as connection:
         reasons = sorted(each.reason for _, each, _ in event_rejects.rejects(connection, 10))
     assert "'2024-01-01' is no partition of team/a" in reasons[0]
-    assert "is declared here, and not as a table of the event source team" in reasons[1]
+    assert "is declared here, but not as a table of the event source team" in reasons[1]
 
 
 @pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])

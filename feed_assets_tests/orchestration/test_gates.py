@@ -106,7 +106,7 @@ def test_a_partition_is_built_at_its_earliest_time_and_not_before():
 
 
 def test_a_wait_without_time_partitions_is_refused():
-    with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends wait counts"):
+    with pytest.raises(InvalidDefinition, match="no partitions of time, and wait counts from their ends"):
         daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
 
 
@@ -487,7 +487,7 @@ def test_a_deadline_alerts_before_and_at_its_miss_even_without_any_input():
     at(tested, MIDNIGHT + HOUR)
     tested.tick()
     assert opened() == {
-        near: f"{DAILY} {DAY} is to be built by 2026-01-03 02:00 UTC, and nothing has come for it yet. See "
+        near: f"{DAILY} {DAY} should be built by 2026-01-03 02:00 UTC, but no input has arrived yet. See "
         f"`feed-assets explain {DAILY} {DAY}`."
     }
     at(tested, MIDNIGHT + 2 * HOUR)
@@ -516,11 +516,14 @@ def whys(tested) -> dict[Partition, str]:
 
 def test_the_status_page_shows_a_missed_deadline_until_the_partition_is_built():
     raw = raw_feed(RAW, DAYS)
-    tested, missed = world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))), "it was to be built by 2026-01-03 02:00 UTC"
+    tested, missed = (
+        world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))),
+        "it should have been built by 2026-01-03 02:00 UTC",
+    )
     tested.tick()
     assert missed not in whys(tested)[OUT]
     at(tested, MIDNIGHT + 2 * HOUR)
-    assert whys(tested)[OUT].endswith(f"{missed}, which is missed")
+    assert whys(tested)[OUT].endswith(missed)
     drop(tested, DAY)
     tested.run_until_idle()
     assert missed not in whys(tested)[OUT]
@@ -554,8 +557,10 @@ def test_each_partition_past_its_deadline_has_an_alert_with_its_reason():
     at(tested, MIDNIGHT + 26 * HOUR)
     tested.run_until_idle()
     first, second = sorted(opened().values())
-    assert first.startswith(f"{DAILY} {DAY} was to be built by 2026-01-03 01:00 UTC, and waits for input: no valid")
-    assert second.startswith(f"{DAILY} 2026-01-03 was to be built by 2026-01-04 01:00 UTC, and nothing has come")
+    assert first.startswith(
+        f"{DAILY} {DAY} should have been built by 2026-01-03 01:00 UTC, but waits for input: no valid"
+    )
+    assert second.startswith(f"{DAILY} 2026-01-03 should have been built by 2026-01-04 01:00 UTC, but no input has")
 
 
 def test_partitions_before_the_declaration_of_a_deadline_are_not_missed():

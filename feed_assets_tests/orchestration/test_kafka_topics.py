@@ -281,16 +281,14 @@ def test_a_topic_that_is_declared_twice_is_refused():
 @pytest.mark.parametrize("written", ["ads.clicks-signals", "ads.clicks-dead-letters"])
 def test_a_companion_topic_of_another_topic_is_refused(written):
     both = [kafka_topic(f"ads/{name}", topic=name, key=["id"]) for name in (written, "ads.clicks")]
-    with pytest.raises(InvalidDefinition, match=f"is the topic {written}, which the connector writes of ads.clicks"):
+    with pytest.raises(InvalidDefinition, match=f"is the topic {written}, which the connector writes for ads.clicks"):
         with_automation(dg.Definitions(assets=both))
 
 
 @pytest.mark.parametrize("other", ["ads-clicks", "ads_clicks"])
 def test_topics_with_colliding_names_are_refused_and_both_named(other):
     alike = [kafka_topic(f"t/{each}", topic=each, key=["id"]) for each in ("ads.clicks", other)]
-    said = (
-        rf"the topics ads.clicks \(t/ads.clicks\) and {other} \(t/{other}\) are .* Give one of the topics another name"
-    )
+    said = rf"the topics ads.clicks \(t/ads.clicks\) and {other} \(t/{other}\) .* Rename one of the topics"
     with pytest.raises(InvalidDefinition, match=said):
         with_automation(dg.Definitions(assets=alike))
 
@@ -298,7 +296,9 @@ def test_topics_with_colliding_names_are_refused_and_both_named(other):
 def test_a_source_declared_in_two_ways_is_refused_and_names_both_tables():
     topic = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"])
     theirs = event_table("web/clicks", source=EventSource("topic_ads_clicks", ()), table_name="clicks")
-    with pytest.raises(InvalidDefinition, match="twice and differs, with ads/clicks and with web/clicks: expected one"):
+    with pytest.raises(
+        InvalidDefinition, match="declared differently with ads/clicks and with web/clicks: expected one"
+    ):
         with_automation(dg.Definitions(assets=[topic, theirs]))
 
 
@@ -306,7 +306,7 @@ def test_a_source_declared_in_two_ways_is_refused_and_names_both_tables():
     ("counts", "said"),
     [
         ({"dataset": "ads/hours"}, "is counted for ads/hours, which nothing here declares: expected .*ads/click_hours"),
-        ({"tier": "broker"}, "by the tier 'broker', which it is not judged by: expected one of reader"),
+        ({"tier": "broker"}, "by the tier 'broker', which its completeness lacks: expected one of reader"),
         ({"grain": "hour"}, "in windows of hour: expected its smallest, 5min"),
     ],
 )

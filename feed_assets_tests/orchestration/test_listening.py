@@ -127,7 +127,7 @@ def test_a_tick_that_loses_the_ledger_while_listening_ends_with_its_alerts(caplo
         sa.event.remove(engine, "before_cursor_execute", fail)
     assert requested == []
     assert clock.seconds == REST_SECONDS
-    assert "the sensor feeds listens no longer" in caplog.text
+    assert "the sensor feeds has stopped listening" in caplog.text
     with open_ledger(settings().ledger).read() as connection:
         assert [each.name for each in open_alerts(connection)] == ["failing:feeds:the shop"]
 

@@ -205,7 +205,7 @@ def test_an_output_stays_marked_if_its_windows_cannot_be_determined(monkeypatch,
     report_raw({**hour, "reason": "more bots", "version": 2})
     assert tested.run_until_idle() == []
     assert flag_of(MADE)
-    assert f"the mapping of {MADE} {DAY} to the windows that it was made of cannot be told" in caplog.text
+    assert f"the mapping of {MADE} {DAY} to the windows that it was made from is unknown" in caplog.text
 
 
 def refused(*_):

@@ -61,16 +61,16 @@ def test_claims_of_foreign_feeds_are_not_removed(refused):
 
 def test_the_orphan_sensor_rests_for_an_hour_after_a_complete_pass(refused):
     assert evaluate_orphans(refused, hours=25) != "No orphans."
-    assert evaluate_orphans(refused, hours=25.9).startswith("The next look for orphans is at ")
+    assert evaluate_orphans(refused, hours=25.9).startswith("The next search for orphans is at ")
     assert evaluate_orphans(refused, hours=26.1) == "No orphans."
 
 
 def test_an_orphan_tick_out_of_time_says_so_and_the_next_one_goes_on(refused, setting):
     setting(tick_seconds=1e-9)
     messages = [evaluate_orphans(refused, hours=25) for _ in range(5)]
-    assert all(message.endswith("the time was over: the next tick goes on") for message in messages[:4])
+    assert all(message.endswith("the time was over: the next tick continues") for message in messages[:4])
     assert messages[4] == "No orphans."
-    assert evaluate_orphans(refused, hours=25).startswith("The next look for orphans is at ")
+    assert evaluate_orphans(refused, hours=25).startswith("The next search for orphans is at ")
     assert objects(refused, CLAIMS) == 2
 
 
@@ -84,7 +84,7 @@ def test_dagster_shows_the_orphan_sensors_work_as_the_ticks_message(refused):
     sensor = refused.definitions.resolve_sensor_def("orphans")
     with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="orphans") as context:
         message = sensor.evaluate_tick(context).skip_message
-    assert message.startswith("The next look for orphans is at ")
+    assert message.startswith("The next search for orphans is at ")
 
 
 def test_scratch_files_of_a_killed_spark_are_removed_and_of_a_living_one_kept(refused, home):

@@ -354,7 +354,7 @@ def test_two_sub_partitions_with_the_same_key_are_refused():
         "a",
         {"a.b": Member(below=SubPartitions("b", {"c": None})), "a": Member(below=SubPartitions("b", {"b.c": None}))},
     )
-    with pytest.raises(InvalidDefinition, match=r"found two that are 'a\.b\.c'"):
+    with pytest.raises(InvalidDefinition, match=r"found two with the key 'a\.b\.c'"):
         state_table("web/foo", partitions_def=HOURS, completeness=KAFKA, sub_partitions=below)
 
 

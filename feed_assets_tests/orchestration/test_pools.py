@@ -162,7 +162,7 @@ def test_a_run_that_waits_for_its_pool_is_not_requested_again_and_shown_as_queue
     later(world, timedelta(hours=1))
     assert late(world) == []
     world.ask(name="watch")
-    assert "needs a place in the pool ads" in printed("explain", SUMS, THIRD_DAY, "-m", __name__)
+    assert "waits in Dagster's queue for a place in the pool ads" in printed("explain", SUMS, THIRD_DAY, "-m", __name__)
     assert "queue" not in printed("explain", SUMS, DAY, "-m", __name__), "its run has begun"
     with open_ledger(settings().ledger).read() as connection:
         assert runs.last(connection, Partition(Feed.parse(SUMS), THIRD_DAY)).state == "published", "the run before"

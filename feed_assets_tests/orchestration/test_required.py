@@ -116,5 +116,7 @@ def test_a_lost_ledger_is_rebuilt_with_the_days_that_were_there(home):
 
 
 def test_required_own_without_a_mapping_is_refused():
-    with pytest.raises(InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected one"):
+    with pytest.raises(
+        InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected a mapping"
+    ):
         Input(raw_feed(), required="own")

@@ -220,5 +220,5 @@ def test_the_first_update_has_no_rerun_effect():
 @pytest.mark.parametrize("name", ["records", "bytes", "files"])
 def test_a_key_figure_named_like_a_built_in_one_is_refused(name):
     raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
-    with pytest.raises(InvalidDefinition, match=f"key figure {name}, which each update has already"):
+    with pytest.raises(InvalidDefinition, match=f"key figure {name}: expected another name"):
         feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, figures={name: "count(1)"})(lambda raw: raw)

@@ -206,7 +206,7 @@ def test_a_refused_and_a_failed_partition_stop_no_neighbour_of_their_run():
     assert world.checks("t/sums", DAY) == {"not_empty": True, "within_n": False}
     assert world.checks("t/sums", NEXT_DAY) == {}
     said = failure(result)
-    assert "Not built: 2 of 3. Mend the cause" in said
+    assert "Not built: 2 of 3. Correct the cause" in said
     assert f"{DAY}: within_n: n must be in [0, 100]" in said
     assert f"{NEXT_DAY}: RuntimeError: 13 is unlucky" in without_place(said)
 

@@ -238,7 +238,7 @@ def test_a_tick_whose_queue_fails_goes_on_listening_to_the_log(bucket_with_queue
     waited = waits(fail)
     assert evaluated(world, UNLISTED, SINCE) == []
     assert clock.seconds == pytest.approx(LISTEN_SECONDS, abs=0.1)
-    assert "is listened to no longer: the queue has gone" in caplog.text
+    assert "has stopped: the queue has gone" in caplog.text
     assert open_alert_reasons() == {}
 
 

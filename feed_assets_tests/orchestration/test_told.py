@@ -86,8 +86,10 @@ def test_partitions_built_earlier_do_not_keep_consumers_from_being_built(caplog)
     with caplog.at_level(logging.WARNING, "dagster"):
         result = materialize(world, DAY, THIRD_DAY, *ALL)
     assert result.success
-    said = [each.user_message for each in world.instance.all_logs(result.run_id) if "very inputs" in each.user_message]
-    standing = f"{SUMS} {NEXT_DAY}: update {world.newest(SUMS, NEXT_DAY)} was built from these very inputs"
+    said = [
+        each.user_message for each in world.instance.all_logs(result.run_id) if "the same inputs" in each.user_message
+    ]
+    standing = f"{SUMS} {NEXT_DAY}: update {world.newest(SUMS, NEXT_DAY)} was built from the same inputs"
     assert said == [f"{standing}: there is nothing to do."]
     assert all(world.newest(PICKED, day) for day in THREE_DAYS)
     assert {day: len(world.reported("t/sums", day)) for day in THREE_DAYS} == dict.fromkeys(THREE_DAYS, 1)

@@ -94,10 +94,10 @@ def message(world):
 
 def test_a_tick_without_requests_names_the_waiting_partitions():
     world = joined()
-    assert message(world) == "Nothing new is to be run. `feed-assets explain` says what waits, and why."
+    assert message(world) == "There is nothing new to run. `feed-assets explain` shows what waits, and why."
     world.drop(RAW, DAY, rows(1))
     said = message(world)
-    assert said.startswith(f"1 of 1 that were decided about now wait: t/both/v1.0 {DAY} waits for input: ")
+    assert said.startswith(f"1 of 1 outputs decided now are waiting: t/both/v1.0 {DAY} waits for input: ")
 
 
 def test_a_docstring_is_shown_without_its_indentation():

@@ -87,7 +87,7 @@ def test_lag_above_the_limit_is_an_alert_until_the_topic_has_caught_up(topic):
     loop_.run_until_idle()
     why = open_reasons()[BEHIND]
     assert why.startswith(f"messages without a chunk: {topic.name}/0 6 since ")
-    assert f"`feed-assets kafka lag {topic.name}` says how far it is" in why
+    assert f"`feed-assets kafka lag {topic.name}` shows its progress" in why
     assert check_results(loop_, TABLE, "caught_up")[0] == "FAILED"
     topic.produce(1)
     loop_.run_until_idle()

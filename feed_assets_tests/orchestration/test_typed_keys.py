@@ -61,7 +61,7 @@ def test_typed_keys_and_ranges_name_their_partitions(definition, typed, paths):
     [
         (None, "2019-11-24", "the dataset has no partitions. Leave it out"),
         (DAILY, "2019-11-31", "'2019-11-31' is no partition of ads/shown/v1.0: expected 2019-11-24 to 2019-11-25"),
-        (DAILY, "2019-11-26", "no partition of ads/shown/v1.0 yet: it begins to be one at 2019-11-27 00:00 UTC"),
+        (DAILY, "2019-11-26", "no partition of ads/shown/v1.0 yet: it will be one at 2019-11-27 00:00 UTC"),
         (DAILY, "2019-11-25...2019-11-24", "'2019-11-25...2019-11-24' ends before it begins"),
         (DAILY, "2019-11-24...2019-11-30", "'2019-11-30' is no partition"),
         (DAILY, "men|2019-11-24", "expected 2019-11-24 to 2019-11-25 in place of 'men|2019-11-24'"),

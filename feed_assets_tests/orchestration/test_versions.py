@@ -97,12 +97,12 @@ def test_the_newer_version_may_read_the_older_one():
 
 
 def test_two_versions_with_one_asset_key_are_refused_with_the_remedy():
-    found = r"t/sums_rejects/v1.0 and t/sums_rejects/v2.0 have one asset key, .* version_in_key=True of the newer"
+    found = r"t/sums_rejects/v1.0 and t/sums_rejects/v2.0 have the same asset key, .* version_in_key=True for the newer"
     raw = raw_feed()
     for assets in ([sums_of(raw), sums_of(raw, name=NEWER_SUMS)], [sums_of(raw, name=NEWER_SUMS), sums_of(raw)]):
         with pytest.raises(InvalidDefinition, match=found):
             with_automation(dg.Definitions(assets=[raw, *assets]))
-    with pytest.raises(InvalidDefinition, match=r"t/raw/v1.0 and t/raw/v1.1 have one asset key"):
+    with pytest.raises(InvalidDefinition, match=r"t/raw/v1.0 and t/raw/v1.1 have the same asset key"):
         with_automation(dg.Definitions(assets=[raw, raw_feed("t/raw/v1.1")]))
 
 

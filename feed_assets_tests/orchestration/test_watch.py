@@ -115,7 +115,7 @@ def test_a_check_may_be_run_by_hand(team, clock):
     world_ = world(team, clock)
     (check,) = [each for each in world_.definitions.asset_checks if each.check_key.name == "on_time"]
     assert check.check_key.asset_key.to_user_string() == "team/a"
-    assert (check().passed, check().description) == (True, "The sensor 'watch' has found nothing yet.")
+    assert (check().passed, check().description) == (True, "The sensor 'watch' has reported no result yet.")
     world_.tick()
     assert (check().passed, check().description) == (True, None)
     at(clock, 7)

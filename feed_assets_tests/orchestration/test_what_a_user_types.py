@@ -243,7 +243,7 @@ def test_a_check_with_a_built_in_name_is_refused(name):
     def function(raw): ...
 
     check = checks.Check(name, "it is", lambda found: found > 0, "count(1)")
-    with pytest.raises(InvalidDefinition, match=f"has a check {name}, which each dataset has already"):
+    with pytest.raises(InvalidDefinition, match=f"has a check {name}: expected another name"):
         declared(function, checks=[check])
 
 

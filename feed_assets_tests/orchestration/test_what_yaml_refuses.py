@@ -60,7 +60,7 @@ def refused(project, given, other):
         (
             "at: dims",
             "at: reports",
-            "its inputs lead back to itself, reports[0] -> reports[0]: expected `at` without it",
+            "its inputs lead back to itself, reports[0] -> reports[0]: expected `at` with other folders",
         ),
         ("mapping: within", "mapping: withn", "it is 'withn' (str), expected 'within', 'batch_date'"),
         (
@@ -76,7 +76,7 @@ def refused(project, given, other):
         (f"{HERE}.report", f"{HERE}.reports", "function: "),
         (f"{HERE}.report", f"{HERE}.chart", "expected one parameter for each input"),
         ('start: "2026-01-01", every: day', "start: 2026-1", "attributes.partitions.start"),
-        ("pool: web", "retry_policy: web", "there is no such key: a run that fails is requested again by itself"),
+        ("pool: web", "retry_policy: web", "there is no such key: a failed run is requested again automatically"),
         ("every: day", "every: dya", "grain 'dya': expected minutes that divide an hour"),
         ("tz: Europe/Berlin}\n", "tz: Europe/Bärlin}\n", "time zone 'Europe/Bärlin': expected an IANA name"),
         ("every: day", "every: day, keys: {a: [b], c: [d]}", "partitions have the dimensions ['time', 'a', 'c']"),
@@ -93,7 +93,7 @@ def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
     with pytest.raises(Exception, match="Error while building definitions") as error:
         chained_asset(project, wait)
     assert str(error.value.__cause__).endswith("Add one, or remove wait.")
-    assert "chain/defs.yaml: t/chained/v1.0 has no partitions of time, from whose ends wait counts" in str(
+    assert "chain/defs.yaml: t/chained/v1.0 has no partitions of time, and wait counts from their ends" in str(
         error.value.__cause__
     )
 

@@ -85,7 +85,7 @@ def test_an_older_set_is_read_as_of_a_named_moment_and_a_batch_by_its_update(lak
     by_batch = built(lake, named={HELD.batch("a"): first.id})
     assert (ids(lake), pins(by_batch)) == ([1, 4], [(f"{DAY}/a", first.id), (f"{DAY}/b", third.id)])
     assert second.id == third.id
-    with pytest.raises(NoValidUpdate, match="'yesterday' is no update id: expected the moment"):
+    with pytest.raises(NoValidUpdate, match="'yesterday' is no update id: expected an id whose time is the moment"):
         built(lake, named={HELD: "yesterday"})
 
 

@@ -160,7 +160,7 @@ def test_what_no_store_has_written_stays_for_the_queue_s_own_policy_and_stops_no
     assert hear(heard)
     assert newest(ledger) == {DAY.key: update_id(NOW)}
     assert rung.left == MESSAGES_PER_REQUEST + 1
-    assert "is left there: found 'a job of somebody else', expected a notification of S3" in caplog.text
+    assert "stays on the queue: found 'a job of somebody else', expected a notification of S3" in caplog.text
 
 
 def test_a_feed_that_cannot_be_read_holds_up_no_other_and_its_messages_come_again(
@@ -182,7 +182,7 @@ def test_a_feed_that_cannot_be_read_holds_up_no_other_and_its_messages_come_agai
         hear(heard)
     assert asked == [batch, DAY], "one that fails is enough to know"
     assert (newest(ledger), rung.left) == ({DAY.key: update_id(NOW)}, 2)
-    assert "t/held/v1.0 could not be read where its store has told of it: no access" in caplog.text
+    assert "t/held/v1.0 could not be read after its store reported a change: no access" in caplog.text
     rung.again()
     hear(heard)
     assert (newest(ledger, batch), rung.left) == ({batch.key: update_id(NOW)}, 0)

@@ -120,7 +120,7 @@ def test_waiting_is_bounded_and_the_error_says_for_how_long(lake):
     other_run(lake)
     pauses = []
     patience = Patience(3, pauses.append)
-    said = r"is being built by run other .* This run has waited 3 s for others\."
+    said = r"is being built by run other .* This run has waited 3 s\."
     with pytest.raises(AlreadyRunning, match=said):
         lake.clean(patience=patience)
     assert sum(pauses) == 3

@@ -155,7 +155,7 @@ def test_a_harness_that_outlives_its_home_is_refused(method, use, tmp_path):
     with TemporaryDirectory(dir=tmp_path) as folder:
         with fresh_home(Path(folder) / "left"):
             left = harness(foreign_feed("t/raw/v1.0", schema="n int"), visits(), sources=sources)
-        with pytest.raises(SourceNotGiven, match=r"of .*/left, which the test has left.*`yield harness`"):
+        with pytest.raises(SourceNotGiven, match=r"in .*/left, which the test has left.*`yield harness`"):
             use(left)
 
 
@@ -236,7 +236,7 @@ def test_pipelines_are_given_as_rows():
         ({"crm": VARIABLE}, "gives 'crm' as env:CRM_OF_SOMEBODY, a variable that the"),
         ({"crm": BY_VARIABLE}, "gives 'crm' as env:CRM_OF_SOMEBODY, a variable that the"),
         ({"crm": LineageTable(VARIABLE, "pipelines")}, "gives 'crm' as env:CRM_OF_SOMEBODY, a variable that the"),
-        ({"topic_clicks": "sqlite://", "crm": []}, "in no SQL database: expected rows or a path"),
+        ({"topic_clicks": "sqlite://", "crm": []}, "does not read a SQL database: expected rows or a path"),
     ],
 )
 def test_what_is_given_and_cannot_be_read_is_refused(sources, said):

@@ -74,7 +74,7 @@ def shown(shown_raw: "DataFrame", partition: Partition) -> "DataFrame":
     owners=["team:ads"],
 )
 def clicked(clicked_raw: "DataFrame", partition: Partition) -> "DataFrame":
-    """Ads clicked by users, cleaned: the first click on each impression. A day without clicks is a valid one."""
+    """Ads clicked by users, cleaned: the first click on each impression. A day without clicks is valid."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject_duplicates
@@ -146,6 +146,6 @@ def with_ctr(counted: "DataFrame") -> "DataFrame":
     scale = 1 + Z95**2 / n
     middle = (share + Z95**2 / (2 * n)) / scale
     half = Z95 / scale * sf.sqrt(share * (1 - share) / n + Z95**2 / (4 * n * n))
-    low = sf.when(share == 0, 0.0).otherwise(middle - half)  # exact, where rounding would leave a trace of it
+    low = sf.when(share == 0, 0.0).otherwise(middle - half)  # exactly 0, without a rounding error
     high = sf.when(share == 1, 1.0).otherwise(middle + half)
     return counted.withColumns({"ctr": share, "ctr_low": low, "ctr_high": high})

@@ -1,6 +1,6 @@
-"""Two partners' impressions, day by day: `men` pushes events as they happen, the files of `women` are pulled.
+"""Two partners' impressions, by day: `men` pushes events as they happen, `women` writes files that we pull.
 
-They are defined if FEED_ASSETS_BLACKBOARDS names the blackboard `women`: without it there is no partner.
+They are defined only if FEED_ASSETS_BLACKBOARDS has the blackboard `women`.
 """
 
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ women = foreign_feed(
     owners=["team:ads"],
 )
 def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
-    """Click-through rate of each partner's campaign and policy on a day; late data of 5 % and more are built in."""
+    """Click-through rate of each partner's campaign and policy on a day, rebuilt if 5 % or more are late."""
     from pyspark.sql import functions as sf
 
     named = [each.withColumn("campaign", sf.lit(name)) for name, each in (("men", men), ("women", women))]
@@ -56,7 +56,7 @@ def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return both feeds and the dataset, or nothing: `pull` would raise an alert about a missing blackboard."""
+    """Return both feeds and the dataset, or none without the blackboard: `pull` would open an alert about it."""
     if WOMEN not in Settings().blackboards.get_secret_value():
         return dg.Definitions()
     return dg.Definitions(assets=[men, women, partners_daily])

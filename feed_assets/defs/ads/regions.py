@@ -1,7 +1,7 @@
-"""The effectiveness of ads in each region, by its own days: complete hours, then days, then the global day.
+"""The effectiveness of ads in each region: complete hours, then days of the region, then the global day.
 
-Regions with midnights of their own are the article's, "Data Dependency Driven Orchestration". The sample has none: a
-region here is made up from a hashed feature of the user, and means nothing. Campaigns are the business units.
+Regions with midnights of their own are from the article "Data Dependency Driven Orchestration". The sample has no
+regions: here they are derived from a hashed feature of the user and mean nothing. Campaigns are the business units.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIRST_DAY, END = "2019-11-25", "2019-11-30"
-"""The dates that the sample has completely in every region: the 30th is the first that it has not."""
+"""The first day that the sample covers completely in every region, and the day after the last one."""
 
 hours = dg.HourlyPartitionsDefinition("2019-11-24-00:00", end_date="2019-12-01-00:00")
 
@@ -54,7 +54,7 @@ def hourly(impressions: Span) -> "DataFrame":
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as sf
 
-    # A real table would be read by `impressions.where("timestamp")`; the sample itself stands for it.
+    # A function would read a real table with `impressions.where("timestamp")`. Here the sample takes its place.
     rows = [
         (row["region"], row["campaign"], int(row["click"])) for row in shown_between(impressions.start, impressions.end)
     ]
@@ -93,7 +93,7 @@ region_days = [_day_of(region, zone) for region, zone in REGIONS.items()]
     owners=["team:ads"],
 )
 def daily(apac: "DataFrame", south_asia: "DataFrame", emea: "DataFrame", americas: "DataFrame") -> "DataFrame":
-    """Click-through rate of each region and campaign on a batch date, once every region's day is over and done."""
+    """Click-through rate of each region and campaign on a batch date, once the day of every region is built."""
     from functools import reduce
 
     from pyspark.sql import functions as sf

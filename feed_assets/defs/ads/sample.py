@@ -1,6 +1,6 @@
-"""The sample that ships with the package, as the raw feeds that teams would drop, and as what partners would send.
+"""The sample that ships with the package, in the form of the teams' raw feeds and of the partners' data.
 
-`sample/README.md` says whose data it is. An impression's id is `<policy>-<campaign>-<row number in the file>`.
+`sample/README.md` names the source of the data. An impression's id is `<policy>-<campaign>-<row number in the file>`.
 """
 
 import csv
@@ -46,13 +46,13 @@ def clicked_csv(day: str, campaign: str) -> bytes:
 
 
 def figures(day: str, campaign: str) -> tuple[int, int]:
-    """Return how many impressions and clicks one day and campaign has, counted from the sample's click flags."""
+    """Return the numbers of impressions and clicks of one day and campaign, from the sample's click flags."""
     rows = _of(day, campaign)
     return len(rows), sum(row["click"] == "1" for row in rows)
 
 
 def region_of(row: Mapping[str, str]) -> str:
-    """Return the region of an impression: made up from a hashed feature of its user, as the sample has no geography."""
+    """Return the region of an impression, derived from a hashed feature of its user: the sample has no geography."""
     return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
 
 
@@ -64,7 +64,7 @@ def shown_between(start: datetime, end: datetime) -> list[Row]:
 
 
 def moved(day: str, campaign: str, to: str) -> list[Row]:
-    """Return the impressions of one day and campaign, as if they were of another date, ordered by their timestamps."""
+    """Return the impressions of one day and campaign, moved to another date and ordered by timestamp."""
     rows = [row | {"timestamp": to + row["timestamp"][len(to) :]} for row in _of(day, campaign)]
     return sorted(rows, key=lambda row: row["timestamp"])
 

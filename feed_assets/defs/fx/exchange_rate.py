@@ -29,9 +29,10 @@ ecb_raw = foreign_feed(
     owners=["team:fx"],
 )
 def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
-    """Exchange rate in effect on a date: its own, else the last of the six days before. Without any there is no row.
+    """Exchange rate in effect on a date: that day's rate, else the newest of the six days before, else no row.
 
-    A date needs its own file only, even if that is a header. A record is rejected on its own date alone.
+    A date is built once its own file is there, even if the file has only a header. A bad record is a reject of its own
+    date only, not of the later dates that read it too.
     """
     from pyspark.sql import functions as sf
 

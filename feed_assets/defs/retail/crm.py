@@ -1,6 +1,6 @@
-"""The CRM of another team of the shop: visits of customers, customers to be forgotten, and events of both.
+"""The CRM of another team of the shop: visits of customers, deleted customers, and events about both.
 
-It stands in for that team's database, a SQLite file: the demo and tests let it write, `customers.py` only reads.
+It simulates that team's database, a SQLite file. The demo and tests write to it; `customers.py` only reads it.
 """
 
 import csv
@@ -44,7 +44,7 @@ _EVENTS = sa.Table(
 
 @dataclass(frozen=True)
 class Visit:
-    """The total that a customer bought at one moment of the shop's clock, which is taken for UTC."""
+    """The total that a customer bought at one moment of the shop's clock, which is treated as UTC."""
 
     customer: str
     visited_at: datetime
@@ -53,7 +53,7 @@ class Visit:
 
 
 def visits(day: str) -> list[Visit]:
-    """Return the visits of one day of the sample, in order: those of known customers, without cancelled invoices."""
+    """Return the visits of one day of the sample, in order. Skip unknown customers and cancelled invoices."""
     visit_by_key: dict[tuple[str, datetime], Visit] = {}
     for line in csv.DictReader(StringIO(invoices_csv(day).decode(), newline="")):
         customer = line["CustomerID"].removesuffix(".0")
@@ -65,7 +65,7 @@ def visits(day: str) -> list[Visit]:
 
 
 class Crm:
-    """The team and its database: rows and their event are written in one transaction."""
+    """The team's database. Rows and their event are written in one transaction."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, poolclass=sa.NullPool)
@@ -78,27 +78,27 @@ class Crm:
         operation: Operation = Operation.UPSERT,
         at: datetime | None = None,
     ) -> None:
-        """Write visits, over existing ones, and an event for all up to `upto`; `at` is the event's time, if later."""
+        """Insert or replace visits, and write an event with the marker `upto`, at the time `at` (by default `upto`)."""
         with self._engine.begin() as connection:
             rows = [{**vars(each), "gbp": str(each.gbp)} for each in new_visits]
             connection.execute(sa.insert(_VISITS).prefix_with("OR REPLACE"), rows)
             _tell(connection, operation, upto, at or upto)
 
     def forget(self, customer: str, at: datetime) -> None:
-        """Remove a customer's visits, record who is gone since when, and write an event for it."""
+        """Delete a customer's visits, record the deletion, and write an event for it."""
         with self._engine.begin() as connection:
             connection.execute(sa.delete(_VISITS).where(_VISITS.c.customer == customer))
             connection.execute(sa.insert(_FORGOTTEN), {"customer": customer, "deleted_at": at})
             _tell(connection, Operation.DELETE, at, at)
 
     def visits(self) -> list[Visit]:
-        """Return all visits that exist, in order."""
+        """Return all visits, in order of time."""
         with self._engine.connect() as connection:
             rows = connection.execute(sa.select(_VISITS).order_by(_VISITS.c.visited_at)).all()
         return [Visit(row.customer, _utc(row.visited_at), row.country, Decimal(row.gbp)) for row in rows]
 
     def forgotten(self) -> dict[str, datetime]:
-        """Return when each customer who asked for it was forgotten."""
+        """Return the time of deletion by deleted customer."""
         with self._engine.connect() as connection:
             return {row.customer: _utc(row.deleted_at) for row in connection.execute(sa.select(_FORGOTTEN))}
 
@@ -108,6 +108,6 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
-    """Write an event that visits may differ up to a marker; `at` is the event's own time, and its correlation id."""
+    """Write an event: visits up to the marker may have changed. `at` is its time and part of its correlation id."""
     event = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
     connection.execute(sa.insert(_EVENTS), {**event, "write_operation": operation.value})

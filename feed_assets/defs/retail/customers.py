@@ -1,7 +1,7 @@
-"""The newest visit of each customer, by increments from a table of another team, the CRM.
+"""The newest visit of each customer, built in increments from a table of another team, the CRM.
 
-It is defined if RETAIL_CRM has the URL of the CRM's database: without it there is no such team, and a source that
-cannot be read would be an alert at each tick.
+It is defined only if RETAIL_CRM has the URL of the CRM's database. Otherwise each tick would report a source that
+cannot be read.
 """
 
 import os
@@ -39,7 +39,7 @@ visits = event_table(
     "crm/visits",
     source=crm,
     table_name="visits",
-    description="What a customer bought at one moment, as the CRM knows it; who asked for it is forgotten.",
+    description="Visits in the CRM: what a customer bought at one moment. Customers are deleted on request.",
 )
 
 
@@ -51,10 +51,10 @@ visits = event_table(
     owners=["team:retail"],
 )
 def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
-    """Newest visit of each customer, and its total in pounds; without those who were forgotten since.
+    """Newest visit of each customer with its total in pounds, without deleted customers.
 
-    New rows of the CRM are merged into what was published last. Visits that arrive late replace no newer one. If the
-    CRM has overwritten its table, all of it is read.
+    New rows of the CRM are merged into the last published version. A visit that arrives late does not replace a newer
+    one. If the CRM has overwritten its table, all rows are read.
     """
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""A day of the web shop in one row, in pounds and in euros, by the shop's data and the bank's rates."""
+"""A day of the web shop in one row, in pounds and in euros, from the shop's data and the bank's rates."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _disagreeing(audited: checks.Audited) -> float:
-    """Return how many of the two figures that others made of the lines differ from those of the lines themselves."""
+    """Return how many of the two figures (purchases, total) differ from those computed from the lines themselves."""
     from pyspark.sql import functions as sf
 
     lines = bought(audited.inputs["purchases"])
@@ -22,7 +22,7 @@ def _disagreeing(audited: checks.Audited) -> float:
 
 adds_up = checks.Check(
     "adds_up",
-    "purchases and total_gbp must be those of the lines: all inputs of one propagation",
+    "purchases and total_gbp must equal those of the lines: all inputs of one propagation",
     passes=lambda count: count == 0,
     measure=_disagreeing,
 )
@@ -47,12 +47,12 @@ def daily_summary(
     purchases_per_buyer: "DataFrame",
     exchange_rate: "DataFrame",
 ) -> "DataFrame":
-    """Day in one row: its purchases, the most expensive invoice (of equal ones the smaller number), and its totals.
+    """Day in one row: number of purchases, most expensive invoice (if equal, the smallest number), and totals.
 
-    `num_purchases_per_day` has the number and the date. `purchases` has the sum of each invoice, and the lines without
-    a buyer; with the buyers' sums of `purchases_per_buyer` these are `total_gbp`. `exchange_rate` converts it to euros,
-    rounded half even to cents, and NULL if no rate was known. The check `adds_up` refuses a row whose inputs do not
-    belong together, as when the lines are newer than the buyers' sums.
+    The number and the date are from `num_purchases_per_day`, the most expensive invoice from `purchases`. `total_gbp`
+    adds the buyers' sums of `purchases_per_buyer` and the lines of `purchases` without a buyer. `exchange_rate`
+    converts it to euros, rounded half even to cents; NULL if there is no rate. The check `adds_up` refuses a row whose
+    inputs do not match, for example if the lines are newer than the buyers' sums.
     """
     from pyspark.sql import functions as sf
 
@@ -65,14 +65,14 @@ def daily_summary(
     gbp = lines.where("CustomerID IS NULL").select("gbp").unionAll(purchases_per_buyer.select("gbp"))
     total = gbp.agg(sf.coalesce(sf.sum("gbp"), sf.lit(0)).cast(MONEY).alias("total_gbp"))
     rate = exchange_rate.select("date", "gbp_per_eur")
-    # A quotient of 14 digits after the point is exact enough: none but a tie is that near to one.
+    # The quotient has 14 decimals. That is enough to round right: only a true tie is so close to a tie.
     eur = sf.bround(sf.col("total_gbp") / sf.col("gbp_per_eur"), 2).cast("decimal(20,2)").alias("total_eur")
     row = num_purchases_per_day.crossJoin(most).crossJoin(total).join(rate, "date", "left")
     return row.select("*", eur)
 
 
 def _rank() -> "Column":
-    """Return the order of invoices: the greatest sum first, then the smallest number, then what is no number."""
+    """Return the sort key of invoices: greatest sum first, then smallest number, then ids that are no numbers."""
     from pyspark.sql import functions as sf
 
     number = sf.col("InvoiceNo").try_cast("bigint")

@@ -1,4 +1,4 @@
-"""Purchases in a web shop: from raw invoices to clean lines, and the counts that two teams make of them.
+"""Purchases in a web shop: clean lines from raw invoices, and two teams' counts of them.
 
 Amounts are pounds sterling, in exact decimals.
 """
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MONEY = "decimal(20,4)"
-"""The type that holds the greatest Quantity times the greatest UnitPrice that can be read."""
+"""A type large enough for the greatest possible Quantity times UnitPrice."""
 
-days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # there are no others
+days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # the days of the data set
 
 invoices_raw = foreign_feed(
     "retail/invoices_raw/v1.0",
@@ -40,8 +40,8 @@ invoices_raw = foreign_feed(
 def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
     """Invoice lines, cleaned: `gbp` is the sum of a line, `is_cancellation` marks the lines of cancelled invoices.
 
-    Two equal lines are two: an article may be scanned twice. `CustomerID` is a number as text (the raw files have
-    17850.0), or NULL. `InvoiceDate` is the shop's clock, and taken for UTC. A day without lines is a valid one.
+    Equal lines are kept: an article may be scanned twice. `CustomerID` is a number as text (the raw files have
+    17850.0), or NULL. `InvoiceDate` is the shop's clock, treated as UTC. A day without lines is valid.
     """
     from pyspark.sql import functions as sf
 
@@ -63,7 +63,7 @@ def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
     owners=["team:retail"],
 )
 def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "DataFrame":
-    """Purchases on a day, counted: its invoices without the cancelled ones. There is one row, even with 0."""
+    """Daily number of purchases: invoices without cancelled ones. There is one row, even if the number is 0."""
     from pyspark.sql import functions as sf
 
     counted = bought(purchases).agg(sf.count_distinct("InvoiceNo").alias("purchases"))
@@ -86,12 +86,12 @@ def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
 
 
 def bought(purchases: "DataFrame") -> "DataFrame":
-    """Return the lines that are no cancellations."""
+    """Return the lines of invoices that were not cancelled."""
     return purchases.where("NOT is_cancellation")
 
 
 def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
-    """Reject lines of other days than the partition's, and those that cannot be counted."""
+    """Reject lines of other days than the partition's, and lines with missing or impossible values."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject

@@ -1,6 +1,6 @@
-"""The sample that ships with the package, as the two raw feeds that a shop and a bank would drop.
+"""The sample that ships with the package, in the form of a shop's and a bank's raw feeds.
 
-`sample/README.md` says whose data it is.
+`sample/README.md` names the source of the data.
 """
 
 import gzip
@@ -11,7 +11,7 @@ _FOLDER = Path(__file__).with_name("sample")
 
 
 def days() -> tuple[str, ...]:
-    """Return the dates of the sample, in order: each has a file of rates, even if with a header only."""
+    """Return the dates of the sample, in order. Each has a file of rates, which may have only a header."""
     return tuple(f"2010-12-{day:02}" for day in range(1, 10))
 
 
@@ -28,7 +28,7 @@ def invoices_csv(day: str) -> bytes:
 
 
 def rates_csv(day: str) -> bytes:
-    """Return the rates of one day, as `fx/ecb_raw/v1.0` holds them: the header alone on a day without rates."""
+    """Return the rates of one day, as `fx/ecb_raw/v1.0` holds them. On a day without rates, return only the header."""
     if day not in days():
         raise ValueError(f"the sample has no day {day!r}: expected one of {', '.join(days())}.")
     header, *lines = _rates()

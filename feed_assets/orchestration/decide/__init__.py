@@ -1,1 +1,1 @@
-"""Decisions: which datasets read which, what is due, and which runs are requested."""
+"""Decisions: which datasets read which, which partitions are due, and which runs to request."""

@@ -1,4 +1,4 @@
-"""Owners of alerts: where several code locations share a ledger, each can judge its own feeds alone."""
+"""Owners of alerts: if several code locations share a ledger, each resolves only alerts about its own feeds."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,11 +14,11 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.undeclared import known_feeds
 
 GONE_AFTER = timedelta(hours=1)
-"""Age of an unread change after which a feed has no owner: any code location may then resolve its alerts."""
+"""If a feed's change is unread for this long, the feed has no owner: any code location may resolve its alerts."""
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """Return the outputs of a dataset, and its readers for queries of the ledger; a foreign feed is its own output."""
+    """Return the output feeds of a node (a foreign feed is its own output), and its readers for ledger queries."""
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
     reader_feeds = {each.feed for each in graph.readers(node)}
     return outputs, Readers(reader_feeds, {*graph.by_feed}, now - GONE_AFTER)
@@ -33,14 +33,14 @@ class Ours:
     now: datetime
 
     def has_feed(self, name: str) -> bool:
-        """Return whether a feed is declared here or has no owner any more, or the name is none of a feed."""
+        """Return whether a feed is declared here or has no owner any more. Return True for a name that is no feed."""
         try:
             return Feed.parse(name) in self.graph.by_feed or name in self._abandoned
         except InvalidName:
             return True
 
     def has(self, name: str) -> bool:
-        """Return whether a name is ours: that of such a feed, or one that nobody on this ledger declared as a feed."""
+        """Return whether a name is ours: such a feed, or a name that nobody on this ledger has declared as a feed."""
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 
     @cached_property

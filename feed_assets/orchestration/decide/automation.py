@@ -1,6 +1,6 @@
-"""Late re-runs as an automation condition ("auto-materialize policy" by its older name).
+"""Late re-runs as an automation condition (formerly called "auto-materialize policy").
 
-Staleness is a level: the condition reads from the ledger what is stale now, and so cannot lose an edge.
+Staleness is a state, not an event: the condition reads from the ledger what is stale now, so it cannot miss a change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stale:
-    """Stale partitions of one evaluation that are not being built, and those that it requests, by dataset.
+    """Stale partitions in one evaluation that are not being built, and those that it requests, by dataset.
 
-    Partitions being built are left out: they are not requested, so a claim must not make them wait.
+    Partitions being built are left out. They are not requested, so they must not be claimed and wait.
     """
 
     listed: Mapping[Feed, Sequence[Listed]]
@@ -42,7 +42,7 @@ _stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()
 
 
 class LateRerun(dg.AutomationCondition[dg.AssetKey]):
-    """A condition that is true for built partitions whose inputs have changed enough since to be worth a re-run."""
+    """A condition that is true for built partitions whose late data are worth a re-run."""
 
     @property
     def name(self) -> str:
@@ -50,9 +50,10 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         return "late data is worth a re-run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """Read the verdict that the sensor has kept, and claim what is requested; the condition keeps nothing.
+        """Read the verdicts that the sensor has stored, and claim the partitions to request.
 
-        A run that never begins, or ends without a result, is requested again after a while, like a first one.
+        The condition itself stores nothing. If a run never starts or ends without a result, it is requested again
+        after a while, like a first run.
         """
         view = context.asset_graph_view
         stale = _stale_in(view)
@@ -69,7 +70,7 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
 def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
         graph, ledger = Graph(view.asset_graph), open_ledger(settings().ledger)
-        most = settings().max_requests * settings().partitions_per_run  # No more can be in the runs of a tick.
+        most = settings().max_requests * settings().partitions_per_run  # the most that a tick can request
         with ledger.read() as connection:
             listed = due.to_rebuild(connection, view.effective_dt, most, settings().history)
         busy = in_progress(graph, ledger, view.instance) if listed else set[Partition]()
@@ -80,13 +81,13 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
 
 
 def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
-    """Return Dagster's keys of the stale partitions that the first runs of a dataset build, by any of its assets.
+    """Return Dagster's keys of the stale partitions to request now for a dataset, given any of its assets.
 
-    Partitions that were removed since the decision are left out, as Dagster would fail a whole tick for one, and so
-    are those that another evaluation has requested meanwhile.
+    Partitions that were removed since the decision are left out, because one of them would fail Dagster's whole tick.
+    Partitions that another evaluation has requested meanwhile are left out, too.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
-    if dataset not in stale.claimed:  # Its rejects are evaluated at the same time, and built by the same run.
+    if dataset not in stale.claimed:  # the rejects are evaluated, too, and built by the same run
         listed, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
@@ -97,9 +98,9 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """Return the condition of every feed asset: late data are worth a re-run, and none is on its way.
+    """Return the condition of every feed asset: late data are worth a re-run, and no run is on its way.
 
-    It queries Dagster for runs and backfills of stale assets only, never of idle ones. It does not use Dagster's state
-    "in progress": a run of many keeps each of its partitions in it until the last one ends.
+    It queries Dagster only for runs and backfills of stale assets. It does not use Dagster's state "in progress": in a
+    run of many partitions each has this state until the last one ends.
     """
     return LateRerun() & ~dg.AutomationCondition.backfill_in_progress()

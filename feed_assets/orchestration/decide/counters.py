@@ -1,4 +1,4 @@
-"""The datasets whose runs count records of other teams' feeds: a run counts what it is the first to read."""
+"""The datasets whose runs count records of other teams' feeds. The first run that reads an update counts it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -10,9 +10,9 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """Return the readers of each feed that are made of no other reader of it: they do not wait for each other.
+    """Return the readers of each feed that do not depend on another reader of it, so that none waits for another.
 
-    Those that are not built by events are first, as the others may wait for long, or be paused; then by name.
+    Datasets built by events come last, because they may wait for long or be paused; otherwise they are ordered by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
     for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):
@@ -23,7 +23,7 @@ def counters_of(
 
 
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
-    """Return all feeds that a dataset is made of, over all steps; rejects also stand for their dataset."""
+    """Return all feeds upstream of a dataset, over all steps. Rejects also stand for their dataset."""
     ancestors, waiting = set[Feed](), {feed}
     while waiting:
         new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - ancestors - {feed}

@@ -1,4 +1,4 @@
-"""The step 'decide': verdicts about what is on the list, for the datasets of one code location."""
+"""The step 'decide': verdicts about the listed outputs of one code location's datasets."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DECISIONS_AT_ONCE = 100
-"""Outputs that are decided at a time; the time budget is checked after them."""
+"""Outputs decided at a time. The time budget is checked after each such group."""
 
 _known_pipelines: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
-"""The datasets that this process has decided about, by their definitions, with the pipelines that they were judged by.
+"""Datasets that this process has decided about, with the pipelines used, by definitions.
 
-The pipelines are None for a dataset whose pipelines do not change, or were not needed yet.
+The pipelines are None if they cannot change or were not needed yet.
 """
 
 _checked_feeds: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets whose current partitioning is recorded in the ledger, by their definitions."""
+"""Datasets whose current partitioning is recorded in the ledger, by definitions."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""The datasets for which this process has put up for a new decision what a day's limit held, by their definitions."""
+"""Datasets whose outputs held by a day's limit this process has listed for a new decision, by definitions."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """Verdicts, and whether the next tick has nothing to decide: no rest, and no changes for consumers."""
+    """Verdicts. `is_complete`: nothing is left to decide, and there are no new changes for consumers."""
 
     verdicts: Sequence[tuple[Listed, Verdict]]
     is_complete: bool
@@ -65,16 +65,16 @@ class Decided:
 def verdicts(
     graph: Graph, connection: sa.Connection, outputs: Sequence[Partition], now: datetime
 ) -> tuple[Verdict, ...]:
-    """Return what to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
+    """Return what to do about these outputs, and why. Sensor, condition and `explain` all use this."""
     return decide_needs(connection, [need_of(graph, output) for output in outputs], now)
 
 
 def due_of(
     graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
 ) -> dict[Partition, Due]:
-    """Return what is due of the partitions of datasets that have not consumed everything, as it is decided.
+    """Return what is due for the partitions of datasets that have unconsumed events, by the rules of decisions.
 
-    A dataset whose needs cannot be determined is put into `problems`, by its feed.
+    If the needs of a dataset cannot be determined, its feed is added to `problems`.
     """
     waiting: dict[Feed, list[Partition]] = {}
     for output in inbox.outputs(connection):
@@ -105,9 +105,9 @@ def decide_due(
     out_of_time: Callable[[], bool],
     busy: Collection[Partition] = (),
 ) -> Decided:
-    """Decide what is on the list of some datasets until the time is over, and keep the verdicts there.
+    """Decide the listed outputs of some datasets until the time is over, and store the verdicts on the list.
 
-    History that is ready and busy is skipped: it is decided when its run is over.
+    Skip history that is ready and being built: it is decided after its run.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -125,7 +125,7 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Put stopped outputs up for a new decision if what they are judged by is new to this process."""
+    """List stopped outputs for a new decision if their dataset or its pipelines are new to this process."""
     recorded = _known_pipelines.setdefault(graph.assets, {})
     current = _current_pipelines(graph, datasets, ledger)
     judged_by = {node.feed: current.get(node.feed, recorded.get(node.feed)) for node in datasets}
@@ -135,7 +135,7 @@ def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now
 
 
 def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
-    """Return others' current pipelines for each dataset that waits for an update: no event reports their changes."""
+    """Return the current external pipelines of datasets that wait for an update. No event reports their changes."""
     external = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
     if not external:
         return {}
@@ -143,13 +143,13 @@ def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -
         waiting = due.consumers_in(connection, State.WAITS_FOR_PROPAGATION)
     pipelines: dict[Feed, Pipelines] = {}
     for node in [node for node in external if node.feed in waiting]:
-        with suppress(FeedAssetsError):  # It is reported where something is decided.
+        with suppress(FeedAssetsError):  # reported when a decision needs the pipelines
             pipelines |= {node.feed: consumer.pipelines} if (consumer := consumer_of(graph, node)) else {}
     return pipelines
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Put what a day's limit holds up for a new decision, once a process: only where it is then requested or held."""
+    """List outputs held by a day's limit for a new decision, once per process that also requests or holds them."""
     if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
         _released[graph.assets] |= new
@@ -164,31 +164,31 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
     pairs = list(zip(needs, decided, strict=True))
     _pass_on(ledger, pairs, now)
     _release(ledger, decided, now)
-    late_decisions.record(ledger, decided, now)  # Before the verdicts are kept: a kill in between repeats it.
+    late_decisions.record(ledger, decided, now)  # before the verdicts are stored: after a kill it is repeated
     due.acknowledge(ledger, [(item, each) for item, each in pairs if not _consumes_without_a_run(each)], now)
     return pairs
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the due events leave an output as it is: later events are decided next."""
+    """Return whether the due events do not change an output. Later events are decided next."""
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
 
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
-    """Record events of datasets that updates left as they are, and consume the events of their inputs.
+    """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for these tables for ever. This precedes keeping the verdicts: a kill in between
-    repeats it, and repeating it changes nothing. Outputs that consume stay on the list: there may be more.
+    Otherwise consumers would wait for these tables forever. This is done before the verdicts are stored; after a kill
+    it is repeated without harm. Outputs that consume events stay on the list, because there may be more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
         newest = batch_sets.newest(connection, current) if current else {}
-        # An update that a run has published since was decided with other inputs: it has its own turn.
+        # If a run has published an update since, the decision is not about it.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # The inputs of these have changed since their own last change: their consumers may have waited for that.
+    # The inputs of these have changed after the outputs: their consumers may wait for this.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -200,9 +200,9 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
 def fan_out_to(
     graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]
 ) -> bool:
-    """Fan out new changes of these datasets and their inputs to them, and mark what is made of bad data.
+    """Fan out new changes of these datasets and their inputs, and mark outputs made from bad data.
 
-    Return False if something is left.
+    Return False if changes are left.
     """
     _look_at_repartitioned(graph, datasets, ledger, now)
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.watched_feeds(node)}
@@ -218,23 +218,23 @@ def fan_out_to(
 
 
 def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """Check for repartitioned datasets once for each process and its definitions: changed ones count as others."""
+    """Check for repartitioned datasets, once per process and definitions."""
     checked = _checked_feeds.setdefault(graph.assets, set())
     look_at_repartitioned(graph, [node for node in datasets if node.feed not in checked], ledger, now)
     checked |= {node.feed for node in datasets}
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
-    """Return the windows of feeds that an output waits for. Return None if that is unknown: then its mark stays."""
-    problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made of"
-    with failing_alone(problems, mapping):  # A declaration may have changed since it was made.
+    """Return the windows of feeds that an output waits for. Return None if they are unknown: then its mark stays."""
+    problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
+    with failing_alone(problems, mapping):  # the declaration may have changed since the output was made
         return graph.windows_read(output, read)
-    _log.warning("%s cannot be told, so that a mark of it stays: %s", mapping, problems[mapping])
+    _log.warning("%s is unknown, so its mark stays: %s", mapping, problems[mapping])
     return None
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
-    """Return the outputs of a consumer that a change concerns, or why they cannot be determined: then it is retried."""
+    """Return the outputs of a consumer that a change affects, or why they are unknown: then it is retried."""
     node, address = graph.node(Feed.parse(consumer)), address_of(changed)
     takes_events = node.by_events is not None and node.feed != changed.feed
     problems, mapping = dict[str, str](), f"the mapping of {changed} to {consumer}"
@@ -245,7 +245,7 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
             else graph.affected(node, graph.parent_partition(changed), now)
         )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
-        # An existing output may be due now, and has one moment on the list: the later one waits elsewhere.
+        # An existing output may be due now and has only one time on the list, so later ones wait elsewhere.
         if begins:
             return Affected(None, takes_events, look_at=begins)
         ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
@@ -254,21 +254,23 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
-    """Return what an output needs, or why that cannot be determined; None if it is no partition (any more).
+    """Return what an output needs, or the reason why that is unknown; None if it is no partition (any more).
 
-    A dynamic partition was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for each.
+    A removed dynamic partition, a moved start date or a failing mapping would fail Dagster's whole tick.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None
     problems, decision = dict[str, str](), f"the decision about {output}"
-    with failing_alone(problems, decision):  # A mapping may be user code, and a lineage table out of reach.
+    with failing_alone(problems, decision):  # a mapping may be user code, and a lineage table unreachable
         return need_of(graph, output)
     return problems[decision]
 
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
-    """Lift refusals of outputs whose published update passed its audit and is again built from the newest inputs."""
+    """Lift refusals of outputs whose published update passed its audit and again matches the newest inputs."""
     good = {verdict.output for verdict in decided if verdict.is_good_again}
     if good:
         with ledger.change() as connection:
-            quality.release(connection, good, "decision", now, "its inputs are those of the last audit that passed")
+            quality.release(
+                connection, good, "decision", now, "its inputs are again those of the last audit that passed"
+            )

@@ -1,4 +1,4 @@
-"""The feeds of a code location, and which partitions read which, from Dagster's own asset graph."""
+"""The feeds of a code location, and which partitions read which, from Dagster's asset graph."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -48,7 +48,7 @@ Affected = tuple[Partition, datetime]
 class Graph:
     """The feeds of one code location and their partition mappings.
 
-    It is cheap to make: each tick makes its own, because a lineage table may change between two ticks.
+    It is cheap to create. Each tick creates its own, because a lineage table may change between ticks.
     """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
@@ -67,11 +67,11 @@ class Graph:
         return self.by_feed[feed]
 
     def _declaring(self, *roles: type[Declaration]) -> list[Node]:
-        """Return the nodes of these roles, by name."""
+        """Return the nodes with these roles, ordered by name."""
         return [node for node in self.by_feed.values() if isinstance(node.declaration, roles)]
 
     def foreign(self) -> list[Node]:
-        """Return the feeds that others write, by name."""
+        """Return the feeds that others write, ordered by name."""
         return self._declaring(Foreign)
 
     def polled(self) -> list[Feed]:
@@ -79,7 +79,7 @@ class Graph:
         return [node.feed for node in self.foreign() if not node.by_intake]
 
     def claiming(self) -> list[Feed]:
-        """Return every feed that our processes write: runs, and intake."""
+        """Return every feed that our runs or intake write."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.by_intake)]
 
     def appendable(self) -> set[Feed]:
@@ -88,7 +88,7 @@ class Graph:
 
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
-        """Return the name of its blackboard for each feed that is not on ours."""
+        """Return the blackboard's name for each feed that is not on ours."""
         return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
 
     @cached_property
@@ -97,7 +97,7 @@ class Graph:
         return newer_versions(self.by_feed)
 
     def readers(self, node: Node) -> list[Node]:
-        """Return what is made of a feed or of its rejects, by name, without the feed itself."""
+        """Return the readers of a feed or of its rejects, ordered by name, without the feed itself."""
         own_keys = {node.key, *node.outputs}
         nodes = [each for each in self.by_feed.values() if not isinstance(each.declaration, Rejects)]
         return [
@@ -107,11 +107,11 @@ class Graph:
         ]
 
     def parents(self, node: Node) -> list[Node]:
-        """Return the feeds that a dataset reads, by name."""
+        """Return the feeds that a dataset reads, ordered by name."""
         return [*self._nodes.parents[node.feed]]
 
     def tracked(self) -> dict[Feed, Tracked]:
-        """Return how windows are judged, for each dataset that has windows."""
+        """Return the window rules of each dataset that has windows."""
         return {
             feed: replace(node.tracked, is_ours=isinstance(node.declaration, Dataset))
             for feed, node in self.by_feed.items()
@@ -119,7 +119,7 @@ class Graph:
         }
 
     def watched_feeds(self, node: Node) -> set[Feed]:
-        """Return the feeds whose changes concern a dataset: its inputs and itself, whose updates may be invalidated."""
+        """Return the feeds whose changes affect a dataset: its inputs, and itself if an update is invalidated."""
         return {node.feed, *(parent.feed for parent in self.parents(node))}
 
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
@@ -128,7 +128,7 @@ class Graph:
         return sorted(key for key in keys if key.name not in WATCHED)
 
     def tables(self) -> list[Node]:
-        """Return the event tables, by name."""
+        """Return the event tables, ordered by name."""
         return self._declaring(EventTable)
 
     def by_table_name(self, source: str | None = None) -> dict[str, Feed]:
@@ -137,9 +137,9 @@ class Graph:
         return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
-        """Return the datasets whose runs the sensor of an event source requests; for None, those of no source's sensor.
+        """Return the datasets whose runs an event source's sensor requests. For None, return all other datasets.
 
-        A dataset that reads tables of several sources belongs to the first: only one sensor requests its runs.
+        A dataset that reads tables of several sources belongs to the first one, so only one sensor requests its runs.
         """
         return [node for node in self.datasets() if self._first_source(node) == source]
 
@@ -149,11 +149,11 @@ class Graph:
         return min((parent.source for parent in self.parents(node) if parent.source), default=None)
 
     def datasets(self) -> list[Node]:
-        """Return the feeds that this code location makes, without their rejects, by name."""
+        """Return the datasets of this code location, ordered by name, without rejects."""
         return self._declaring(Dataset)
 
     def dataset(self, key: dg.AssetKey) -> Node:
-        """Return the dataset that an asset belongs to; for rejects, the one that turned them away."""
+        """Return the dataset that an asset belongs to, also for its rejects."""
         return self.by_key[self.by_key[key].outputs[-1]]
 
     def dataset_of(self, feed: Feed) -> Node:
@@ -162,30 +162,30 @@ class Graph:
         if node.role != "dataset":
             is_table = isinstance(node.declaration, StateTable)
             kind, see = ("state table", "state show") if is_table else (f"{node.role} feed", "feed show")
-            raise InvalidName(f"{feed} is a {kind}: expected a dataset. `feed-assets {see} {feed}` says what it holds.")
+            raise InvalidName(f"{feed} is a {kind}: expected a dataset. `feed-assets {see} {feed}` shows its content.")
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """Return the asset's partition that a change belongs to: the parent partition of a batch, otherwise itself."""
+        """Return the asset's partition for a changed partition: the parent of a batch, otherwise itself."""
         node = self.node(updated.feed)
         is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
         return (updated.parent or updated) if is_batch else updated
 
     def own(self) -> list[Feed]:
-        """Return every feed that this code location writes, with rejects, inputs before what is made from them."""
+        """Return every feed that this code location writes, including rejects. Inputs come before their readers."""
         nodes = self._declaring(Dataset, Rejects)
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Return every feed that is declared on our blackboard, ours and others'."""
+        """Return every declared feed on our blackboard, our own and others'."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
-        """Return the outputs to decide after a change of a dataset or its input, each with the earliest moment (UTC).
+        """Return the outputs to decide after a change of a dataset or its input, each with its earliest time (UTC).
 
-        A time window that is not over exists from its end on, and so do the outputs that are made of it. Return None
-        for a dynamic partition that does not exist: nobody knows when it will.
+        A time window exists from its end on, and so do the outputs made from it. Return None for a dynamic partition
+        that does not exist, because nobody knows when it will.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)
@@ -203,7 +203,7 @@ class Graph:
             return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
     def _from(self, child: Node, outputs: Iterable[Partition], begins: datetime) -> list[Affected]:
-        """Return outputs with the moments from which they are partitions, without those that can never be one."""
+        """Return outputs with the times from which they are partitions. Skip those that can never be partitions."""
         affected: list[Affected] = []
         for output in outputs:
             stands = existence(child.partitions_def, output.key, begins)
@@ -212,7 +212,7 @@ class Graph:
         return affected
 
     def affected_by_window(self, child: Node, address: WindowAddress, now: datetime) -> list[Affected]:
-        """Return the outputs that wait for a window of an input, with the moments from which they can be decided."""
+        """Return the outputs that wait for a window of an input, with the times from which they can be decided."""
         parent = self.node(address.dataset)
         window = window_of(parent, address)
         if window is None or parent is child:
@@ -226,7 +226,7 @@ class Graph:
         return sorted({each for each in near if address in self._windows(parent, child, each[0])})
 
     def windows_read(self, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
-        """Return the windows of feeds that an output waits for, by the partitions (or batches) that it is made of."""
+        """Return the windows of feeds that an output waits for, given the partitions or batches that it has read."""
         child, addresses = self.node(output.feed), list[WindowAddress]()
         for parent in (self.by_feed[feed] for feed in sorted({each.feed for each in read} & self.by_feed.keys())):
             partitions = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
@@ -241,7 +241,7 @@ class Graph:
         return {each for span, _ in spans_of(parent, child, output, needed) for each in addresses_of(span)}
 
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
-        """Return the existing outputs of a dataset that need any of these partitions of an input, sorted."""
+        """Return the sorted existing outputs of a dataset that need any of these partitions of an input."""
         if mapping := mapping_between(parent, child):
             output_keys = {each.key for partition in read for each in outputs_of(parent, child, mapping, partition)}
             return existing(child, sorted(output_keys))[0]
@@ -260,7 +260,7 @@ class Graph:
         return [child.partition(key) for key in sorted(below.get_partition_keys())]
 
     def upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[Partition]]:
-        """Return the partitions of an input that an output needs: those that exist, and those that do not (yet)."""
+        """Return the partitions of an input that an output needs: the existing ones, and the missing ones."""
         if isinstance(parent.declaration, StateTable):
             return [], []
         if (mapping := mapping_between(parent, child)) and key is not None:
@@ -286,7 +286,7 @@ class Graph:
         return sorted(needed), absent
 
     def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
-        """Return the outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
+        """Return the outputs whose runs count these partitions of a foreign feed; () if this dataset's runs count."""
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:
                 break
@@ -296,12 +296,12 @@ class Graph:
 
     @cached_property
     def _counters(self) -> dict[Feed, list[Feed]]:
-        """Return the datasets that may count the records of each foreign feed with counts."""
+        """Return the datasets that may count records, for each foreign feed whose records are counted."""
         counted = {node.feed for node in self.foreign() if node.counted_by}
         return who_counts(counted, self.datasets(), self._nodes.parents) if counted else {}
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
-        """Return whether an output reads the partition of the same key, and nothing else, of an input."""
+        """Return whether an output reads exactly the input's partition with the same key."""
         if mapping_between(parent, child) or parent.is_appendable or parent.partitions_def != child.partitions_def:
             return False
         mapping = self.assets.get_partition_mapping(child.key, parent.key)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """One feed as an asset: its key, its partitions, what it declares."""
+    """One feed as an asset: its key, its partitions, and its declaration."""
 
     feed: Feed
     key: dg.AssetKey
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Return every asset that a run of this dataset makes; [] for what others write."""
+        """Return every asset that a run of this dataset builds; [] if others write the feed."""
         declared = self.declaration
         if isinstance(declared, Foreign | EventTable | StateTable):
             return []
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def by_events(self) -> ByEvents | None:
-        """Return how it is built by events, or None if it is not."""
+        """Return the rules for building it by events; None if it is not built by events."""
         return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
 
     @property
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def partitioned_as(self) -> str | None:
-        """Return the Kafka topic whose partitions it has: that it is, or that it is loaded from."""
+        """Return the Kafka topic whose partitions it has: its own topic, or the one that it is loaded from."""
         declared = self.declaration
         if not isinstance(declared, EventTable):
             return None
@@ -75,23 +75,23 @@ class Node:
 
     @property
     def cadence(self) -> Cadence | None:
-        """Return when its events are expected, if that is known."""
+        """Return when its events are expected; None if unknown."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
 
     @property
     def expects_partitions(self) -> bool:
-        """Return whether its cadence is about each partition of time, and not about its events alone."""
+        """Return whether its cadence expects each partition of time, and not just events."""
         return expects_partitions(self.cadence, self.partitions_def)
 
     @property
     def tracked(self) -> Tracked | None:
-        """Return how its windows are judged, if it has some."""
+        """Return the rules for its windows; None without windows."""
         declared = self.declaration
         return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
     def counted_by(self) -> str | None:
-        """Return the column by which the records of a foreign feed with windows are counted, if they are."""
+        """Return the column by which records of a foreign feed with windows are counted; None if they are not."""
         return self.declaration.event_time if isinstance(self.declaration, Foreign) and self.tracked else None
 
     @property
@@ -101,28 +101,28 @@ class Node:
 
     @property
     def blackboard(self) -> str | None:
-        """Return the name of the blackboard of others that it is on; None if it is on ours."""
+        """Return the name of its blackboard; None for ours."""
         return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
 
     @property
     def by_intake(self) -> bool:
-        """Return whether our intake publishes it from what others send."""
+        """Return whether our intake publishes it."""
         return isinstance(self.declaration, Foreign) and self.declaration.intake is not None
 
     @property
     def kind_of_input(self) -> type[UpdateInput]:
-        """Return how its consumers read it."""
+        """Return the type of input that its consumers have."""
         if isinstance(self.declaration, EventTable):
             return TableInput
         return SetInput if self.is_appendable else UpdateInput
 
     def partition(self, key: str | None) -> Partition:
-        """Return the partition of the feed for a Dagster partition key. Raise InvalidName if no path can be the key."""
+        """Return the partition of the feed for a Dagster partition key. Raise InvalidName if the key fits no path."""
         return check_partition(Partition(self.feed, to_path(self.partitions_def, key)))
 
     @property
     def partitions(self) -> list[Partition]:
-        """Return all partitions that it has now, in Dagster's order."""
+        """Return all existing partitions, in Dagster's order."""
         keys = self.partitions_def.get_partition_keys() if self.partitions_def else [None]
         return [self.partition(key) for key in keys]
 
@@ -133,20 +133,20 @@ class Node:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of one asset graph, by feed and by key, and the inputs of each; all sorted by feed."""
+    """The nodes of one asset graph, by feed and by key, and the inputs of each node. All are sorted by feed."""
 
     by_feed: dict[Feed, Node]
     by_key: dict[dg.AssetKey, Node]
     parents: dict[Feed, list[Node]]
-    """Inputs without the dataset itself, although it may read its own window before."""
+    """Inputs, without the dataset itself even if it reads its own previous window."""
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
-"""Nodes by definitions, which do not change while they are loaded: they are read once for all ticks."""
+"""Nodes by definitions. Definitions do not change while they are loaded, so their nodes are cached for all ticks."""
 
 
 def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
-    """Return the nodes of an asset graph, without the assets that are none of ours."""
+    """Return the nodes of our assets in an asset graph."""
     if assets not in _nodes:
         own_nodes = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
         by_key = {node.key: node for node in sorted(own_nodes, key=_by_feed)}
@@ -160,7 +160,7 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
 
 
 def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
-    """Return the node of an asset, or None if it is none of ours."""
+    """Return the node of an asset; None if it is not ours."""
     asset_node = assets.get(key)
     declared = declaration_of(asset_node)
     return Node(declared.feed, key, asset_node.partitions_def, declared, tuple(asset_node.owners)) if declared else None

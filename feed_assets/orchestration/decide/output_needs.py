@@ -1,4 +1,4 @@
-"""The needs of an output: partitions and windows of each input, and what its dataset declares of waiting."""
+"""The needs of an output: partitions and windows of each input, and the waiting rules of its dataset."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ from feed_assets.settings import settings
 
 
 def need_of(graph: Graph, output: Partition) -> Need:
-    """Return everything that an output needs. Raise InvalidDefinition if it cannot be what its dataset waits for."""
+    """Return everything that an output needs. Raise InvalidDefinition if its waiting rules cannot be met."""
     node = graph.node(output.feed)
     declared = node.declaration
     if not isinstance(declared, Dataset):
@@ -38,7 +38,7 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the periods from an output's own on, as many as its policies for late data use; none if they use none."""
+    """Return the output's period and as many later ones as its policies for late data need; none if they need none."""
     counting = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
     if not counting or times is None or extent.end is None:
@@ -48,7 +48,7 @@ def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods
 
 
 def waits_for(node: Node, output: Partition) -> Waits:
-    """Return the moments of an output, as its dataset declares them."""
+    """Return the waiting times of an output, as declared for its dataset."""
     declared, extent = node.declaration, extent_of(node.partitions_def, output.key)
     wait = declared.wait if isinstance(declared, Dataset) else None
     if wait is None or extent.start is None or extent.end is None:
@@ -57,12 +57,12 @@ def waits_for(node: Node, output: Partition) -> Waits:
 
 
 def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: bool = False) -> str | None:
-    """Return the deadline of an unbuilt output, and whether it is missed, in words. Return None if it has none."""
+    """Return in words the deadline of an unbuilt output and whether it was missed; None without deadline."""
     deadline = waits_for(node, output).deadline
     if deadline is None or (only_missed and deadline > now):
         return None
     by = f"built by {deadline:%Y-%m-%d %H:%M} UTC"
-    return f"it was to be {by}, which is missed" if deadline <= now else f"it is to be {by}"
+    return f"it should have been {by}" if deadline <= now else f"it should be {by}"
 
 
 def _inputs(graph: Graph, parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
@@ -111,7 +111,7 @@ def _windows(
 
 
 def _beyond(graph: Graph, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
-    """Return the time that data of an input must reach, which is the end of the output's, if that is waited for."""
+    """Return the time that an input's data must reach: the end of the output. Return None without such a rule."""
     extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
     if parent.feed not in declared.beyond_of or extent.end is None:
         return None

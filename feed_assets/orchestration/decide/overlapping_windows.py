@@ -1,4 +1,4 @@
-"""Windows of an input that an output waits for, and outputs that wait for a window, by spans of time alone."""
+"""Windows of an input that an output waits for, and outputs that wait for a window, both from overlaps in time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,27 +28,27 @@ from feed_assets.orchestration.declare.time_windows import bounds, current_time,
 
 
 def mapping_between(parent: Node, child: Node) -> BySpan | None:
-    """Return the mapping of an input if it is one of ours, otherwise None."""
+    """Return the mapping of an input if it is of our own kinds; else None."""
     declared = child.declaration
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
 
 def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
-    """Return the partitions of an input at these paths: those that exist, and those that do not (yet)."""
+    """Return the partitions of an input at these paths: the existing ones, and the missing ones."""
     partitions, now = [Partition(parent.feed, path) for path in paths], current_time()
     present = {each for each in partitions if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
     return [each for each in partitions if each in present], [each for each in partitions if each not in present]
 
 
 Spanned = tuple[Span, Sequence[Partition]]
-"""Windows to wait for, and the partitions of their feed; () for a table."""
+"""Windows to wait for, and the partitions of their feed; () for a state table."""
 
 
 def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
-    """Return the windows of an input that an output needs complete, by sub-partition; [] if it has no windows.
+    """Return the windows of an input that must be complete for an output, by sub-partition; [] without windows.
 
-    `needed` are the partitions that it reads, if the input is a feed. Raise InvalidDefinition for time that no windows
-    fill.
+    `needed` has the partitions that it reads, if the input is a feed. Raise InvalidDefinition if no windows fill the
+    time exactly.
     """
     tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
     if tracked is None:
@@ -61,9 +61,9 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
-    """Return whether an output waits for an input's windows by partition, and not for the largest that fill the time.
+    """Return whether an output waits for the windows of each partition, and not for the largest windows.
 
-    True if `at_least` partitions are enough, checks are named, or `reprocess` depends on which one was backfilled.
+    It does if `at_least` partitions are enough, checks are named, or `reprocess` depends on which one was backfilled.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):
@@ -89,7 +89,7 @@ def _date(output: Extent) -> str:
 
 def _time(output: Extent) -> mappings.TimeSpan:
     span = mappings.span_of(output)
-    if span is None:  # Such a declaration is refused.
+    if span is None:  # cannot happen: such a declaration is refused
         raise ValueError(f"{output} has no time.")
     return span
 
@@ -97,7 +97,7 @@ def _time(output: Extent) -> mappings.TimeSpan:
 def _of_feed(
     parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
 ) -> list[Spanned]:
-    """Return the spans of the partitions that are read, by sub-partition; of those read in part, only that part."""
+    """Return the spans of the partitions to read, by sub-partition. If a partition is read in part, return the part."""
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
     spans_by_member: dict[str, list[tuple[mappings.TimeSpan, Partition]]] = {}
@@ -123,7 +123,7 @@ def _clipped(span: mappings.TimeSpan, clip: mappings.TimeSpan | None) -> mapping
 
 
 def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
-    """Return spans in order, with those that touch or overlap as one."""
+    """Return sorted spans, with touching and overlapping ones joined."""
     joined: list[mappings.TimeSpan] = []
     for span in spans:
         if joined and joined[-1].end >= span.start:
@@ -134,14 +134,14 @@ def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
 
 
 def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.TimeSpan) -> Span:
-    """Return a span with the largest windows that fill it. A day of several regions is no span and fills none."""
+    """Return a span with the largest windows that fill it. A day across several regions is no span of time."""
     zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
     windows = tiles(start, end, tracked.grains, zone)
     if any(tracked.window(sub_partition, each.grain, each.key) != each for each in windows if each.grain == DAY):
         windows = tiles(start, end, tuple(grain for grain in tracked.grains if grain != DAY), zone)
     if not windows:
         raise InvalidDefinition(
-            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: it has "
+            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC exactly: it has "
             f"{', '.join(tracked.grains)}. Add a smaller grain to its completeness."
         )
     return Span(feed, sub_partition, start, end, windows)
@@ -153,14 +153,14 @@ def addresses_of(span: Span) -> list[WindowAddress]:
 
 
 def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
-    """Return the windows that a partition of a feed fills; [] without windows. Raise InvalidDefinition as above."""
+    """Return the windows that a feed's partition fills; [] without windows. Raise InvalidDefinition as `spans_of`."""
     extent = extent_of(node.partitions_def, partition.key)
     spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
     return [each for span, _ in spans for each in addresses_of(span)]
 
 
 def window_of(node: Node, address: WindowAddress) -> Window | None:
-    """Return the window of an address. Return None if its dataset has no such grain or sub-partition (any more)."""
+    """Return the window at an address; None if its dataset has no such grain or sub-partition (any more)."""
     tracked = node.tracked
     has_grain = tracked is not None and address.grain in tracked.grains
     is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
@@ -172,14 +172,14 @@ def window_of(node: Node, address: WindowAddress) -> Window | None:
 
 
 def outputs_near(parent: Node, child: Node, address: WindowAddress, window: Window) -> list[str]:
-    """Return the paths of outputs that may wait for a window of a state table, because they read some of its time."""
+    """Return the paths of outputs that may wait for a window of a state table, because they read part of its time."""
     mapping, span = mapping_between(parent, child) or Within(), mappings.TimeSpan(window.start, window.end)
     zone = parent.tracked.zone_of(address.sub_partition) if parent.tracked else "UTC"
     return mappings.downstream(mapping, child.partitions_def, span, zone, {})
 
 
 def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -> list[Partition]:
-    """Return the outputs that read a partition of an input by a mapping of ours, whether they exist yet or not."""
+    """Return the outputs that read an input partition by our own mapping, whether they exist yet or not."""
     extent = extent_of(parent.partitions_def, changed.key)
     span = mappings.span_of(extent)
     paths = mappings.downstream(mapping, child.partitions_def, span, extent.zone, extent.values) if span else []
@@ -187,7 +187,7 @@ def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -
 
 
 def partitions_near(parent: Node, address: WindowAddress, window: Window) -> list[Partition]:
-    """Return the partitions of a feed that a window of it has records of."""
+    """Return the partitions of a feed that may have records of one of its windows."""
     tracked, definition = parent.tracked, parent.partitions_def
     if times_of(definition) is None or tracked is None:
         return parent.partitions
@@ -197,20 +197,22 @@ def partitions_near(parent: Node, address: WindowAddress, window: Window) -> lis
 
 
 def is_in(sub_partition: str, other: str) -> bool:
-    """Return whether a sub-partition lies in the other one, or is it."""
+    """Return whether a sub-partition is within the other one or equal to it."""
     return mapping_of(other).items() <= mapping_of(sub_partition).items()
 
 
 def window_partition(node: Node, path: str) -> Partition:
-    """Return the window that a state table's partition is, as named in the ledger. Raise InvalidName if it is none."""
+    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not one window."""
     own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
     if own is None:
-        raise InvalidName(f"{node.feed} {path}: its windows are of other sizes: name one, as hour@2026-01-01-15:00.")
+        raise InvalidName(
+            f"{node.feed} {path}: its windows have other sizes: expected a window, such as hour@2026-01-01-15:00."
+        )
     return own.partition
 
 
 def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
-    """Return the window that a partition is, at the grain of its asset; None if windows have other sizes."""
+    """Return the window equal to a partition, at the grain of its asset; None if windows have other sizes."""
     tracked = node.tracked
     if tracked is None or grain not in tracked.grains or extent.start is None:
         return None
@@ -219,7 +221,7 @@ def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress |
 
 
 def own_grain(node: Node) -> str | None:
-    """Return the grain of an asset's partitions, by the length of their windows; None for any other length."""
+    """Return the grain of an asset's partitions, from the length of their windows; None for any other length."""
     times = times_of(node.partitions_def)
     if times is None or times.is_basic_daily:
         return DAY if times else None
@@ -229,13 +231,13 @@ def own_grain(node: Node) -> str | None:
 
 
 def asset_partition(node: Node, changed: Partition) -> Partition | None:
-    """Return the asset's partition with the sub-partition and time (or date) of a window of the log, or None."""
+    """Return the asset's partition with the same sub-partition and time (or date) as a changed window, or None."""
     address, times = address_of(changed), times_of(node.partitions_def)
     window = window_of(node, address) if address else None
     if address is None or window is None or times is None:
         return None
     own = window
-    if address.grain == DAY:  # A day of a region, or of several, is the asset's day of the same date.
+    if address.grain == DAY:  # the day of one or several regions is the asset's day with the same date
         own = window_at(DAY, address.key, times.timezone)
     for path in paths_within(node.partitions_def, own.start, own.end, {}):
         extent = extent_of(node.partitions_def, path)

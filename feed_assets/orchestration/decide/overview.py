@@ -1,4 +1,4 @@
-"""All partitions of one dataset, counted: current ones, those that wait, missing ones, and holes."""
+"""Counts of all partitions of one dataset: current, waiting and missing ones, and holes."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Groups beside the states on the list: built, nothing to do; nothing arrived for it; not built, before a built one."""
+"""Further groups: built with nothing to do; no input has arrived; not built although a later one is built."""
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
-    """Return the partitions of a dataset by state, each in one group; holes once more, in a group of their own."""
+    """Return the partitions of a dataset grouped by state. Holes are also in a group of their own."""
     listed = due.listed(connection, node.feed)
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
     keys = [each.key for each in node.partitions]
@@ -38,7 +38,7 @@ def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:
 
 
 def _holes(node: Node, keys: Sequence[str], published: set[str]) -> list[str]:
-    """Return the unbuilt partitions of times before the newest with a built one; [] without a dimension of time."""
+    """Return the unbuilt partitions before the newest time with a built one; [] without a dimension of time."""
     first = next(iter(by_dimension(node.partitions_def).values()), None)
     if not isinstance(first, dg.TimeWindowPartitionsDefinition) or not published:
         return []

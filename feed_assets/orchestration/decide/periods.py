@@ -1,4 +1,4 @@
-"""The partitions of each dataset that the status shows: those of some days, or of its newest periods."""
+"""The partitions of each dataset on the status page: those of some days, or of its newest periods."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -26,19 +26,19 @@ from feed_assets.orchestration.declare.partitions import (
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 PARTITIONS_EACH = 5000
-"""Maximum number of partitions of one dataset that are shown."""
+"""Greatest number of partitions shown per dataset."""
 
 PERIODS, PERIODS_OF_ONE = 24, 100
-"""Numbers of newest periods shown: of each dataset, and of one that is requested alone."""
+"""Numbers of newest periods shown: per dataset, and for a dataset that is requested alone."""
 
 Extents = dict[Feed, dict[Partition, Extent]]
-"""The partitions of each feed that are shown, with their extents."""
+"""The shown partitions of each feed, with their extents."""
 
 
 def extents_within(nodes: Iterable[Node], slots: Slots, notes: dict[str, str]) -> Extents:
-    """Return the partitions of each node that have a moment in the slots, or have no time.
+    """Return the partitions of each node that overlap the slots or have no time.
 
-    `notes` receives the reason if a node has none, and a text if it has more than are shown.
+    `notes` gets the reason if a node fails, and a text if it has more partitions than are shown.
     """
     extents: Extents = {}
     for node in nodes:
@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The periods end now. If nothing has arrived for a node for that long, they end with the last that did, and the
-    newest is added. `notes` as in `extents_within`.
+    The periods end now. If a node has no data that recent, they end with its newest data, and the current period is
+    added. `notes` is used as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)
@@ -80,7 +80,7 @@ def newest_extents(
 
 
 def line_of(node: Node, extent: Extent) -> Line | None:
-    """Return the key of a partition's watermarks in the state store; None without windows of its grain."""
+    """Return the key of a partition's watermarks in the state store; None if it has no windows of its grain."""
     grain = own_grain(node) if node.tracked else None
     if node.tracked is None or grain not in node.tracked.grains:
         return None
@@ -92,7 +92,7 @@ def _untimed(node: Node) -> list[str]:
 
 
 def _extents(node: Node, paths: Collection[str], notes: dict[str, str]) -> dict[Partition, Extent]:
-    """Return partitions with their extents; if there are too many, the last of them."""
+    """Return partitions with their extents. If there are too many, return the last ones."""
     if len(paths) > PARTITIONS_EACH:
         notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
     kept = [*dict.fromkeys(paths)][-PARTITIONS_EACH:]
@@ -120,11 +120,11 @@ def _last_ends(
     lines = {line for node in timed for line in _lines(node, newest[node.feed])}
     marks = watermarks(connection, lines) if lines else {}
     ends += [(feed, each.latest) for (feed, *_), each in marks.items()]
-    return dict(sorted((feed, end) for feed, end in ends if end))  # The latest end of each feed wins.
+    return dict(sorted((feed, end) for feed, end in ends if end))  # the latest end of each feed wins
 
 
 def _lines(node: Node, paths: Sequence[str]) -> Iterable[Line]:
-    """Return the watermark keys of the first period: all others have the same."""
+    """Return the watermark keys of the first period. All periods have the same keys."""
     first = paths[0].partition("/")[0]
     extents = (extent_of(node.partitions_def, path) for path in paths if path.partition("/")[0] == first)
     return filter(None, (line_of(node, each) for each in extents)) if node.tracked else ()

@@ -1,4 +1,4 @@
-"""The tables that each pipeline writes: as declared, from a lineage table, or from the asset graph."""
+"""The tables that each pipeline writes, from the declaration, a lineage table, or the asset graph."""
 
 from collections.abc import Collection, Iterable
 
@@ -18,8 +18,8 @@ from feed_assets.sources.lineage_table import Lineage, read_lineage, read_lineag
 def consumer_of(graph: Graph, node: Node) -> Consumer | None:
     """Return a dataset as a consumer of events, or None if it is not built by them. Each graph finds it once.
 
-    Raise SourceUnavailable or Blackboard* if its lineage table or file cannot be read: it is tried once, and the error
-    raised for each partition.
+    An error is cached, too: an unreachable lineage table or file is tried once and not for each partition. Raise
+    SourceUnavailable or a Blackboard error for it.
     """
     if node.feed not in graph.consumers:
         try:
@@ -43,11 +43,11 @@ def _consumer(graph: Graph, node: Node) -> Consumer | None:
 
 
 def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[PipelineTable]:
-    """Return the tables of all pipelines of a code location, under the names that our published events carry.
+    """Return the tables of all pipelines of a code location, by the names in our published events.
 
-    Event tables are left out, as others publish their events, and so are retired datasets.
+    Event tables are left out, because others publish their events. Retired datasets are left out, too.
     """
-    own = {feed: graph.node(feed) for feed in graph.own()}  # Inputs first: each needs only those before it.
+    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs first: each needs only those before it
     foreign_nodes = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")
@@ -72,7 +72,7 @@ def _declared_pipelines(graph: Graph, lineage: Lineage) -> Pipelines:
 
 
 def _by_origin(graph: Graph, nodes: Iterable[Node]) -> Pipelines:
-    """Return tables by the origin of their correlation ids: those of one origin carry the same."""
+    """Return tables by the origin of their correlation ids. Tables with one origin have the same ids."""
     origin_by_feed, tables_by_origin = dict[Feed, str](), dict[str, frozenset[Feed]]()
     for node in nodes:
         name = _origin(graph, node, origin_by_feed)
@@ -81,14 +81,14 @@ def _by_origin(graph: Graph, nodes: Iterable[Node]) -> Pipelines:
 
 
 def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
-    """Return the origin of a table's correlation ids; `origin_by_feed` keeps those that were found already."""
+    """Return the origin of a table's correlation ids. `origin_by_feed` caches known origins."""
     if node.feed not in origin_by_feed:
         origin_by_feed[node.feed] = _origin_of_inputs(graph, node, origin_by_feed)
     return origin_by_feed[node.feed]
 
 
 def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
-    """Return the origin: that of the input if there is one, combined from several, new for many partitions of one."""
+    """Return the origin: that of the inputs, combined if they differ, or a new one if a mapping is not one-to-one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)

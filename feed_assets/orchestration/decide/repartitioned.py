@@ -1,6 +1,6 @@
-"""Datasets whose partitions, or those of their inputs, are declared otherwise than before.
+"""Datasets whose own or inputs' partitions are declared differently than before.
 
-A change is mapped to outputs once, at its fan-out: one that was no partition then would never be decided about.
+A change is mapped to outputs only once, at its fan-out. An output that was no partition then would never be decided.
 """
 
 import logging
@@ -22,10 +22,10 @@ _logger = logging.getLogger(__name__)
 
 
 def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger, now: datetime) -> None:
-    """List every partition of datasets for decision that are partitioned otherwise than this ledger has recorded.
+    """List all partitions for decision, of datasets whose partitioning differs from the one recorded in the ledger.
 
-    This is done once for each change of a declaration, and not for a new dataset, which reads the whole log. The list,
-    the inboxes and the recorded declaration change in one transaction, so that a kill leaves all as it was.
+    This is done once per change of a declaration, and not for a new dataset, which reads the whole log. The list, the
+    inboxes and the recorded partitioning change in one transaction, so a kill changes nothing.
     """
     forms = {_name(node): (node, _form(graph, node)) for node in datasets}
     if not forms:
@@ -36,12 +36,12 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
         if recorded_forms.get(name) != form:
             try:
                 _look_at(graph, node if name in recorded_forms else None, ledger, now, {name: form})
-            except Exception:  # A mapping may be user code: the next process tries again.
-                _logger.exception("%s is partitioned otherwise, and it cannot be said what that affects", node.feed)
+            except Exception:  # a mapping may be user code: the next process tries again
+                _logger.exception("the partitions of %s have changed, and the affected outputs are unknown", node.feed)
 
 
 def existing_partitions(connection: sa.Connection, node: Node) -> set[Partition]:
-    """Return the partitions of an input that have an update; all of an event table, as its events say what is there."""
+    """Return the partitions of an input that have an update. Of an event table return all, since events decide."""
     partitions = {*node.partitions}
     if node.source:
         return partitions
@@ -78,7 +78,7 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
 
 
 def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:
-    """Return the outputs that have consumed something or have something to consume: these have got their events."""
+    """Return the outputs that have consumed events or have events to consume, so they have got theirs already."""
     consumed = {Partition(node.feed, row["partition"]) for row in inbox.markers(connection, node.feed)}
     return consumed | {output for output in inbox.outputs(connection) if output.feed == node.feed}
 

@@ -1,4 +1,4 @@
-"""The runs that a tick may request: what is new, then history in its order, as much of it as today has room for."""
+"""The runs that a tick may request: new partitions first, then history in its order, within the day's limit."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 Blocks = list[list[Partition]]
-"""Runs, each given as the outputs that it builds."""
+"""Runs, each given by the outputs that it builds."""
 
 
 @dataclass(frozen=True)
 class RequestedRuns:
     """The runs that a tick may request.
 
-    `counted` are those of history, where a day has a limit of it; `spent` is what that day has spent before and after
-    them. `held` has what is left for the next day, with the reason.
+    `counted` has the runs of history if there is a daily limit. `spent` is the day's use before and after them. `held`
+    has outputs that wait for the next day, with the reason.
     """
 
     free: Blocks
@@ -40,20 +40,20 @@ class RequestedRuns:
 
 
 def place(graph: Graph, output: Partition, now: datetime, order: Order | None = None) -> Place:
-    """Return the place of an output in line, by default in the order of the settings."""
+    """Return the place of an output in the queue, by default in the order of the settings."""
     rules = settings().history if order is None else replace(settings().history, order=order)
     return rules.place(end_of(graph.node(output.feed).partitions_def, output.key), now)
 
 
 def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
-    """Return whether an output's window of time ended long ago."""
+    """Return whether an output counts as history: its time window ended long ago."""
     return place(graph, output, now)[0] > 0
 
 
 def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> RequestedRuns:
-    """Return the runs that a tick may request of these outputs, given in line with the bytes that each reads.
+    """Return the runs that a tick may request for these outputs, which are in order and have the bytes that each reads.
 
-    While a service is out, return one of a single output, to test it: further partitions of a run would not begin.
+    During an outage return one run with a single output, to test the service: a run of many would not get further.
     """
     with ledger.read() as connection:
         outputs = [*sizes][:1] if is_a_service_out(connection, graph.by_feed) else [*sizes]
@@ -69,7 +69,7 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
 def _with_history(
     graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent
 ) -> RequestedRuns:
-    """Return the runs with as much of history, in its order, as the tick and the day have room for."""
+    """Return the runs with as much history, in its order, as the limits of tick and day allow."""
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
     within = [] if room == 0 else outputs[: fitting(rules, spent, sizes.values())]
@@ -85,25 +85,26 @@ def _with_history(
 
 
 def _room(rules: History, spent: Spent) -> int | None:
-    """Return how many more runs of history today has room for; None if there is no limit."""
+    """Return how many more runs of history are allowed today; None if there is no limit."""
     return None if rules.runs is None else max(rules.runs - spent.runs, 0)
 
 
 def claimed(
     graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, Listed], now: datetime
 ) -> Blocks:
-    """Claim on the list the runs to request now, and return them; what is beyond the day's limit waits there.
+    """Claim the runs to request now on the list, and return them. Outputs beyond the day's limit wait there.
 
-    History is claimed as a whole or not: another process may have requested some, or spent of the limit, since then.
+    History is claimed completely or not at all, because another process may have requested some of it since then, or
+    used up the limit.
     """
     outputs = [output for block in requested.free for output in block]
     claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
-    # Another process has requested the rest since: a range has no gaps.
+    # If another process has requested some, group again: a range has no gaps.
     free = requested.free if claimed_outputs == outputs else in_turn(graph, ledger, claimed_outputs, now)
     ready = [listed[output] for block in requested.counted for output in block]
     if requested.spent is None or not _counts(ledger, ready, requested.spent, now):
         return free
-    # After a kill before this, the next tick decides about it again, and holds it.
+    # after a kill before this, the next tick decides again and holds these
     due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
     return [*free, *requested.counted]
 
@@ -114,7 +115,7 @@ def _counts(ledger: Ledger, ready: Sequence[Listed], spent: tuple[Spent, Spent],
 
 
 def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> Blocks:
-    """Return outputs in blocks that one run each may build, what is new before history: no run has both."""
+    """Return outputs in blocks, one per run, new ones before history. No run has both."""
     both: dict[bool, list[Partition]] = {False: [], True: []}
     for output in outputs:
         both[is_history(graph, output, now)].append(output)
@@ -122,10 +123,10 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Return outputs in blocks that one run each may build, in the order of the first of each block.
+    """Return outputs in blocks, one per run, ordered by the first output of each block.
 
-    An output whose last run lost its process is alone: if it ends its process (it may take too much memory), no other
-    output is lost with it.
+    An output whose last run lost its process gets a block of its own. It may need too much memory, and must not end
+    the run of other outputs.
     """
     if not outputs:
         return []
@@ -145,14 +146,14 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 
 
 def _most_in_a_run(node: Node) -> int:
-    """Return how many partitions one run builds at most: by events one, as its configuration is for that alone."""
+    """Return the greatest number of partitions per run: one by events, since the run's configuration is for one."""
     return 1 if node.by_events else settings().partitions_per_run
 
 
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
-    """Return whether a service that all runs need is out.
+    """Return whether a service that all runs need has an outage.
 
-    The run of this code location's feeds that ended last shows it: another location may lack what this one has.
+    Only the last ended run of this code location's feeds counts, because other locations may use other services.
     """
     last = runs.last_ended(connection, feeds)
     return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])

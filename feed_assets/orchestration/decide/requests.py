@@ -1,4 +1,4 @@
-"""Run requests, made from verdicts."""
+"""Run requests for verdicts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,13 +24,13 @@ from feed_assets.orchestration.decide.run_blocks import RANGE_START, joint, name
 from feed_assets.orchestration.decide.run_config import run_config_of
 
 PRIORITY = {"dagster/priority": "10"}
-"""Priority of what is new over history and a backfill's runs: these have 0, unless a backfill's tags set another."""
+"""Priority of new partitions. History and backfills have 0, unless a backfill's tags set another priority."""
 
 WHY = "feed_assets/why"
-"""The tag of a run with the verdict that requested it, in words."""
+"""The run tag with the reason of the verdict that requested it."""
 
 NAMED = 3
-"""Maximum number of slices and of correlation ids that a run's tags name; the others are counted."""
+"""Greatest number of slices and of correlation ids in a run's tags. Further ones are only counted."""
 
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
@@ -39,10 +39,10 @@ Found = Sequence[tuple[Listed, Verdict]]
 
 
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
-    """Return the outputs that are being built, and those that unfinished Dagster runs are still to make.
+    """Return the outputs that are being built, and those that unfinished Dagster runs will build.
 
-    Dagster is queried for runs only. A run of many is over for a partition as soon as its build has ended, well or not:
-    it does not wait for its neighbours.
+    Dagster is queried only for runs. A run of many partitions is over for a partition once its own build has ended,
+    whether it succeeded or not.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
@@ -58,17 +58,17 @@ def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> s
 
 
 def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
-    """Return the partitions of datasets that a Dagster run is to build; none for a key of no partition (any more)."""
+    """Return the partitions that a Dagster run will build. Skip keys that are no partitions (any more)."""
     asset_keys = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
     outputs: set[Partition] = set()
     for node in map(graph.dataset, asset_keys):
-        with suppress(Exception):  # Dagster raises errors of many classes, of its own and of Python.
+        with suppress(Exception):  # Dagster raises errors of many classes
             outputs |= {node.partition(key) for key in named_by(node.partitions_def, run.tags)}
     return outputs
 
 
 def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> list[str]:
-    """Return, in words, the runs that wait in Dagster's queue to build an output."""
+    """Return a text for each run that waits in Dagster's queue to build an output."""
     queued_runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
     building = [run for run in queued_runs if output in outputs_of(graph, run)]
     return [f"run {run.run_id} waits in Dagster's queue{_pools(run)}" for run in building]
@@ -76,16 +76,16 @@ def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> lis
 
 def _pools(run: dg.DagsterRun) -> str:
     pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else ()
-    return f", and needs a place in the pool {shortened(sorted(pools), NAMED)}" if pools else ""
+    return f" for a place in the pool {shortened(sorted(pools), NAMED)}" if pools else ""
 
 
 def requests_for(
     graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
 ) -> list[dg.RunRequest]:
-    """Return runs for ready outputs, each for a block of them, as many as a tick may request; others stay on the list.
+    """Return run requests for blocks of ready outputs, as many as a tick may request. Other outputs stay on the list.
 
-    The automation condition requests what was built already, unless it is built by events: that needs tags, slices and
-    a plan.
+    The automation condition requests outputs that were built before, except those by events: they need tags, slices
+    and a plan.
     """
     free = {
         verdict.output: (item, verdict)
@@ -98,9 +98,9 @@ def requests_for(
 
 
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
-    """Return requests of Dagster's automation, which are for one partition each, with those of neighbours joined.
+    """Return the requests of Dagster's automation, one per partition, with those of neighbouring partitions joined.
 
-    Requests for assets that are none of ours stay as they are: their functions may not support it. History is last.
+    Requests for assets that are not ours stay as they are, because their functions may not support it. History is last.
     """
     kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
     for each in requests:
@@ -119,7 +119,7 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:
-    """Return a request for history without the priority that Dagster gave it with all tags of its sensor."""
+    """Return a request for history without the priority, which Dagster adds with all tags of the sensor."""
     tags = {name: value for name, value in request.tags.items() if name not in PRIORITY}
     return request.with_replaced_attrs(tags=tags)
 
@@ -135,7 +135,7 @@ def _request(graph: Graph, item: Listed, verdict: Verdict, now: datetime) -> dg.
 
 
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
-    """Return the request for the run of a verdict; by events the run takes what is due."""
+    """Return the run request for a verdict. A run by events takes the due slices."""
     node = graph.node(verdict.output.feed)
     tags = {**tags, "feed_assets/output": verdict.output.path, WHY: verdict.reason}
     config: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
 
 
 def _tags_of(due: Due) -> dict[str, str]:
-    """Return tags that name what a run consumes, a few of many, for people who search the UI."""
+    """Return tags that name some of the slices and events that a run consumes, for search in the UI."""
     slices = [f"{each.partition} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
     tags = {
         "feed_assets/correlation": shortened(due.correlations, NAMED),

@@ -1,6 +1,6 @@
-"""Runs of many partitions: the ready partitions that one run can build, and the partitions that a run names.
+"""Runs of many partitions: which ready partitions one run can build, and which partitions a run names.
 
-Dagster names the first and the last of them. With several dimensions, a range is every combination of keys between.
+Dagster names the first and the last partition. With several dimensions, a range has every combination of keys between.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from feed_assets.orchestration.declare.time_windows import bounds
 
 PARTITION = "dagster/partition"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-"""The tags by which a run names its partition, or its partitions; Dagster exports none of the three."""
+"""Tags by which a run names its partition or range. Dagster does not export these names."""
 
 
 def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | None]:
-    """Return the partition keys that a run names; None stands for that of an asset without partitions.
+    """Return the partition keys that a run names; [None] for an asset without partitions.
 
-    Raise errors of many Dagster and Python classes for a range that is none (any more): Dagster fails such a run.
+    For an invalid range, Dagster and Python raise errors of many classes. Dagster fails such a run, too.
     """
     if partitions_def is None or RANGE_START not in tags:
         return [tags.get(PARTITION)]
@@ -31,14 +31,14 @@ def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | 
 
 
 def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) -> list[list[str]]:
-    """Return paths cut into ranges of at most `limit`, each in order; ranges are sorted by their earliest in `paths`.
+    """Return paths cut into ordered ranges of at most `limit`. Ranges are sorted by their earliest place in `paths`.
 
-    Ranges have only partitions that are given, so that nothing is built which is not ready.
+    Ranges contain only given partitions, so that no run builds one that is not ready.
     """
     if len(paths) < 2 or limit == 1:
         return _singly(paths)
     ranges = _singly(paths)
-    # Errors have many Dagster and Python classes: a partition may have been removed since the decision.
+    # Errors may have many classes, for example if a partition was removed since the decision.
     with suppress(Exception):
         ranges = _cut(partitions_def, paths, limit)
     order = {path: number for number, path in enumerate(paths)}
@@ -56,16 +56,16 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return a block if Dagster reads its range as we do, else single paths: where clocks go back it may add one."""
+    """Return a block if Dagster reads its range as we do; else single paths. Where clocks go back it may differ."""
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
     return [block] if {to_path(partitions_def, key) for key in read} == {*block} else _singly(block)
 
 
 def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
-    """Return one request for a block of partitions, from the requests for each; a single one as it is.
+    """Return one request for a block of partitions from single requests. Return a single request unchanged.
 
-    It keeps the tags that all of them have, except those by which Dagster names one partition.
+    It keeps the tags that all have in common, except those by which Dagster names one partition.
     """
     if len(requests) == 1:
         return requests[0]
@@ -92,10 +92,10 @@ def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tup
 
 
 def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) -> dict[str, int]:
-    """Return a number for each key of a dimension, consecutive where Dagster's ranges have nothing in between."""
+    """Return a number for each key of a dimension. Consecutive numbers have no key between them in Dagster's ranges."""
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}
-    # Only the given windows are numbered: all windows of minutes would be many.
+    # only the given windows, because all windows of some minutes would be too many
     windows = sorted((bounds(partitions_def, key), key) for key in keys)
     numbers, number = {windows[0][1]: 0}, 0
     for (before, _), (window, key) in pairwise(windows):

@@ -1,4 +1,4 @@
-"""The configuration of a run beside its partition: updates and slices to read, and how to process them."""
+"""The configuration of a run: updates and slices to read, and how to process them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 class SliceConfig(dg.Config):
-    """The updates of a table's partition after `after` (without it: from the beginning), up to `upto`."""
+    """The updates of a table's partition after `after` (by default from the beginning) up to `upto`."""
 
     table: str
     partition: str = ""
@@ -28,41 +28,42 @@ class SliceConfig(dg.Config):
 
     @property
     def slice(self) -> Slice:
-        """Return it as a value. Raise InvalidName, InvalidEvent or ValueError if it is none."""
+        """Return the slice. Raise InvalidName, InvalidEvent or ValueError for invalid values."""
         partition = Partition(Feed.parse(self.table), self.partition)
         start = encoded(self.after) if self.after else None
         return Slice(partition, start, encoded(self.upto), frozenset(map(Operation, self.operations)))
 
 
 class RunConfig(dg.Config):
-    """The input of a run by hand in place of the newest. Without `consumes` the consumer's markers stay."""
+    """The data that a run by hand reads in place of the newest. Without `consumes` the consumer's markers stay."""
 
     updates: dict[str, str] = Field(
         default_factory=dict,
         description="Update id by input partition: {'ads/shown/v1.0/2019-11-24': '20191125.060000'}.",
     )
-    slices: list[SliceConfig] = Field(default_factory=list[SliceConfig], description="Of event tables what to read.")
+    slices: list[SliceConfig] = Field(default_factory=list[SliceConfig], description="Slices of event tables to read.")
     plan: str | None = Field(
         default=None,
-        description="reload or incremental: the function is told. By default incremental if there are slices.",
+        description="reload or incremental; the function gets it. By default incremental if there are slices.",
     )
     plan_config: dict[str, Any] = Field(default_factory=dict)
     consumes: bool = Field(default=False, description="Set by sensors: the events of these slices are consumed.")
 
 
 def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
-    """Return the updates of inputs that a run is to read. Raise InvalidName for what is no partition."""
+    """Return the updates that a run must read, by input partition. Raise InvalidName for an invalid path."""
     by_path = {partition.path: partition for some in inputs.values() for partition in some}
     return {by_path.get(path) or Partition.parse(path): update_id for path, update_id in config.updates.items()}
 
 
 def run_spec_in(config: RunConfig) -> RunSpec:
-    """Return what a run is to do, as a value."""
+    """Return the run spec in a configuration."""
     kind = _kind(config)
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
             raise InvalidDefinition(
-                "plan is 'incremental', and there are no slices: expected some to read. Without both all is loaded."
+                "plan is 'incremental' and there are no slices: expected slices to read. Without both everything is "
+                "loaded."
             )
         return BY_HAND
     slices: dict[Partition, Slice] = {}
@@ -70,21 +71,21 @@ def run_spec_in(config: RunConfig) -> RunSpec:
         piece = _slice_of(number, each)
         if piece.partition in slices:
             raise InvalidDefinition(
-                f"slices[{number}]: there is another one of {piece.partition}: expected one. Join them."
+                f"slices[{number}]: there is another slice of {piece.partition}: expected one. Join them."
             )
         slices[piece.partition] = piece
     return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
 
 
 def _slice_of(number: int, config: SliceConfig) -> Slice:
-    """Return a slice as a value. Raise InvalidDefinition, which names it, if it is none."""
+    """Return a configured slice. Raise InvalidDefinition with its number if it is invalid."""
     try:
         piece = config.slice
     except (InvalidName, InvalidEvent, ValueError) as error:
         raise InvalidDefinition(f"slices[{number}] of {config.table}: {error}") from error
     if (piece.start or "") > piece.end:
         raise InvalidDefinition(
-            f"slices[{number}] of {config.table}: after is {config.after}, which is later than upto."
+            f"slices[{number}] of {config.table}: after is {config.after}, later than upto: expected an earlier one."
         )
     return piece
 
@@ -100,13 +101,13 @@ def _kind(config: RunConfig) -> Kind:
 
 
 def parameters_of(config: RunConfig) -> str | None:
-    """Return a run's configuration as JSON to be kept, without defaults; None if it has only defaults."""
+    """Return a run's configuration as JSON for storage, without defaults; None if it has only defaults."""
     parameters = config.model_dump(mode="json", exclude_defaults=True)
     return masked(json.dumps(parameters, sort_keys=True)) if parameters else None
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:
-    """Return the configuration of a run by events: it reads nothing that arrived after the decision."""
+    """Return the configuration of a run by events, so that it reads nothing that arrived after the decision."""
     slices = verdict.due.slices if verdict.due else ()
     config = {
         "updates": {pin.partition.path: pin.update_id for pin in verdict.pins if pin.partition.feed not in need.tables},

@@ -1,4 +1,4 @@
-"""The grid of all datasets of a code location: states, their reasons, and counts of what is not shown."""
+"""The status grid of all datasets of a code location: states, reasons, and counts of partitions not shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -39,13 +39,13 @@ from feed_assets.orchestration.declare.partitions import Extent, end_of, times_o
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 ROWS_EACH = 12
-"""Rows of one dataset: one for each key of its other dimensions, or all in one if there are more keys."""
+"""Greatest number of rows per dataset, one per key of its other dimensions. With more keys there is one row."""
 
 DECISIONS = 1000
-"""Maximum number of missing partitions of which the page says exactly what they lack."""
+"""Greatest number of missing partitions for which the page shows exactly what they lack."""
 
 STALE_SHOWN = 100
-"""Maximum number of stale partitions of which the page says why; `--stale` lists all."""
+"""Greatest number of stale partitions for which the page shows the reason. `--stale` lists all."""
 
 
 _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
@@ -53,7 +53,7 @@ _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 @dataclass(frozen=True)
 class GridRow:
-    """One dataset, or its partitions of one key of its other dimensions; watermarks are ends of windows (UTC)."""
+    """One dataset, or its partitions with one key of its other dimensions. Watermarks are ends of windows (UTC)."""
 
     node: Node
     of: str
@@ -65,7 +65,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Status:
-    """The content of the page, as of one state of the ledger; times are UTC."""
+    """The content of the page for one state of the ledger. Times are UTC."""
 
     now: datetime
     slots: Slots | None
@@ -75,14 +75,14 @@ class Status:
     stale: tuple[Stale, ...]
     stale_in_all: int
     elsewhere: tuple[due_counts.Group, ...]
-    """Partitions that are due and not shown, by dataset and verdict."""
+    """Due partitions that are not shown, by dataset and verdict."""
     notes: tuple[str, ...]
     requested: tuple[Feed, ...] = ()
     """The requested datasets; () means all."""
 
 
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
-    """Return the nodes that have rows: of these feeds, or of all. Rejects have none: a dataset's run writes them.
+    """Return the nodes of these feeds, or of all, that have rows. Rejects have none: a dataset's run writes them.
 
     Raise InvalidName if no asset has one of the feeds.
     """
@@ -98,11 +98,11 @@ def status_of(
     now: datetime,
     asked_for: Sequence[Feed] = (),
 ) -> Status:
-    """Return the status of some nodes: of the days of `slots`, or of the newest periods of each, the worst first.
+    """Return the status of some nodes: for the days of `slots`, or for the newest periods with the worst rows first.
 
-    A dataset that is requested alone has more periods.
+    A dataset that is requested alone gets more periods.
 
-    The number of statements grows with the kinds of what is shown, never with its number or history.
+    The number of SQL statements depends on the kinds of partitions shown, never on their number or history.
     """
     notes = dict[str, str]()
     due = due_counts.by_state(connection)
@@ -131,12 +131,12 @@ def status_of(
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
-    """Return what the sensor `watch` has found wrong with topics and their tables; by arrivals they are complete."""
+    """Return what the sensor `watch` has found wrong with topics and their tables. Arrivals do not show this."""
     return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
 
 
 def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed, str], str]:
-    """Return what is wrong with topics and tables of warehouses, by table and check."""
+    """Return problems of topics and warehouse tables, by table and check."""
     declared = [(node.feed, node.declaration) for node in nodes]
     tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
     states = quality.check_states(connection, [Partition(feed, "") for feed in tables]) if tables else {}
@@ -146,7 +146,7 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
 def _with_stopped(
     connection: sa.Connection, nodes: Iterable[Node], shown_by_partition: Mapping[Partition, Shown]
 ) -> dict[Partition, Shown]:
-    """Show as an issue a table that has stopped or lacks rows; one that was never loaded only if that is late."""
+    """Mark tables that have stopped or lack rows as an issue. Mark a table that was never loaded only if it is late."""
     warned = _warned(connection, nodes)
     stopped = {feed: why for (feed, check), why in warned.items() if check == LOADED}
     late = {feed for feed, check in warned if check in (CAUGHT_UP, ON_TIME)}
@@ -166,7 +166,7 @@ def _is_built(node: Node) -> bool:
 def _shown_partitions(
     connection: sa.Connection, node_extents: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
 ) -> tuple[dict[Partition, Shown], list[Partition]]:
-    """Return the partitions as they are shown, and those of them that have no valid update."""
+    """Return the partitions to show, and those of them that have no valid update."""
     all_asked = [each for node, extents in node_extents for each in _queried(node, extents)]
     facts = status_facts.grid_facts(connection, all_asked)
     shown_by_partition: dict[Partition, Shown] = {}
@@ -179,7 +179,10 @@ def _shown_partitions(
 
 
 def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
-    """Return partitions that missed a deadline, with it in the reason. Those that a person must mend keep their own."""
+    """Return partitions that missed a deadline, with the deadline added to the reason.
+
+    Skip partitions that need a person's action: they keep their own reason.
+    """
     late_partitions: dict[Partition, Shown] = {}
     for each in unbuilt:
         node = graph.by_feed[each.partition.feed]
@@ -190,7 +193,7 @@ def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Parti
 
 
 def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Partition, Shown]:
-    """Return partitions that are late by a cadence, with the text of the alert: since when they are expected."""
+    """Return partitions that are late by a cadence, with the text of the alert added to the reason."""
     by_itself = {each.partition: each for each in unbuilt if each.state in _COMES_BY_ITSELF}
     reasons = expected_cursor.late(connection, by_itself)
     return {
@@ -201,9 +204,9 @@ def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Parti
 def _decided(
     graph: Graph, connection: sa.Connection, shown_by_partition: Mapping[Partition, Shown], now: datetime
 ) -> dict[Partition, Shown]:
-    """Return missing partitions of our datasets as they would be decided: what is not due has no verdict in the ledger.
+    """Return missing partitions of our datasets with new verdicts, because the ledger has none unless they are due.
 
-    Only the newest ones are decided. The error of a mapping that raises is reported when there is something to decide.
+    Only the newest ones are decided. Errors of mappings are ignored here: the sensor reports them.
     """
     own_feeds = {node.feed for node in graph.datasets()}
     missing = [
@@ -237,7 +240,7 @@ def _queried(node: Node, extents: Mapping[Partition, Extent]) -> list[ShownParti
 
 
 def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
-    """Return the windows that a partition is: one of its own grain, or those that fill it."""
+    """Return the windows of a partition: one of its own grain, or those that fill it."""
     if node.tracked is None or extent.start is None or extent.end is None:
         return ()
     if own := own_window(node, extent, grain):
@@ -250,7 +253,7 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
 def _rows(
     node: Node, extents: Mapping[Partition, Extent], shown_by_partition: Mapping[Partition, Shown]
 ) -> list[GridRow]:
-    """Return one row for each key of the dimensions beside time, or one for all."""
+    """Return one row per key of the dimensions other than time, or one row for all."""
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
@@ -264,7 +267,7 @@ def _rows(
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[GridRow]:
-    """Yield rows with their watermarks; without windows, only the end of the newest partition with data."""
+    """Yield rows with their watermarks. Without windows, yield only the end of the newest partition with data."""
     marks = watermarks(connection, {row.line for row in rows if row.line})
     latest = status_facts.latest_keys(connection, {row.node.feed for row in rows if not row.line})
     for row in rows:
@@ -276,7 +279,7 @@ def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[
 
 
 def _holes(connection: sa.Connection, rows: Iterable[GridRow]) -> Iterable[tuple[GridRow, Hole]]:
-    """Yield the first hole of each line of the state store; of other rows, the holes among what is shown."""
+    """Yield the first hole of each row with watermarks. For other rows, yield holes among the shown partitions."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
     texts, behind = status_facts.window_reasons(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:
@@ -294,7 +297,7 @@ def _start(row: GridRow, at: WindowAddress, key: str) -> datetime:
 
 
 def _hole_of(row: GridRow) -> WindowAddress | None:
-    """Return the first incomplete window between complete ones, or None. One before all of these has no name."""
+    """Return the first incomplete window between complete ones, or None. Windows before these have no name."""
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
         return None

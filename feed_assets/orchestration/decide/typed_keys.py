@@ -1,4 +1,4 @@
-"""Partitions as people type them: as paths, as the UI writes them (`men|2019-11-26`), and ranges of either."""
+"""Partitions that users type: paths, keys as in the UI (`men|2019-11-26`), and ranges of both."""
 
 import re
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ from feed_assets.orchestration.declare.partitions import (
 from feed_assets.orchestration.declare.time_windows import bounds
 
 BAR, RANGE = "|", "..."
-"""Dagster's separators of dimensions, and of the ends of a range; no path has either."""
+"""Dagster's separators of dimensions and of the ends of a range. No path contains them."""
 
 NEAREST = 3
-"""Maximum number of existing keys that a message names."""
+"""Greatest number of existing keys that a message names."""
 
 
 def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
-    """Return the paths of the partitions that somebody typed, each once; '' for a dataset without partitions.
+    """Return the paths of typed partitions, each once; [''] for a dataset without partitions.
 
     Args:
         node: The feed's node.
-        typed: Paths (`2019-11-24/men`), keys of the UI (`men|2019-11-24`), and Dagster's ranges of either
-            (`2019-11-01...2019-11-07`), both ends included; with several dimensions every combination.
-        now: The moment at which they are to exist, timezone-aware.
+        typed: Paths (`2019-11-24/men`), keys of the UI (`men|2019-11-24`), and Dagster's ranges of both
+            (`2019-11-01...2019-11-07`) with both ends included. With several dimensions a range has every combination.
+        now: The moment at which they must exist, timezone-aware.
 
     Raises:
-        InvalidName: One of them is no partition (yet); the message names the nearest ones.
+        InvalidName: One of them is no partition (yet). The message names the nearest ones.
     """
     if node.partitions_def is None and not typed:
         return [""]
@@ -46,11 +46,11 @@ def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
 
 
 def within(node: Node, typed: Sequence[str]) -> list[str]:
-    """Return what was typed, with each year, month or day (`2024`, `2024-02`) replaced by the partitions in it."""
+    """Return the typed keys, with each year, month or day (`2024`, `2024-02`) replaced by its partitions."""
     keys = list[str]()
     for each in typed:
         begins = re.fullmatch(r"\d{4}(-\d\d){0,2}", each) and not _is_key(node, each)
-        begun = (f"{each}-", f"{each}/")  # A longer date, or keys of other dimensions.
+        begun = (f"{each}-", f"{each}/")  # a longer date, or keys of other dimensions
         inside = [part.key for part in node.partitions if part.key.startswith(begun)] if begins else []
         keys += inside or [each]
     return keys
@@ -61,7 +61,7 @@ def _is_key(node: Node, typed: str) -> bool:
 
 
 def path_of(node: Node, typed: str) -> str:
-    """Return the path of one partition that somebody typed, without checking that it exists."""
+    """Return the path of one typed partition, without checking that it exists."""
     definition = node.partitions_def
     if BAR not in typed or not isinstance(definition, dg.MultiPartitionsDefinition):
         return typed
@@ -98,12 +98,12 @@ def _existing(node: Node, typed: str, now: datetime) -> str:
     if stands is Existence.EXISTS:
         return path
     begins = begins_at(node.partitions_def, path) if stands is Existence.NOT_YET else None
-    yet = f" yet: it begins to be one at {begins.astimezone(UTC):%Y-%m-%d %H:%M} UTC; " if begins else ": "
+    yet = f" yet: it will be one at {begins.astimezone(UTC):%Y-%m-%d %H:%M} UTC; " if begins else ": "
     raise InvalidName(f"{typed!r} is no partition of {node.feed}{yet}{_expected(node.partitions_def, path)}.")
 
 
 def _expected(definition: Partitions, path: str) -> str:
-    """Return a text that names what exists nearest to a path."""
+    """Return a text with the existing partitions nearest to a path."""
     if definition is None:
         return "the dataset has no partitions. Leave it out"
     segments = _segments(definition, path)
@@ -116,13 +116,13 @@ def _expected(definition: Partitions, path: str) -> str:
 
 
 def _segments(definition: Partitions, path: str) -> list[tuple[dg.PartitionsDefinition[str], str]] | None:
-    """Return the partitions of each dimension with the path's segment; None if their numbers differ."""
+    """Return each dimension's partitions with the path's segment; None if the number of segments is wrong."""
     by_name, parts = by_dimension(definition), path.split("/")
     return [*zip(by_name.values(), parts, strict=True)] if len(by_name) == len(parts) else None
 
 
 def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
-    """Return a text that names the existing keys most like `key`, or the first and the last in order of time."""
+    """Return a text with the existing keys most similar to `key`, or with the first and last key of time."""
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         first, last = definition.get_first_partition_key(), definition.get_last_partition_key()
         expected = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"

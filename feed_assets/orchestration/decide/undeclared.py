@@ -1,4 +1,4 @@
-"""Feeds and partitions on the blackboard that belong to no declaration: a mistyped name waits there unread."""
+"""Feeds and partitions on the blackboard that nobody declares, such as mistyped names."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,11 +18,11 @@ from feed_assets.orchestration.declare.partitions import Existence, by_dimension
 from feed_assets.runs.services import Services
 
 NAMED = 3
-"""Maximum number of partitions that an alert names."""
+"""Greatest number of partitions that an alert names."""
 
 
 def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
-    """Return the feeds of the blackboard that no code location on this ledger declares, with the text of the alert."""
+    """Return the blackboard's feeds that no code location on this ledger declares, with the text of the alert."""
     declared = sorted(map(str, graph.by_feed))
     undeclared = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
     known_names = known_feeds(ledger, [*map(str, undeclared)])
@@ -30,7 +30,7 @@ def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed,
 
 
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
-    """Return those of `feeds` that a code location on this ledger declares or did: it has their updates or readers."""
+    """Return the feeds that some code location on this ledger declares or declared: it has their updates or readers."""
     with ledger.read() as connection:
         return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)
 
@@ -41,9 +41,9 @@ def _near(feed: Feed, declared: Sequence[str]) -> str:
 
 
 def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
-    """Return keys of the blackboard that are no partitions of a feed and never will be, with what was expected.
+    """Return keys on the blackboard that can never be partitions of a feed, with what was expected.
 
-    A time window that is not over will be one later. A batch stands for the partition that holds it.
+    A time window that is not over can be one later. A batch stands for its parent partition.
     """
     paths, bare = {*keys}, set[str]()
     if node.is_appendable:
@@ -55,7 +55,7 @@ def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[P
 
 
 def _without_batch(key: str) -> str:
-    return f"{key!r} names no batch, and an update belongs to one: expected {f'{key}/' if key else ''}NAME."
+    return f"{key!r} names no batch, but an update must belong to one: expected {f'{key}/' if key else ''}NAME."
 
 
 def _expected(node: Node, key: str, now: datetime) -> str:
@@ -66,10 +66,10 @@ def _expected(node: Node, key: str, now: datetime) -> str:
 
 
 def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
-    """Return the texts of alerts by feed: unknown feeds, and unknown partitions of foreign ones with updates.
+    """Return the texts of alerts by feed, about undeclared feeds and undeclared partitions of foreign feeds.
 
-    Partitions before the first one are left out: a producer's history begins where it likes. So are feeds of intake,
-    which checks what it publishes.
+    Partitions before the first one are left out, because a producer may have older history. Feeds of intake are left
+    out, because intake checks its partitions.
     """
     reasons = {
         str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()

@@ -1,1 +1,1 @@
-"""Declarations of users, as values and as specs of assets; nothing here decides, requests or runs."""
+"""Users' declarations, as values and as asset specs. Nothing here decides, requests or runs."""

@@ -1,4 +1,4 @@
-"""Checks that the declarations of a code location agree: each asset once, in one role, no cycle, known tables."""
+"""Checks that a code location's declarations fit together: each asset once, in one role, no cycle, known tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -34,13 +34,13 @@ _ROLES = {
 }
 
 _TYPED = {"tracked": "completeness"}
-"""Argument names that users type, by the names that declarations keep their values under."""
+"""Argument names that users type, by the attribute names of declarations."""
 
 
 def agreed(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions with each declaration once: a YAML file and every consumer may declare one foreign feed.
+    """Return the definitions with each declaration once. Several files may declare the same foreign feed.
 
-    Raise InvalidDefinition for what does not fit together.
+    Raise InvalidDefinition if declarations contradict each other.
     """
     assets = list(definitions.assets or ())
     kept = _once(assets)
@@ -68,14 +68,14 @@ def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Defini
 
 
 def _once(assets: Sequence[Any]) -> list[Any]:
-    """Return the assets, each of our external ones once. Raise InvalidDefinition for what else is declared twice."""
+    """Return the assets without repeated external ones. Raise InvalidDefinition for other repeated declarations."""
     first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
     kept: list[Any] = []
     for asset in assets:
         specs = [spec for spec in _specs(asset) if KEY in spec.metadata]
         again = [(*first[spec.key], spec) for spec in specs if spec.key in first]
         for other, one, spec in again:
-            if other is not asset:  # One object may be a name of several modules.
+            if other is not asset:  # several modules may import one object
                 _refuse_difference(one, spec)
         first |= {spec.key: (asset, spec) for spec in specs if not again}
         kept += [] if again else [asset]
@@ -89,7 +89,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition unless both declare what somebody else writes, and are equal."""
+    """Raise InvalidDefinition unless both are equal declarations of something that others write."""
     _refuse_two_versions(one, other)
     first, again = _declared(one), _declared(other)
     differing = [name for name in first | again if first.get(name) != again.get(name)]
@@ -113,7 +113,7 @@ def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
 
 
 def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition for two versions of one feed that have the same asset key."""
+    """Raise InvalidDefinition if two versions of a feed have the same asset key."""
     declarations = [each for spec in (one, other) if (each := declaration_of(spec))]
     older, newer = min(declarations, key=lambda each: each.feed), max(declarations, key=lambda each: each.feed)
     table = next((each for each in declarations if isinstance(each, EventTable) and each.loaded), None)
@@ -125,23 +125,23 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
         )
     if older.feed != newer.feed:
         raise _placed(
-            f"{older.feed} and {newer.feed} have one asset key, {one.key.to_user_string()}, where the older has its "
-            "history: expected version_in_key=True of the newer. Declare it so.",
+            f"{older.feed} and {newer.feed} have the same asset key, {one.key.to_user_string()}, which has the history "
+            "of the older one: expected version_in_key=True for the newer one. Add it there.",
             newer.declared_at,
         )
 
 
 def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
-    """Return both values in words, or only where the first is if they are objects, of which a user typed the name."""
+    """Return both values in words. If they are objects, return only where the first one is declared."""
     both = [first.get(name), again.get(name)]
     if not all(isinstance(each, str | bool | None) for each in both):
-        return f" from what is at {at}:"
+        return f" from the declaration at {at}:"
     one, other = [masked(repr(each)) if each is not None else "not given" for each in both]
     return f": {name} is {one} ({at}) and {other},"
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return everything that a declaration was given, by name; the role first, as it matters most."""
+    """Return all values of a declaration by name. The role is first, because it matters most."""
     of_spec = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     of_spec |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     declared = vars(declaration_of(spec)) if declaration_of(spec) else {}
@@ -150,32 +150,32 @@ def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
 
 
 def _without_kinds(spec: dg.AssetSpec) -> dict[str, str]:
-    """Return the tags that a user typed: Dagster keeps kinds among them."""
+    """Return the tags that a user typed, without Dagster's tags for kinds."""
     return {name: value for name, value in spec.tags.items() if not name.startswith("dagster/kind/")}
 
 
 def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return the metadata that a user typed: Dagster adds where an asset is declared."""
+    """Return the metadata that a user typed, without ours and Dagster's."""
     typed = {name: value for name, value in spec.metadata.items() if not name.startswith((OURS, "dagster"))}
     return {"metadata": typed}
 
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition for datasets with one name in Dagster, which would notice that only in the first run."""
+    """Raise InvalidDefinition if two datasets get one name in Dagster, which would fail only in the first run."""
     spec_by_name: dict[str, dg.AssetSpec] = {}
     for spec in specs:
         declared, name = declaration_of(spec), spec.key.to_python_identifier()
         other = spec_by_name.setdefault(name, spec) if isinstance(declared, Dataset) else spec
         if isinstance(declared, Dataset) and other.key != spec.key:
             raise _placed(
-                f"{other.key.to_user_string()} and {spec.key.to_user_string()} are both {name} to Dagster: expected "
-                "another name for each. Rename one.",
+                f"{other.key.to_user_string()} and {spec.key.to_user_string()} are both named {name} in Dagster: "
+                "expected different names. Rename one.",
                 declared.declared_at,
             )
 
 
 def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition for static partitions that no path can have."""
+    """Raise InvalidDefinition for static partition keys that cannot be part of a path."""
     for spec in specs:
         declared = declaration_of(spec)
         parts = by_dimension(spec.partitions_def).values() if declared else ()
@@ -192,7 +192,7 @@ def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition for datasets that are made of each other; one may be made of its own time before."""
+    """Raise InvalidDefinition if datasets read each other. A dataset may read its own earlier partition."""
     own_specs = {spec.key: spec for spec in specs if KEY in spec.metadata}
     above = {key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in own_specs.items()}
     try:
@@ -202,13 +202,13 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
         way = " reads ".join(key.to_user_string() for key in keys)
         declared = declaration_of(own_specs[keys[0]])
         raise _placed(
-            f"{way}: expected no dataset to be made of itself. Remove one of these inputs.",
+            f"{way}: expected no dataset that reads itself, even through others. Remove one of these inputs.",
             getattr(declared, "declared_at", None),
         ) from None
 
 
 def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
-    """Raise InvalidDefinition for a table in `ByEvents` that nothing declares: its events would never be waited for."""
+    """Raise InvalidDefinition if `ByEvents` names an undeclared table: its events would never be waited for."""
     declared_feeds = {str(each.feed) for each in declared}
     for each in declared:
         if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in declared_feeds]):
@@ -220,7 +220,7 @@ def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
 
 
 def _tables_of(dataset: Dataset) -> list[str]:
-    """Return the tables that its pipelines and rules name."""
+    """Return the tables named in a dataset's pipelines and rules."""
     by_events = dataset.by_events
     if by_events is None:
         return []
@@ -230,7 +230,7 @@ def _tables_of(dataset: Dataset) -> list[str]:
 
 
 def _refuse_unknown_counts(declared: Sequence[Declaration]) -> None:
-    """Raise InvalidDefinition for counts of a topic that nobody would ever judge a window by."""
+    """Raise InvalidDefinition for counts of a topic that no window is judged by."""
     judged = [each for each in declared if isinstance(each, Foreign | Dataset | StateTable)]
     tracked = {str(each.feed): each.tracked for each in judged if each.tracked}
     for table in [each for each in declared if isinstance(each, EventTable)]:
@@ -245,8 +245,8 @@ def _why_uncounted(counts: TopicCounts, tracked: Mapping[str, Tracked]) -> str |
         return f"which nothing here declares: expected a state table ({names}). Declare it by state_table."
     if policy.tiers and counts.tier not in policy.tiers:
         return (
-            f"by the tier {counts.tier!r}, which it is not judged by: expected one of {', '.join(policy.tiers)}. Name "
-            "the tier in its Completeness(tiers=), or another one in TopicCounts(tier=)."
+            f"by the tier {counts.tier!r}, which its completeness lacks: expected one of {', '.join(policy.tiers)}. "
+            "Add the tier to its Completeness(tiers=), or name another one in TopicCounts(tier=)."
         )
     if counts.grain != policy.grains[0]:
         return f"in windows of {counts.grain}: expected its smallest, {policy.grains[0]}. Correct TopicCounts(grain=)."

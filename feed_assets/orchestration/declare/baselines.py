@@ -1,4 +1,4 @@
-"""Partitions that a profile is compared with, by the clock of Dagster's own partitions."""
+"""Baselines: earlier partitions that a profile is compared with."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,16 +14,16 @@ from feed_assets.orchestration.declare.time_windows import bounds, key_at, moved
 
 
 def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition if there is a profile, and the partitions have no order in time."""
+    """Raise InvalidDefinition for a profile of partitions without time."""
     if profile and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{feed} has a profile and no partitions of time: expected a dimension of time windows, as it is compared "
-            "with the partitions before it. Add one, or remove the profile."
+            f"{feed} has a profile and no partitions of time: expected a dimension of time windows, because a profile "
+            "is compared with earlier partitions. Add one, or remove the profile."
         )
 
 
 def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Partition) -> list[Partition]:
-    """Return the partitions that a profile is compared with: before its own, with its own keys of other dimensions."""
+    """Return the earlier partitions that a profile is compared with. They have the same keys of other dimensions."""
     times = times_of(partitions_def)
     if profile is None or times is None:
         return []
@@ -40,7 +40,7 @@ def _before(times: dg.TimeWindowPartitionsDefinition, start: datetime) -> Iterat
 
 
 def _same_time(times: dg.TimeWindowPartitionsDefinition, start: datetime, step: timedelta) -> Iterator[str]:
-    """Yield keys of windows at the same local time of earlier days; some days do not have that time."""
+    """Yield the keys of windows at the same local time of earlier days. Skip days without that time."""
     local, zone = start.astimezone(ZoneInfo(times.timezone)), ZoneInfo(times.timezone)
     while (moment := (local := local - step).astimezone(UTC)) >= times.start:
         is_there = moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)

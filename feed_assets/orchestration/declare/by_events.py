@@ -1,4 +1,4 @@
-"""Declarations of datasets by events: which pipelines, what to wait for, how a run processes its slices."""
+"""Declarations for datasets built by events: pipelines, waiting, and how a run processes its slices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ Pipelines = Mapping[str, frozenset[Feed]]
 @typed
 @dataclass(frozen=True)
 class LineageTable:
-    """A table with the tables that each pipeline writes, a row for each.
+    """A database table that lists the tables that each pipeline writes, one per row.
 
     Args:
-        url: Its database's URL in SQLAlchemy's form, or `env:NAME` for that of a variable.
+        url: The database's URL in SQLAlchemy's form, or `env:NAME` for a variable with the URL.
         table: Its name.
         pipeline: The column with the pipeline's name.
         table_name: The column with the name of a table that the pipeline writes.
-        schema: The database's schema that it is in.
+        schema: Its schema in the database.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the URL is none.
+        InvalidDefinition: A value has a wrong type, or the URL is invalid.
     """
 
     url: Url
@@ -41,16 +41,16 @@ class LineageTable:
 @typed
 @dataclass(frozen=True)
 class LineageFile:
-    """A file of JSON lines with the tables that each pipeline writes, an object for each.
+    """A file of JSON lines that lists the tables that each pipeline writes, one per line.
 
     Args:
         key: Its key on the blackboard, such as `events_pipelines/newest.jsonl`.
         pipeline: The field with the pipeline's name.
         table_name: The field with the name of a table that the pipeline writes.
-        blackboard: The name of the blackboard, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+        blackboard: The name of its blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the key is none.
+        InvalidDefinition: A value has a wrong type, or the key is invalid.
     """
 
     key: Prefix
@@ -60,29 +60,28 @@ class LineageFile:
 
 
 TOLD = (LineageTable, LineageFile)
-"""Sources of pipelines that others declare, and may change."""
+"""External sources of pipelines, whose content may change."""
 
 
 @typed
 @dataclass(frozen=True)
 class ByEvents:
-    """A dataset that is built when an update has reached every table that it reads, as its events say.
+    """Rules for a dataset that is built when events report that an update has reached every table that it reads.
 
     After "Data Orchestration via Events" (2024).
 
     Args:
-        wait_for: Build for `any` of the pipelines that has a complete update, or once `all` of them have one.
+        wait_for: `any`: build once any pipeline has a complete update. `all`: build once all pipelines have one.
         on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later ones.
-        merge: True if one run may take several updates that wait together, else one of each pipeline.
-        pipelines: The tables that each pipeline writes, by its name, or the table or file with these. By default they
-            follow from the asset graph: inputs that are made of the same inputs.
-        plans: Rules for processing slices: the plan of the first rule that holds; without one, incrementally.
-        stuck_after: An update that is incomplete for longer raises an alert.
+        merge: True if one run may take several waiting updates of a pipeline, False for one of each pipeline.
+        pipelines: The tables that each pipeline writes, by its name, or the table or file that lists them. By default
+            they follow from the asset graph: inputs that are made from the same inputs.
+        plans: Rules for processing slices. The first rule that holds gives the plan; by default it is incremental.
+        stuck_after: The time after which an incomplete update opens an alert.
 
     Raises:
-        InvalidName: A table of `pipelines` has no possible name.
-        InvalidDefinition: A value is of a wrong type, a pipeline has no tables, or `stuck_after` is not more than
-            nothing.
+        InvalidName: A table name in `pipelines` is invalid.
+        InvalidDefinition: A value has a wrong type, a pipeline has no tables, or `stuck_after` is not positive.
     """
 
     wait_for: Literal["any", "all"] = "any"
@@ -94,14 +93,14 @@ class ByEvents:
 
     def __post_init__(self) -> None:
         if self.stuck_after <= timedelta():
-            raise InvalidDefinition(f"stuck_after is {self.stuck_after}: expected more than nothing.")
+            raise InvalidDefinition(f"stuck_after is {self.stuck_after}: expected a positive duration.")
         if isinstance(self.pipelines, Mapping):
             _ = [Feed.parse(table) for tables in self.pipelines.values() for table in tables]
             if empty := [name for name, tables in self.pipelines.items() if not tables]:
-                raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected those that it writes.")
+                raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected the tables that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
-        """Return a dataset with these inputs as a consumer; `pipelines` are those of the graph or a lineage table."""
+        """Return a dataset with these inputs as a consumer. `pipelines` are from the graph or a lineage table."""
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)

@@ -1,7 +1,8 @@
-"""Dagster's mappings by time, decided both ways from one side: an output needs an input if their windows overlap.
+"""Dagster's mappings by time, computed from one rule: an output needs an input if their windows overlap.
 
-Dagster computes what a change affects otherwise than what an output needs, and on days whose midnight occurs twice the
-two disagree. Its mapping stays in its own graph; mappings of other kinds, and of users, are called as they are.
+Dagster uses different computations for the inputs of an output and for the outputs of an input. On days whose midnight
+occurs twice these disagree. Dagster's own graph keeps its mapping. Other kinds of mappings, and users' own, are called
+unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,14 +30,14 @@ _Part = dg.PartitionsDefinition[str]
 
 
 class Needed(NamedTuple):
-    """Partitions of an input that an output needs, by path: those that exist, and those that do not (yet)."""
+    """Paths of an input's partitions that an output needs: those that exist, and those that do not exist (yet)."""
 
     existing: list[str]
     absent: list[str]
 
 
 class _Edge(NamedTuple):
-    """One dimension of an input and the one of the output that it is mapped to."""
+    """A dimension of an input, and the output's dimension that it is mapped to."""
 
     parent: str
     child: str
@@ -44,7 +45,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether a mapping of Dagster's is decided here: it maps a dimension of time to one."""
+    """Return whether a mapping of Dagster is computed here, because it maps time to time."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 
@@ -55,7 +56,7 @@ def _is_time(edge: _Edge, child: Mapping[str, _Part], parent: Mapping[str, _Part
 
 
 def _as_times(mapping: dg.PartitionMapping, child: _Part, parent: _Part) -> tuple[Times, Times] | None:
-    """Return both dimensions if the mapping between them is decided by windows of time."""
+    """Return both dimensions if the mapping between them is computed from time windows; else None."""
     if isinstance(child, Times) and isinstance(parent, Times):
         decided = isinstance(mapping, dg.TimeWindowPartitionMapping | dg.IdentityPartitionMapping)
         return (child, parent) if decided and _is_dagsters_own(mapping) else None
@@ -63,7 +64,7 @@ def _as_times(mapping: dg.PartitionMapping, child: _Part, parent: _Part) -> tupl
 
 
 def _is_dagsters_own(mapping: dg.PartitionMapping) -> bool:
-    """Return whether the mapping's class is Dagster's own: a derived class may map otherwise."""
+    """Return whether the mapping's class is Dagster's own. A derived class may map differently."""
     return type(mapping).__module__.startswith("dagster.")
 
 
@@ -87,7 +88,7 @@ def _edges(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) 
 
 
 def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, path: str) -> Needed:
-    """Return the partitions of an input that an output (a path) needs, by a mapping that `is_by_time`."""
+    """Return the partitions of an input that an output path needs, for a mapping that `is_by_time`."""
     own, its = by_dimension(child), by_dimension(parent)
     keys, edges = _segments(child, path), {edge.parent: edge for edge in _edges(mapping, child, parent)}
     existing_by_part, all_of = list[Sequence[str]](), list[Sequence[str]]()
@@ -101,7 +102,7 @@ def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, 
 
 
 def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, paths: Iterable[str]) -> list[str]:
-    """Return the existing outputs (sorted paths) that need any of these partitions of an input."""
+    """Return the sorted paths of existing outputs that need any of these partitions of an input."""
     own, its = by_dimension(child), by_dimension(parent)
     edges = {edge.child: edge for edge in _edges(mapping, child, parent)}
     below = {name: _Below(edges.get(name), part, its) for name, part in own.items()}
@@ -113,14 +114,14 @@ def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions
 
 
 class _Below:
-    """Keys of one dimension of outputs that partitions of an input affect, each key of the input looked up once."""
+    """Keys of one output dimension that need partitions of an input. Each input key is looked up once."""
 
     def __init__(self, edge: _Edge | None, part: _Part, parent: Mapping[str, _Part]) -> None:
         self.edge, self.part, self.parent = edge, part, parent
         self.by_key: dict[str, Sequence[str]] = {}
 
     def of(self, keys: Mapping[str, str]) -> Sequence[str]:
-        """Return the keys of outputs for a partition of the input, by its keys."""
+        """Return the output keys for an input partition, given by its keys."""
         key = keys[self.edge.parent] if self.edge else ""
         if key not in self.by_key:
             edge = self.edge
@@ -143,7 +144,7 @@ def _all(part: _Part) -> Sequence[str]:
 
 
 def _above(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) -> tuple[list[str], list[str]]:
-    """Return the keys of one dimension of an input that one of an output needs: those that exist, and others."""
+    """Return the keys of an input dimension that an output key needs: the existing keys, and the missing ones."""
     times, now = _as_times(mapping, child, parent), current_time()
     if times is None:
         subset = child.subset_with_partition_keys([key])
@@ -165,12 +166,12 @@ def _read(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -
 
 
 def _is_one_to_one(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times) -> bool:
-    """Return whether a key is mapped to itself: most inputs are read so, and need no window."""
+    """Return whether each key is mapped to itself. Most mappings are, and need no windows."""
     return mapping.start_offset == mapping.end_offset == 0 and (child is parent or child == parent)
 
 
 def _span(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times, window: Bounds) -> Bounds:
-    """Return the time that an output reads. An offset does not lead beyond the partitions that an input has."""
+    """Return the time that an output reads. Offsets are cut at the input's first and last partition."""
     start, end = moved(child, window[0], mapping.start_offset), moved(child, window[1], mapping.end_offset)
     return _bounded(parent, start, mapping.start_offset), _bounded(parent, end, mapping.end_offset)
 
@@ -183,7 +184,7 @@ def _bounded(parent: Times, moment: datetime, offset: int) -> datetime:
 
 
 def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) -> Sequence[str]:
-    """Return the existing keys of one dimension of outputs that a key of an input affects."""
+    """Return the existing keys of an output dimension that need a key of an input."""
     times = _as_times(mapping, child, parent)
     if times is None:
         changed = parent.subset_with_partition_keys([key])
@@ -193,7 +194,7 @@ def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str
 
 
 def _near(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Iterable[str]:
-    """Return the keys of outputs that read a window, whether they are partitions or not, by what each of them reads."""
+    """Return the output keys that read an input window, whether they are partitions yet or not."""
     if not isinstance(mapping, dg.TimeWindowPartitionMapping) or _is_one_to_one(mapping, child, parent):
         return [key]
     start, end = bounds(parent, key)

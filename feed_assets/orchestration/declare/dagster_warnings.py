@@ -1,4 +1,4 @@
-"""Dagster's notes that something is beta or a preview: feed_assets pins Dagster's version, and tests what it uses."""
+"""Dagster's beta and preview warnings. They do not concern users: we pin Dagster's version and test what we use."""
 
 import warnings
 from collections.abc import Generator
@@ -9,7 +9,7 @@ import dagster as dg
 
 @contextmanager
 def without_dagsters_notes() -> Generator[None]:
-    """Suppress the notes about what the block calls: they are about code that is not the user's."""
+    """Suppress beta and preview warnings within the block, which are not about the user's code."""
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)

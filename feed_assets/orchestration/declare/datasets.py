@@ -1,4 +1,4 @@
-"""Declarations by `@feed_asset`: the recipe that a run follows, and the specs of its assets and checks."""
+"""Declarations by `@feed_asset`: the recipe for runs, and the specs of assets and checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def recipe_of(
     chart: "Callable[[DataFrame], str] | None",
     code_version: str | None,
 ) -> Recipe:
-    """Return a dataset as a run needs it. Raise InvalidName or InvalidDefinition if it cannot be declared like this."""
+    """Return a dataset's recipe. Raise InvalidName or InvalidDefinition if the declaration is invalid."""
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
     _refuse_no_plain_function(feed, function)
@@ -54,12 +54,12 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    code = code_version or source_digest(function)  # A mended function that is materialized again gives new data.
+    code = code_version or source_digest(function)  # with a corrected function, the same inputs are built again
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
 def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
-    """Raise InvalidDefinition for a function whose call gives a coroutine or a generator, and no rows."""
+    """Raise InvalidDefinition for a function that returns a coroutine or a generator."""
     bare = unwrap(function)
     is_async = iscoroutinefunction(bare) or isasyncgenfunction(bare)
     if is_async or isgeneratorfunction(bare):
@@ -70,12 +70,12 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
 
 
 def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
-    """Return one of `deps` as a source whose rows no function gets, and whose records no run counts."""
+    """Return one of `deps` as a source: the function does not get it, and its records are not counted."""
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
-                f"{feed}: {name} is {option}, and deps are waited for and not read: expected it in inputs. Move it "
-                f"there, or remove {option}."
+                f"{feed}: {name} is {option}, but deps are not read: expected it in inputs. Move it there, "
+                f"or remove {option}."
             )
     return replace(dependency.source(name), is_handed=False, grain=None)
 
@@ -83,57 +83,59 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
 def with_profile(
     recipe: Recipe, profile: Profile | None, deep_checks: Sequence[Check], partitions_def: Partitions
 ) -> Recipe:
-    """Return a recipe with its profile. Raise InvalidDefinition for deep checks without it, or for it without time."""
+    """Return a recipe with its profile. Raise InvalidDefinition for deep checks without profile, or no time."""
     if deep_checks and profile is None:
         raise InvalidDefinition(
-            f"{recipe.feed} has deep_checks and no profile, which says when they run: expected both. Add Profile(), or "
-            "make them checks."
+            f"{recipe.feed} has deep_checks and no profile, which decides when they run: expected both. Add Profile(), "
+            "or declare them as checks."
         )
     check_baseline(recipe.feed, profile, partitions_def)
     profiled = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
     _refuse_twice(recipe.feed, "check", [check.name for check in profiled.all_checks])
     if reserved := sorted({check.name for check in profiled.all_checks} & TAKEN):
-        raise InvalidDefinition(f"{recipe.feed} has a check {reserved[0]}, which each dataset has already: rename it.")
+        raise InvalidDefinition(
+            f"{recipe.feed} has a check {reserved[0]}: expected another name, because each dataset has this check. "
+            "Rename it."
+        )
     _refuse_unread(profiled)
     return profiled
 
 
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
-    """Return a recipe whose rows are counted by the smallest windows of its completeness, as they are written.
+    """Return a recipe whose rows are counted by the smallest windows of its completeness while they are written.
 
-    Raise InvalidDefinition for completeness without a column to count by.
+    Raise InvalidDefinition for completeness without an event time.
     """
     if tracked is None:
         return recipe
     if recipe.event_time is None:
-        raise InvalidDefinition(
-            f"{recipe.feed} has completeness and no event_time: expected the column that is counted by."
-        )
+        raise InvalidDefinition(f"{recipe.feed} has completeness and no event_time: expected the column to count by.")
     return replace(recipe, grain=tracked.base)
 
 
 def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
-    """Return a recipe whose increments are batches. Raise InvalidDefinition for what is measured or made of a whole."""
+    """Return a recipe whose increments are batches. Raise InvalidDefinition for options that need all rows."""
     other_inputs = [str(source.feed) for source in recipe.sources if not source.is_table]
     if other_inputs or not recipe.sources:
         raise InvalidDefinition(
-            f"{recipe.feed} is appendable and reads {other_inputs[0] if other_inputs else 'nothing'}: expected event "
-            "tables alone, whose slices say what is new. An update of a feed takes the place of the one before."
+            f"{recipe.feed} is appendable and reads {other_inputs[0] if other_inputs else 'nothing'}: expected only "
+            "event tables, whose slices contain what is new. An update of a feed replaces the one before."
         )
     if recipe.adds or profile or completeness:
         conflict = PREVIOUS if recipe.adds else "a profile" if profile else "completeness"
         raise InvalidDefinition(
-            f"{recipe.feed} is appendable and has {conflict}: expected one of the two, as a run has the rows of one "
-            "increment alone. Remove one."
+            f"{recipe.feed} is appendable and has {conflict}: expected one of the two, because a run has only the rows "
+            "of one increment. Remove one."
         )
     return replace(recipe, is_appendable=True)
 
 
 def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
-    """Return a recipe with its key figures. Raise InvalidDefinition for one named as a number that each update has."""
+    """Return a recipe with its key figures. Raise InvalidDefinition for a reserved name."""
     if reserved := sorted(figures.keys() & NUMBERS):
         raise InvalidDefinition(
-            f"{recipe.feed} has a key figure {reserved[0]}, which each update has already: give it another name."
+            f"{recipe.feed} has a key figure {reserved[0]}: expected another name, because each update has this "
+            "number. Rename it."
         )
     return replace(recipe, figures=dict(figures))
 
@@ -144,7 +146,7 @@ def _refuse_twice(feed: Feed, kind: str, names: Sequence[str]) -> None:
 
 
 def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
-    """Raise InvalidDefinition if the dataset reads itself, other than by `Input.previous_bucket()`."""
+    """Raise InvalidDefinition if the dataset reads itself without `Input.previous_bucket()`."""
     own = [name for name, given in read.items() if given.declaration.feed == feed]
     if own and not isinstance(read[own[0]].mapping, Previous):
         raise InvalidDefinition(
@@ -153,13 +155,13 @@ def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
 
 
 def _refuse_unread(recipe: Recipe) -> None:
-    """Raise InvalidDefinition if a check is of an input that the dataset does not have."""
+    """Raise InvalidDefinition if a check names an input that the dataset does not have."""
     read = [source.name for source in recipe.handed]
     for check in recipe.all_checks:
         if unknown := [name for name in check.inputs if name not in read]:
             raise InvalidDefinition(
-                f"{recipe.feed}: check {check.name} is of the input {unknown[0]!r}: expected one of its inputs, "
-                f"{', '.join(read) or 'of which it has none'}."
+                f"{recipe.feed}: check {check.name} names the input {unknown[0]!r}: expected one of its inputs, "
+                f"{', '.join(read) or 'of which there are none'}."
             )
 
 
@@ -175,22 +177,22 @@ def dataset_of(
     reprocess: Reprocess,
     version_in_key: bool = False,
 ) -> Dataset:
-    """Return a dataset as its asset declares it. Raise InvalidDefinition if by_events is missing or has at_least."""
+    """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
-            f"{recipe.feed} has at_least and by_events: expected one of them, as an update is read when it has reached "
-            "all that is read. Remove at_least."
+            f"{recipe.feed} has at_least and by_events: expected one of them, because with by_events an update is read "
+            "once it has reached all inputs. Remove at_least."
         )
     if recipe.adds and by_events is None:
         raise InvalidDefinition(
-            f"{recipe.feed} takes {PREVIOUS}, to add increments to what it published last: expected "
-            "by_events=ByEvents(), as only events tell what is new. Add it, or remove the parameter."
+            f"{recipe.feed} takes {PREVIOUS}, to add increments to its previous update: expected by_events=ByEvents(), "
+            "because only events report what is new. Add it, or remove the parameter."
         )
     tables = [str(source.feed) for source in recipe.sources if source.is_table]
     if tables and by_events is None:
         raise InvalidDefinition(
-            f"{recipe.feed} reads the event table {tables[0]}, of which only its events tell when and what to read: "
-            "expected by_events=ByEvents(). Add it."
+            f"{recipe.feed} reads the event table {tables[0]}, whose events report when and what to read: expected "
+            "by_events=ByEvents(). Add it."
         )
     return Dataset(
         recipe.feed,
@@ -217,7 +219,7 @@ def dataset_of(
 
 
 def _those(read: Mapping[str, Input], holds: Callable[[Input], bool]) -> tuple[Feed, ...]:
-    """Return the feeds of the inputs for which `holds` is true, by name."""
+    """Return the sorted feeds of the inputs for which `holds` is true."""
     return tuple(sorted(given.declaration.feed for given in read.values() if holds(given)))
 
 
@@ -240,7 +242,7 @@ def spec_of(
         deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],
         description=getdoc(recipe.transform)
         if is_main
-        else f"Records that {recipe.feed} turned away: reason, file, raw text.",
+        else f"Records that {recipe.feed} rejected: reason, file, raw text.",
         group_name=group_of(output),
         kinds={"pyspark", "parquet"},
         code_version=recipe.code_version,
@@ -251,7 +253,7 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """Return the spec of a check: partitioned, as its results are; blocking unless it warns or is a companion's."""
+    """Return the spec of a check. It is partitioned, and blocking unless it only warns or belongs to a companion."""
     with without_dagsters_notes():
         return dg.AssetCheckSpec(
             check.name,

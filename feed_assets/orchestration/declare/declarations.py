@@ -1,4 +1,4 @@
-"""Declarations of our assets, each as one frozen value that travels in the asset's metadata under one key."""
+"""Declarations of our assets: frozen values in the assets' metadata, under one key."""
 
 import logging
 from collections.abc import Mapping
@@ -37,25 +37,25 @@ KEY = "feed_assets/declaration"
 """The metadata key of an asset's declaration."""
 
 STATUS_LINK = "feed_assets/status"
-"""The metadata key of the link to our only page that shows the asset's partitions."""
+"""The metadata key of the link to our page with the asset's partitions."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
-"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
+"""Names of unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
 
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
-"""More names: of a topic or a warehouse's table with a limit of lag, of every topic, of every warehouse's table."""
+"""Further names: of topics and warehouse tables with a lag limit, of every topic, and of every warehouse table."""
 
 NOT_YET = "not loaded yet: "
-"""The beginning of the reason of `LOADED` for a table that was never loaded."""
+"""Beginning of the reason of the check `LOADED` for a table that was never loaded."""
 
 WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
-"""The checks that no run makes: a sensor reports their results."""
+"""Checks whose results a sensor reports, and no run."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
-"""Names that no check of a dataset can have."""
+"""Reserved names that a dataset's checks cannot have."""
 
 Intake = Literal["push"] | Pull
-"""The way that intake gets the data of a foreign feed: others push them to the receiver, or it pulls their files."""
+"""How intake gets the data of a foreign feed: others push them to the receiver, or intake pulls their files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
@@ -75,18 +75,18 @@ class Foreign:
     event_time: str | None = None
     """The column by which the first dataset that reads it counts its records."""
     intake: Intake | None = None
-    """The way that our own intake gets what others send, if it publishes it."""
+    """How our intake gets the data, if it publishes the feed."""
     blackboard: str | None = None
-    """The name of the blackboard that it is on, unless that is ours."""
+    """The name of its blackboard; None for ours."""
     dialect: CsvDialect | None = None
-    """The dialect of its CSV, unless that is RFC 4180."""
+    """Its CSV dialect; None for RFC 4180."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A feed that we make; `outputs` are all feeds that its run publishes, in order, with the feed itself last."""
+    """A feed that we build. `outputs` has all feeds that its run publishes, in order; the feed itself is last."""
 
     feed: FeedName
     outputs: tuple[FeedName, ...]
@@ -97,33 +97,33 @@ class Dataset:
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
     mapped: Mapping[str, Mapped] = field(default_factory=dict[str, Mapped])
-    """Mappings that are ours, and not Dagster's, by input."""
+    """Mappings of our own kinds (not Dagster's), by input."""
     optional_of: tuple[FeedName, ...] = ()
     beyond_of: tuple[FeedName, ...] = ()
-    """Inputs that are waited for up to the end of the partition."""
+    """Inputs whose data must reach the end of the partition."""
     tracked: Tracked | None = None
     """Rules for judging its windows, if it is ready only when it is complete."""
     wait: Wait | None = None
     reprocess: Reprocess = "if_data_changed"
     checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Checks that alone are heeded, by input."""
+    """The only checks that count, by input."""
     late_of: Mapping[str, Late] = field(default_factory=dict[str, Late])
-    """Policies for late data that inputs have of their own, by input."""
+    """Late-data policies of single inputs, by input."""
     recipe: str = ""
-    """Digest of its recipe: failed partitions are tried again when it changes."""
+    """Digest of its recipe. When it changes, failed partitions are tried again."""
     adds: bool = False
-    """True if its function adds increments to what was published last."""
+    """True if its function adds increments to the previous update."""
     appendable: bool = False
-    """True if an increment is a batch of its partition."""
+    """True if each increment is written as a batch of its partition."""
     version_in_key: bool = False
-    """True if its asset key, and that of its rejects, has the version."""
+    """True if the asset keys of the dataset and its rejects contain the version."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class Rejects:
-    """The records that a dataset turned away; `outputs` are those of the dataset."""
+    """The feed of a dataset's rejected records. `outputs` is that of the dataset."""
 
     feed: FeedName
     outputs: tuple[FeedName, ...]
@@ -168,18 +168,18 @@ class EventTable:
     table_name: str
     cadence: Cadence | None = None
     topic: Topic | None = None
-    """Rules for the chunks of the Kafka topic that it is; `table_name` is then that topic's."""
+    """Rules for chunks, if it is a Kafka topic; `table_name` is then the topic's name."""
     lag: int | None = None
-    """Messages of a partition that may be without a signal, or without a row, before that is an alert."""
+    """Greatest number of a partition's messages without a signal or a row before an alert opens."""
     loaded: LoadedTopic | LoadedDataset | None = None
-    """The topic or dataset that it is loaded from, if it is a table of a warehouse."""
+    """The topic or dataset that it is loaded from, if it is a warehouse table."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """A table of which only the complete windows are known."""
+    """A table that is known only by its complete windows."""
 
     feed: FeedName
     tracked: Tracked
@@ -190,22 +190,24 @@ class StateTable:
 Declaration = Foreign | Dataset | Rejects | EventTable | StateTable
 
 
-@cache  # Made when it is first used: it takes longer than importing this module.
+@cache  # Built on first use, because it takes longer than importing this module.
 def _adapter() -> TypeAdapter[Declaration]:
     return TypeAdapter(Annotated[Declaration, Field(discriminator="role")])
 
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
-    """Return a declaration as metadata of an asset, of which people see a line.
+    """Return a declaration as metadata of an asset. Dagster's UI shows it as one line.
 
-    Raise InvalidDefinition if JSON has no form for a value of a plan.
+    Raise InvalidDefinition if a value of a plan cannot be written as JSON.
     """
     main_feed = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
     link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(main_feed)})}")
     try:
         copied = _adapter().validate_python(_adapter().dump_python(declaration, mode="json"))
     except PydanticSerializationError as error:
-        raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
+        raise InvalidDefinition(
+            f"{declaration.feed}: {error}: expected plans with values that JSON supports."
+        ) from None
     text = f"{declaration.role} {declaration.feed}, {declaration.declared_at or 'declared in YAML'}"
     return {KEY: ObjectMetadataValue(text, instance=copied), STATUS_LINK: link}
 
@@ -220,14 +222,14 @@ class Asset(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Return the asset's metadata, with or without Dagster's wrapping."""
+        """Return the asset's metadata. Dagster may have wrapped the values."""
         ...
 
 
 def declaration_of(asset: Asset) -> Declaration | None:
-    """Return the declaration that an asset's metadata hold, or None for an asset that is not ours.
+    """Return the declaration in an asset's metadata. Return None for an asset that is not ours.
 
-    Anybody can write metadata: what is no declaration is logged, and must not stop the loop over other assets.
+    Anybody can write metadata, so an invalid value is only logged. Other assets must continue.
     """
     held = asset.metadata.get(KEY)
     declaration = held.instance if isinstance(held, ObjectMetadataValue) else held
@@ -243,7 +245,7 @@ def value_of(entry: Any) -> Any:
 
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
-    """Return the specs of all assets, without the cost of a graph."""
+    """Return the specs of all assets, without building a graph."""
     specs: list[dg.AssetSpec] = []
     for asset in definitions.assets or ():
         specs += [asset] if isinstance(asset, dg.AssetSpec) else []
@@ -252,6 +254,6 @@ def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
 
 
 def declarations_of(definitions: dg.Definitions) -> list[Declaration]:
-    """Return everything that definitions declare, in their order."""
+    """Return all declarations in some definitions, in order."""
     declarations = map(declaration_of, specs_of(definitions))
     return [declaration for declaration in declarations if declaration]

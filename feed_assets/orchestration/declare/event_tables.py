@@ -1,4 +1,4 @@
-"""Declarations of tables that others report events of: external assets, each with its event source."""
+"""Declarations of event tables: external assets whose events others report through an event source."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,24 +27,26 @@ def event_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table whose events an event source reports, as an external asset. Its data version is its last marker.
+    """Declare a table whose events an event source reports, as an external asset.
+
+    Its data version is its last marker.
 
     Args:
         name: Its name here, such as `shop/orders`.
         source: The event source that reports its events.
         table_name: Its name in the source; by default its name here.
         partitions_def: Dagster's partitions, if its events name partitions.
-        cadence: Schedule of its events; a missing one raises an alert.
+        cadence: Schedule of its events. A missing event opens an alert.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
-        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
+        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
 
     Raises:
-        InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type.
+        InvalidName: The name is invalid.
+        InvalidDefinition: A value has a wrong type.
     """
     feed = declared_feed(name)
     check_cadence(feed, cadence, partitions_def)
@@ -60,7 +62,7 @@ def event_table(
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
-    """Return the event sources that tables declare, by name. Raise InvalidDefinition for two of one name."""
+    """Return the event sources of declared tables by name. Raise InvalidDefinition if two differ under one name."""
     first_by_name: dict[str, EventTable] = {}
     for each in [each for each in declarations if isinstance(each, EventTable)]:
         if (first := first_by_name.setdefault(each.source.name, each)).source != each.source:
@@ -72,11 +74,11 @@ def _differing(one: EventTable, other: EventTable) -> InvalidDefinition:
     name = one.source.name
     if one.topic and other.topic and one.table_name != other.table_name:
         return InvalidDefinition(
-            f"the topics {one.table_name} ({one.feed}) and {other.table_name} ({other.feed}) are both the event source "
-            f"{name}: expected names that differ in more than '.', '-' and '_'. Give one of the topics another name, "
-            "or declare it in a code location with a ledger of its own."
+            f"the topics {one.table_name} ({one.feed}) and {other.table_name} ({other.feed}) both give the event "
+            f"source {name}: expected names that differ in more than '.', '-' and '_'. Rename one of the topics, or "
+            "declare it in a code location with its own ledger."
         )
     return InvalidDefinition(
-        f"event source {name} is declared twice and differs, with {one.feed} and with {other.feed}: expected one. "
-        "Declare it once, or make the two equal."
+        f"event source {name} is declared differently with {one.feed} and with {other.feed}: expected one declaration. "
+        "Declare it once, or make both equal."
     )

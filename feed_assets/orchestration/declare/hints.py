@@ -1,4 +1,4 @@
-"""Hints at declaration: what is allowed, and often a mistake."""
+"""Hints about declarations that are allowed but often mistakes."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -16,20 +16,20 @@ _log = logging.getLogger(__name__)
 
 
 def hint(recipe: Recipe, partitions_def: Partitions, read: Mapping[str, Input]) -> None:
-    """Warn, with file and line, of a dataset that hides another one, or whose partitions hardly fit what it reads."""
+    """Warn, with file and line, if a dataset hides another one, or its partitions hardly fit its inputs."""
     inputs = [*read.values()]
     for text in [*_hidden(recipe), *_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]:
         _log.warning("%s: %s", declared_at(), text)
 
 
 def _hidden(recipe: Recipe) -> Iterator[str]:
-    """Yield a hint if the function takes the name of a dataset of the same feed, which Python then forgets."""
+    """Yield a hint if the function has the name of another dataset of the same feed, which Python then drops."""
     name, names = getattr(recipe.transform, "__name__", ""), getattr(recipe.transform, "__globals__", {})
     before = names.get(name)
     specs = before.specs if isinstance(before, dg.AssetsDefinition) else ()
     for declared in filter(None, map(declaration_of, specs)):
         if declared.feed == recipe.feed and declared.declared_at != declared_at():
-            yield f"{recipe.feed} is declared at {declared.declared_at}, too, as {name}: this one takes its place."
+            yield f"{recipe.feed} is also declared at {declared.declared_at}, as {name}: this one replaces it."
 
 
 def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Iterator[str]:
@@ -39,17 +39,17 @@ def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
     if partitions_def is None and names:
         yield (
             f"{recipe.feed} has no partitions_def, so that each run reads all partitions of {', '.join(names)}. Give "
-            "it a partitions_def, or say that all are meant: Input(…, mapping=dg.AllPartitionMapping())."
+            "it a partitions_def, or declare that all are needed: Input(…, mapping=dg.AllPartitionMapping())."
         )
     if partitions_def and "partition" not in recipe.wants and not any(each.spec.partitions_def for each in read):
         yield (
-            f"{recipe.feed} has partitions_def, and nothing that it reads has: each of its partitions is made of the "
-            "same rows. Declare the partitions of its inputs, or leave its own out."
+            f"{recipe.feed} has partitions_def and none of its inputs has: each of its partitions is made from the "
+            "same rows. Declare the partitions of its inputs, or remove its own."
         )
 
 
 def _apart(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Iterator[str]:
-    """Yield a hint for each input none of whose partitions is one that the dataset's own partitions read."""
+    """Yield a hint for each input that has no partition in common with the dataset."""
     for each in read:
         if not isinstance(each.declaration, Dataset | Foreign) or each.mapping is not None:
             continue
@@ -57,13 +57,13 @@ def _apart(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
         if _has_no_time_in_common(partitions_def, parts):
             yield (
                 f"{recipe.feed} has partitions {_span(partitions_def)}, and {feed}, which it reads, {_span(parts)}: "
-                "they have no period in common, so none is built. Correct start and end of their partitions_def, or "
-                f"declare which are read: {_MAPPING}"
+                "they have no period in common, so none is built. Correct start and end of a partitions_def, or "
+                f"declare which partitions are read: {_MAPPING}"
             )
         if _has_no_key_in_common(partitions_def, parts) or _has_no_key_in_common(parts, partitions_def):
             yield (
-                f"{recipe.feed} reads of {feed} the partition with its own key. One has partitions of time and the "
-                f"other has names, so they have no key in common, and none is built. Declare which are read: {_MAPPING}"
+                f"{recipe.feed} reads the partition of {feed} with its own key. One has partitions of time and the "
+                f"other has names, so no key is the same and none is built. Declare which are read: {_MAPPING}"
             )
 
 

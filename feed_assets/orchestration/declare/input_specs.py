@@ -50,17 +50,17 @@ from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import PREVIOUS, RecipeInput
 
 PARTITION = "partition"
-"""A function parameter of this name is the `Partition` that is built."""
+"""The function parameter that gets the `Partition` to build."""
 
 RUN_SPEC = "run_spec"
-"""A function parameter of this name is the `RunSpec` of a run by events."""
+"""The function parameter that gets the `RunSpec` of a run by events."""
 
 _OTHERS = "foreign_feed() or event_table()"
-"""Declarations of what no dataset of ours makes."""
+"""Functions that declare inputs which are not our datasets."""
 
 
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
-    """Return a feed's asset key: its name, and the version only if that is declared, beside an older one (ADR 101)."""
+    """Return a feed's asset key: its name, and its version only with `version_in_key` (ADR 101)."""
     return dg.AssetKey((str(feed) if version_in_key else feed.name).split("/"))
 
 
@@ -71,15 +71,15 @@ def page_of(key: dg.AssetKey, partition_key: str | None = None) -> str:
 
 
 def group_of(feed: Feed) -> str:
-    """Return the group of a feed's asset: the first part of its name, as Dagster can hold it."""
+    """Return the group of a feed's asset: the first part of its name, in a form that Dagster accepts."""
     return dg.AssetKey(asset_key(feed).path[0]).to_python_identifier()
 
 
 def declared_feed(text: str) -> Feed:
-    """Return the feed of a declaration. Raise InvalidName if it or its version is none, or Dagster cannot hold it."""
+    """Return the feed of a declaration. Raise InvalidName if name or version is invalid, here or in Dagster."""
     feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
-        raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
+        raise InvalidName(f"feed {text!r}: Dagster's names have only letters, digits, '_', '-' and '.'. Rename it.")
     return check_version(feed)
 
 
@@ -113,47 +113,47 @@ def foreign_feed(
 ) -> dg.AssetSpec:
     r"""Declare a feed that somebody else writes, as an external asset.
 
-    It may be declared again in the same words, as where several files of a project read it.
+    Equal declarations in several files of a project are allowed.
 
     Args:
-        feed: Name and version, such as `ads/shown/v1.0`; without a version if it has none on the blackboard.
+        feed: Name and version, such as `ads/shown/v1.0`. Without a version if it has none on the blackboard.
         schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
         partitions_def: Dagster's partitions; without them the feed is one partition.
         format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
-        appendable: True if a partition holds batches; its data are then the newest valid update of every batch.
+        appendable: True if a partition holds batches. Its data are then the newest valid updates of all batches.
         description: A description for the UI.
         group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
-        metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
-        owners: Owners for the UI, `team:ads`, or an address of e-mail. They get reports of what its late data have
-            changed.
-        retention: History that the job `prune` keeps, although the data are somebody else's; by default all of it.
-        cadence: Schedule of its updates; a missing one raises an alert.
-        completeness: Rules for complete windows: readers wait for a valid update and for these.
-        regions: The regions that its other dimension of partitions has, each with its own midnight.
-        event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
-            unless the producer reports them; without it only the producer's reports count.
-        intake: The way that our own intake publishes what others send, as batches: `push`, through the receiver (JSON,
-            with `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a
-            `Pull` of their files (days or hours in UTC). It is not polled on the blackboard: the ledger records each
-            batch as it is published. Such a feed is appendable.
-        blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
-            Nothing is ever written or removed there, so it has no retention.
-        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
+        metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
+        owners: Owners for the UI: `team:ads`, or an e-mail address. They get reports about the effects of its late
+            data.
+        retention: History that the job `prune` keeps, although the data are another team's; by default all of it.
+        cadence: Schedule of its updates. A missing update opens an alert.
+        completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
+        regions: The regions in its other dimension of partitions, each with its own midnight.
+        event_time: A timestamp column of the schema. The first dataset that reads an update counts its records by
+            this column, unless the producer reports counts. Without it only the producer's reports count.
+        intake: How our own intake gets the data and publishes them as batches. `push`: others send JSON to the
+            receiver (with `event_time` and hourly partitions in UTC, alone or with a static dimension of sources).
+            `Pull`: intake reads their files (days or hours in UTC). The feed is then appendable, and not polled on the
+            blackboard, because the ledger records each batch when it is published.
+        blackboard: The name of its blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours. Nothing is ever written
+            or removed on others' blackboards, so the feed has no retention.
+        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
-        quote: The character around fields of CSV that hold delimiters or line breaks; None if there is none.
+        quote: The character around CSV fields that contain delimiters or line breaks; None if there is none.
         encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
-        header: True if the first record of each CSV file names the columns.
-        null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always does.
+        header: True if the first record of each CSV file has the column names.
+        null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always means NULL.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
 
     Raises:
-        InvalidName: The name is no feed.
-        InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, a
-            feed on a blackboard of others has a retention or intake, or one that is no CSV has a CSV dialect.
+        InvalidName: The feed name is invalid.
+        InvalidDefinition: A value has a wrong type, the schema does not fit the format, a feed on another blackboard
+            has a retention or intake, or a feed that is not CSV has a CSV dialect.
     """
     own_feed = declared_feed(feed)
     dialect = CsvDialect(delimiter, quote, encoding, header, null_value).check(own_feed, format)
@@ -184,17 +184,17 @@ def foreign_feed(
 
 
 def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, intake: Intake | None) -> None:
-    """Raise InvalidDefinition for a feed on a blackboard of others that would be written there."""
+    """Raise InvalidDefinition if a feed on another team's blackboard would be written or pruned there."""
     if retention or intake:
         conflict = "a retention" if retention else "intake"
         raise InvalidDefinition(
-            f"{feed} is on the blackboard {blackboard!r} and has {conflict}: expected one of the two, as nothing is "
-            "written or removed there. Remove one."
+            f"{feed} is on the blackboard {blackboard!r} and has {conflict}: expected one of the two, because nothing "
+            "is written or removed there. Remove one."
         )
 
 
 def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
-    """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
+    """Raise InvalidDefinition if the receiver cannot sort a feed's events into partitions."""
     declared = f"{form}, event_time {event_time!r}, partitions {str(partitions_def).rstrip('.')}"
     if form != "json" or event_time is None or not sources_beside_hours(partitions_def):
         raise InvalidDefinition(
@@ -205,7 +205,7 @@ def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_ti
 
 
 def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition for a feed whose partitions the names of files do not lead to."""
+    """Raise InvalidDefinition if file names do not determine the partitions of a pulled feed."""
     if not (is_daily(partitions_def) or (is_hourly(partitions_def) and pull.says_hour)):
         declared = str(partitions_def).rstrip(".")
         raise InvalidDefinition(
@@ -215,7 +215,7 @@ def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
 
 
 def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
-    """Return how the windows of a feed are judged, if they are. Raise InvalidDefinition for regions alone."""
+    """Return the rules for a feed's windows; None without rules. Raise InvalidDefinition for regions alone."""
     if regions and not completeness:
         raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
@@ -227,10 +227,10 @@ class Watermark:
     """The time that the data of an input must reach.
 
     Args:
-        upto: `end of partition`: the end of the output's time.
+        upto: `end of partition`, which is the end of the output's time.
 
     Raises:
-        InvalidDefinition: It is something else.
+        InvalidDefinition: It has another value.
     """
 
     upto: Literal["end of partition"] = "end of partition"
@@ -239,30 +239,30 @@ class Watermark:
 @typed_with({"partition_mapping": "mapping= says which partitions of the input are read."})
 @dataclass(frozen=True)
 class Input:
-    """An input that is not the default: its own partition mapping, no gate, or records with their reasons.
+    """An input with options, such as a partition mapping, ignored quality, or records with reject reasons.
 
-    `Input.previous_bucket()` is what the dataset itself made of the time window before: None for the first one.
+    `Input.previous_bucket()` is the dataset's own previous time window: None for the first one.
 
     Args:
-        feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` gives.
-        mapping: The mapping to partitions of the input, if it is not Dagster's default: a mapping of Dagster's,
-            or across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition`, the
-            path of the partition that each is from.
-        ignore_quality_issue: Go on although the input's last audit failed.
-        tagged: Hand the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
+        feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` returns.
+        mapping: The mapping to partitions of the input, if Dagster's default does not fit: a mapping of Dagster, or
+            across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition` with the
+            path of their partition.
+        ignore_quality_issue: Build although the input's last audit failed.
+        tagged: Give the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
-        required: `all` if every partition of the mapping must exist, `own` if only the output's own must; of the others
-            the existing ones are read.
-        optional: True if it is not waited for: the function gets None if there is nothing of it.
-        beyond: Wait until its data reach this time, by its watermark, the newest event time of its newest update, or a
-            table's last marker. Later data do not make an output stale.
-        checks: Names of the only checks that are waited for: for each partition or window that is read they must be
-            known, and must not have failed. By default any check that fails is waited for.
-        late: Late data of it that are worth a re-run, in place of the dataset's rules for all its inputs.
+        required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
+            exist; of the others the existing ones are read.
+        optional: True to build without waiting for it. The function gets None if it has no data.
+        beyond: Wait until its data reach this time. Its data reach up to the newest event time of its newest update,
+            or a table's last marker. Later data do not make an output stale.
+        checks: Names of the only checks that count. For each partition or window to read, their results must be known
+            and not failed. By default any failed check blocks.
+        late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, `required="own"` has no mapping, or checks are named whose
-            failure is ignored.
+        InvalidDefinition: A value has a wrong type, `required="own"` has no mapping, or checks are named although
+            their failure is ignored.
     """
 
     feed: Annotated[
@@ -282,55 +282,55 @@ class Input:
 
     @classmethod
     def previous_bucket(cls) -> "Input":
-        """Return the input that is what the dataset made of the time window before; None for the first one.
+        """Return an input for the dataset's own previous time window. The function gets None for the first one.
 
         Returns:
-            The input, to be one of the dataset's.
+            The input.
         """
         return cls(dg.AssetSpec("previous_bucket"), mapping=Previous())
 
     def __post_init__(self) -> None:
         if self.required == "own" and self.mapping is None:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected one that leads "
-                "to several partitions. Without it an output reads its own partition anyway."
+                f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected a mapping to "
+                "several partitions. Without one an output reads only its own partition."
             )
 
         if self.checks and self.ignore_quality_issue:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} names checks, and has ignore_quality_issue: expected one "
+                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected one "
                 "of the two."
             )
 
     @property
     def spec(self) -> dg.AssetSpec:
-        """Return the spec of the asset that is read."""
+        """Return the spec of the asset to read."""
         if isinstance(self.feed, dg.AssetSpec):
             return self.feed
         datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
         if len(datasets) != 1:
             keys = ", ".join(sorted(key.to_user_string() for key in self.feed.keys))
             raise InvalidDefinition(
-                f"{keys} is no feed asset: expected one made by @feed_asset. Declare what it writes, by {_OTHERS}."
+                f"{keys} is no feed asset: expected an asset of @feed_asset. Declare what it writes with {_OTHERS}."
             )
         return datasets[0]
 
     @property
     def declaration(self) -> Declaration:
-        """Return the declaration of the asset that is read."""
+        """Return the declaration of the asset to read."""
         if declared := declaration_of(self.spec):
             return declared
         raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with {_OTHERS}.")
 
     @property
     def by_span(self) -> BySpan | None:
-        """Return its mapping if it is one of ours, otherwise None."""
+        """Return its mapping if it is of our own kinds; else None."""
         if isinstance(self.mapping, BySpan):
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None
 
     def source(self, name: str) -> RecipeInput:
-        """Return the input of this name, as a run reads it."""
+        """Return the input under this name, as a run reads it."""
         declared = self.declaration
         foreign = declared if isinstance(declared, Foreign) else None
         return RecipeInput(
@@ -351,7 +351,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """Return the dependency in Dagster's graph; for a mapping of ours it is only for the picture."""
+        """Return the dependency for Dagster's graph. For our own mappings it only serves for display."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping
@@ -359,7 +359,7 @@ class Input:
 
 
 def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
-    """Return the edge of an asset to itself, which Dagster allows only to the window before."""
+    """Return a mapping to the previous window, the only edge to itself that Dagster allows an asset."""
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before
@@ -374,21 +374,21 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs, and return which further parameters it takes besides."""
+    """Check that a function takes exactly these inputs. Return its other parameters."""
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     accepted = plain | keyword
     if PREVIOUS in names:
         raise InvalidDefinition(
-            f"{function.__qualname__}() has an input '{PREVIOUS}': a parameter of this name is what the dataset itself "
-            "published last. Call the input otherwise."
+            f"{function.__qualname__}() has an input '{PREVIOUS}': expected another name, because a parameter of this "
+            "name gets the dataset's own previous update. Rename the input."
         )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
     if accepted - further != names or len(accepted) != len(parameters):
         raise InvalidDefinition(
             f"{function.__qualname__}() takes {', '.join(sorted(parameters)) or 'nothing'}, its inputs are "
-            f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, by the same name (and "
-            f"'{PARTITION}', '{RUN_SPEC}' or '{PREVIOUS}' if it wants to know these)."
+            f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, with the same name (and "
+            f"'{PARTITION}', '{RUN_SPEC}' or '{PREVIOUS}' if it needs them)."
         )
     return accepted & further

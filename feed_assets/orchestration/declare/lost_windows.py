@@ -1,7 +1,7 @@
-"""Windows of time that Dagster lists and cannot run, because they begin at a time that clocks leave out.
+"""Time windows that Dagster lists and cannot run, because clocks skip the time at which they begin.
 
-Dagster's cron names such a time in some zones, such as 1:00 of Dublin on the last Sunday of March, and then has no
-partition of that name: the data of that window would belong to no partition, in silence.
+In some zones Dagster's cron lists such a time, for example 1:00 in Dublin on the last Sunday of March, but has no
+partition with that name. The data of that window would silently belong to no partition.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,16 +18,16 @@ from feed_assets.orchestration.declare.time_windows import Times, is_window, rep
 
 _DAY = timedelta(days=1)
 _DATE_LINE = timedelta(hours=12)
-"""A larger jump leaves out the whole day, and with it its window."""
+"""A larger jump skips the whole day, and with it the window."""
 _AHEAD = timedelta(days=400)
 
 
 def check_windows(feed: Feed, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition if a window would be lost between the first partition and the next year."""
+    """Raise InvalidDefinition if a window is lost between the first partition and next year."""
     times = times_of(partitions_def)
     if times is not None and (key := lost_window(times, times.end or datetime.now(UTC) + _AHEAD)):
         raise InvalidDefinition(
-            f"{feed} has windows by the cron {times.cron_schedule!r} in {times.timezone}, where clocks leave out the "
+            f"{feed} has windows by the cron {times.cron_schedule!r} in {times.timezone}, where clocks skip the "
             f"beginning of {key}: Dagster lists that partition and cannot run it, so its data would be lost. Expected "
             "windows that begin at another time of day, or in UTC. Change the cron, or the time zone."
         )
@@ -36,7 +36,7 @@ def check_windows(feed: Feed, partitions_def: Partitions) -> None:
 def lost_window(times: Times, end: datetime) -> str | None:
     """Return the first key up to a moment (timezone-aware) whose window is lost; None if there is none."""
     if times.is_basic_daily or repeats_hourly(times):
-        return None  # Such days are computed, and the windows of each hour go on by no clock.
+        return None  # such days are computed, and hourly windows do not depend on the clock
     start, zone = times.start.astimezone(ZoneInfo(times.timezone)).date(), times.timezone
     for day in _days_with_a_jump(zone, start, end.date()):
         noon = datetime.combine(day, time(12), ZoneInfo(zone))
@@ -48,7 +48,7 @@ def lost_window(times: Times, end: datetime) -> str | None:
 
 @lru_cache(maxsize=256)
 def _days_with_a_jump(zone: str, start: date, end: date) -> tuple[date, ...]:
-    """Return the days in whose course clocks go forward."""
+    """Return the days on which clocks go forward."""
     noons = [
         datetime.combine(start + _DAY * number, time(12), ZoneInfo(zone)) for number in range((end - start).days + 2)
     ]

@@ -1,6 +1,6 @@
-"""Mappings across time zones, which Dagster refuses: decided by spans of time, in the graph of the ledger alone.
+"""Mappings across time zones, which Dagster does not support. They are computed from spans of time in our own graph.
 
-In Dagster's own graph such an edge is `AllPartitionMapping`, for the picture.
+In Dagster's graph such an edge is an `AllPartitionMapping`, only for display.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ class TimeSpan(NamedTuple):
     end: datetime
 
     def overlaps(self, other: "TimeSpan") -> bool:
-        """Return whether both have a moment in common."""
+        """Return whether both spans share a moment."""
         return self.start < other.end and other.start < self.end
 
 
 @lru_cache(maxsize=16_384)
 def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
-    """Return the local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
+    """Return the days in `zone` that have the dates of a span in the zone `of`, from the first to the last date."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
@@ -45,10 +45,10 @@ def _midnight(day: date, zone: str) -> datetime:
 @typed
 @dataclass(frozen=True)
 class Within:
-    """The windows of an input that lie in the output's: the UTC hours of a region's day, of 23 to 25 hours.
+    """The windows of an input within the output's window, such as the 23 to 25 UTC hours of a region's day.
 
-    A window of a feed that lies in it only partly is read, too, such as the hour in which a day of Kolkata begins: the
-    function leaves out what is not between `partition.start` and `partition.end`.
+    A window that lies in it only partly is read, too, such as the UTC hour in which a day in Kolkata begins. The
+    function must drop rows that are not between `partition.start` and `partition.end`.
 
     Args:
         only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
@@ -61,18 +61,18 @@ class Within:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
-        """Return the span of an input that an output needs; `of` is the output's zone, `zone` the input's."""
+        """Return the span of an input that an output needs. `of` is the output's zone, `zone` the input's."""
         return output
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
-        """Return a span with every output that needs something of a span of an input."""
+        """Return a span that contains every output that may need the changed span of an input."""
         return changed
 
 
 @typed
 @dataclass(frozen=True)
 class BatchDate:
-    """The windows of an input on the same date, each by its own clock: the days of all regions of a global day.
+    """The windows of an input on the output's date, each in its own zone, such as all regions' days of a date.
 
     Args:
         only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
@@ -85,18 +85,18 @@ class BatchDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:
-        """Return the local day of the input with the date on which the output begins."""
+        """Return the day in the input's zone that has the output's date."""
         return days(TimeSpan(output.start, output.start + _TICK), zone, of)
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:
-        """Return the local days of the output with the same dates."""
+        """Return the days in the output's zone that have the dates of the change."""
         return days(changed, of, zone)
 
 
 @typed
 @dataclass(frozen=True)
 class DayToDate:
-    """The windows of an input from the beginning of the output's local day to its own end: hours 00 to 15.
+    """The windows of an input from the start of the output's local day to the output's end: hours 00 to 15.
 
     Args:
         only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
@@ -119,7 +119,7 @@ class DayToDate:
 
 @dataclass(frozen=True)
 class Previous:
-    """The window before the output's, for a dataset that reads what it made last. The first one has none."""
+    """The window before the output's, for a dataset that reads its own previous window. The first one has none."""
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -133,7 +133,7 @@ class Previous:
 
 
 BySpan = Within | BatchDate | DayToDate | Previous
-"""A mapping of ours."""
+"""A mapping of our own kinds."""
 
 _KINDS: Mapping[str, type[BySpan]] = {kind.__name__: kind for kind in (Within, BatchDate, DayToDate, Previous)}
 
@@ -147,16 +147,16 @@ def _to_json(mapping: BySpan) -> dict[str, Any]:
 
 
 Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)]
-"""A mapping of ours as a declaration holds it."""
+"""A mapping in the form that declarations store."""
 
 
 def span_of(extent: Extent) -> TimeSpan | None:
-    """Return the time of a partition, or None if it has none."""
+    """Return the time span of a partition; None without time."""
     return TimeSpan(extent.start, extent.end) if extent.start and extent.end else None
 
 
 def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) -> list[str]:
-    """Return the paths of an input that an output needs, in order, whether they are partitions yet or not."""
+    """Return the sorted paths of an input that an output needs, whether they are partitions yet or not."""
     output, times = extent_of(child, path), times_of(parent)
     span = span_of(output)
     if span is None or times is None:
@@ -168,9 +168,9 @@ def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) 
 def downstream(
     mapping: BySpan, child: Partitions, changed: TimeSpan, zone: str, values: Mapping[str, str]
 ) -> list[str]:
-    """Return, in order, the paths of outputs that need part of an input's span with these keys of other dimensions.
+    """Return the sorted paths of outputs that need a changed span of an input with these keys of other dimensions.
 
-    This is the inverse of `reads`, for partitions of a feed and for windows of a dataset; `zone` is the input's.
+    This is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the input's.
     """
     times = times_of(child)
     if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):
@@ -182,7 +182,7 @@ def downstream(
 
 def _reads(mapping: BySpan, output: Extent, zone: str) -> TimeSpan:
     span = span_of(output)
-    if span is None:  # Callers have checked that there is a dimension of time.
+    if span is None:  # cannot happen: callers check that there is a dimension of time
         raise ValueError(f"{output} has no time.")
     return mapping.reads(span, output.zone, zone)
 

@@ -1,7 +1,7 @@
 """Conversion between Dagster's partition keys and the partition paths of feeds.
 
-A path has one segment for each dimension, the time dimension first and the others by name: Dagster's key
-`men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
+A path has one segment for each dimension: time first, the others ordered by name. Dagster's key `men|2019-11-24` of
+the dimensions campaign and date is the path `2019-11-24/men`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +36,9 @@ Partitions = Annotated[
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a partition: `[start, end)` in UTC, its zone, and its keys of other dimensions by name.
+    """The extent of a partition: time `[start, end)` in UTC, time zone, and keys of other dimensions by name.
 
-    An extent without time has no bounds.
+    Without time, start and end are None.
     """
 
     start: datetime | None
@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """The existence of a path as a partition: now, only at a later time, or never."""
+    """The existence of a path as a partition: now, only later, or never."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -62,7 +62,7 @@ def dimensions(partitions_def: dg.MultiPartitionsDefinition) -> list[str]:
 
 
 def by_dimension(partitions_def: Partitions) -> dict[str, dg.PartitionsDefinition[str]]:
-    """Return the partitions of each dimension by name, in the order of a path; a single one is named 'partition'."""
+    """Return the partitions of each dimension by name, in the order of a path. A single dimension is 'partition'."""
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return {"partition": partitions_def} if partitions_def else {}
     parts = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
@@ -84,7 +84,7 @@ def to_path(partitions_def: Partitions, key: str | None) -> str:
 
 
 def to_key(partitions_def: Partitions, path: str) -> str | None:
-    """Return the Dagster partition key of a path; None without partitions. Raise InvalidName if it does not fit."""
+    """Return the Dagster partition key of a path; None without partitions. Raise InvalidName for a wrong path."""
     if partitions_def is None:
         if path:
             raise InvalidName(f"partition {path!r}: the dataset has no partitions. Leave it out.")
@@ -98,7 +98,7 @@ def to_key(partitions_def: Partitions, path: str) -> str | None:
 
 
 def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence:
-    """Return whether a path is a partition now, or may be one later; `now` is timezone-aware."""
+    """Return whether a path is a partition now, later or never. `now` is timezone-aware."""
     try:
         key = to_key(partitions_def, path)
     except InvalidName:
@@ -110,7 +110,7 @@ def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence
 
 
 def is_there(partitions_def: Partitions, path: str, now: datetime) -> bool:
-    """Return whether a path is a partition now (timezone-aware)."""
+    """Return whether a path is a partition at `now` (timezone-aware)."""
     return existence(partitions_def, path, now) is Existence.EXISTS
 
 
@@ -121,7 +121,7 @@ def _parts(partitions_def: Partitions, path: str) -> Iterable[tuple[dg.Partition
 
 
 def has_key(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> bool:
-    """Return whether a key is a partition now, by the windows that we read; `now` is timezone-aware."""
+    """Return whether a key is a partition at `now` (timezone-aware), by our own time windows."""
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return is_partition(partitions_def, key, now)
     return partitions_def.has_partition_key(key)
@@ -132,7 +132,7 @@ def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: da
 
 
 def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
-    """Return whether a key may be a partition later: a dynamic key may be added, a time window may end, no other."""
+    """Return NOT_YET for a dynamic key that may be added and a window that has not ended; else NEVER."""
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
         return Existence.NOT_YET
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
@@ -146,29 +146,29 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
 
 
 def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | None:
-    """Return the dimension of time, if there is one."""
+    """Return the dimension of time; None if there is none."""
     parts = by_dimension(partitions_def).values()
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
 
 
 def keys_beside_time(path: str) -> str:
-    """Return the segments of a path without the first, which is that of the time."""
+    """Return the segments of a path after the first one, which is the time."""
     return path.partition("/")[2]
 
 
 def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
-    """Return whether partitions are days that do not begin at midnight."""
+    """Return whether the partitions are days that do not begin at midnight."""
     kind = times.schedule_type
     return kind is not None and kind.name == "DAILY" and not times.is_basic_daily
 
 
 def is_hourly(partitions_def: Partitions) -> bool:
-    """Return whether partitions are the hours of UTC, and nothing else."""
+    """Return whether the partitions are just the hours of UTC."""
     return _is_by(partitions_def, "0 * * * *")
 
 
 def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
-    """Return the keys of a static dimension beside hours of UTC; ('',) for hours alone, () for other partitions."""
+    """Return the keys of a static dimension beside UTC hours; ('',) for hours alone, () for other partitions."""
     if is_hourly(partitions_def):
         return ("",)
     times, *beside = by_dimension(partitions_def).values() or [None]
@@ -178,7 +178,7 @@ def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
 
 
 def is_daily(partitions_def: Partitions) -> bool:
-    """Return whether partitions are the days of UTC, and nothing else."""
+    """Return whether the partitions are just the days of UTC."""
     return _is_by(partitions_def, "0 0 * * *")
 
 
@@ -189,7 +189,7 @@ def _is_by(partitions_def: Partitions, cron: str) -> bool:
 
 
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
-    """Return partitions of a grain (`10min`, `hour`, `day`) from a zone's day on. Raise InvalidDefinition."""
+    """Return partitions of a grain (`10min`, `hour`, `day`) from a start day. Raise InvalidDefinition for a bad day."""
     try:
         is_day = date.fromisoformat(start).isoformat() == start
     except ValueError:
@@ -205,7 +205,7 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """Return the extent of a path, whether it is a partition yet or not. Raise InvalidName if it can never be one."""
+    """Return the extent of a path, even if it is not a partition yet. Raise InvalidName if it can never be one."""
     values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
     times = times_of(partitions_def)
     if times is None:
@@ -219,7 +219,7 @@ def extent_of(partitions_def: Partitions, path: str) -> Extent:
 
 
 def end_of(partitions_def: Partitions, path: str) -> datetime | None:
-    """Return the end (UTC) of a path's time window; None without time, or if the definitions lack it (by now)."""
+    """Return the end (UTC) of a path's time window; None without time or for an invalid path."""
     with suppress(InvalidName):
         return extent_of(partitions_def, path).end
     return None
@@ -227,18 +227,18 @@ def end_of(partitions_def: Partitions, path: str) -> datetime | None:
 
 @lru_cache(maxsize=16_384)
 def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> tuple[str, ...]:
-    """Return the keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over."""
+    """Return the ordered keys whose windows overlap `[start, end)`, including windows that are not over."""
     return tuple(key for key in keys_between(times, start, end) if is_kept(times, bounds(times, key)))
 
 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
-    """Return the paths whose windows have a moment in `[start, end)`, with `values` or all keys in other dimensions."""
+    """Return the paths whose windows overlap `[start, end)`, with `values` or all keys in other dimensions."""
     times = times_of(partitions_def)
     return _paths(partitions_def, keys_within(times, start, end) if times else (), values)
 
 
 def newest_paths(partitions_def: Partitions, now: datetime, count: int) -> list[str]:
-    """Return the paths of up to `count` windows that are over at a moment, in order, and of the one that goes on."""
+    """Return the ordered paths of the last `count` windows that are over at `now`, and of the current window."""
     times = times_of(partitions_def)
     return _paths(partitions_def, newest_keys(times, now, count) if times else (), {})
 
@@ -258,9 +258,9 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """Return the paths whose windows end in `(after, reached]`, in order, with their ends; and `reached`.
+    """Return the ordered paths whose windows end in `(after, reached]`, with their ends; and `reached`.
 
-    That is `upto`, unless these would be more than about `count`; at least one window is returned, with all paths.
+    `reached` is `upto`, or earlier to return only about `count` paths. At least one window is returned, with all paths.
     """
     times = times_of(partitions_def)
     if times is None or after >= upto:
@@ -278,7 +278,7 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 
 
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
-    """Return those of `paths` that the definition has, of windows that are over or not: keys may be removed."""
+    """Return the paths that are still defined, even if their windows are not over. Dynamic keys may be removed."""
     parts = by_dimension(partitions_def).values()
     known_keys = [
         None if isinstance(part, dg.TimeWindowPartitionsDefinition) else {*part.get_partition_keys()} for part in parts
@@ -299,7 +299,7 @@ def _is_known(part: dg.PartitionsDefinition[str], known_keys: set[str] | None, k
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:
-    """Return whether a path is of a time window before those of the partitions."""
+    """Return whether the time window of a path is before the first partition."""
     segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=False)
     return any(_is_earlier(part, key) for part, key in segments if isinstance(part, dg.TimeWindowPartitionsDefinition))
 
@@ -312,7 +312,7 @@ def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
 
 
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
-    """Return when a path will be a partition: at the end of its time window; None if a person has to add it."""
+    """Return when a path becomes a partition: at the end of its time window. None if a person must add a key."""
     key = to_key(partitions_def, path)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
         return bounds(partitions_def, key)[1]

@@ -1,4 +1,4 @@
-"""Attributes of an asset that Dagster shows and selects by; decisions do not depend on them."""
+"""Attributes of an asset for display and selection in Dagster. Decisions do not depend on them."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 
 OURS = "feed_assets/"
-"""Prefix of the metadata that only this package writes."""
+"""Prefix of metadata names that only this package writes."""
 
 MOST_KINDS = 3
-"""Maximum number of kinds that Dagster takes of one asset."""
+"""Greatest number of kinds that Dagster allows per asset."""
 
 Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
 
 _KEY = "the asset key is the feed's name. Write the prefix there, as in 'sales/orders/v1.0'."
 _PUBLISHED = "a dataset is published on the blackboard, and the function returns a DataFrame. Remove it."
-_RESOURCES = "the function gets DataFrames alone; Spark's session is that of each. Have it make what else it needs."
-_ALWAYS = "the function always returns a DataFrame, one without rows if there are none. Remove it."
+_RESOURCES = "the function gets only DataFrames, which have Spark's session. Let it create anything else that it needs."
+_ALWAYS = "the function always returns a DataFrame, without rows if there are none. Remove it."
 _NO_RUN = "no run here makes a foreign feed. Remove it."
 _BY_SENSORS = "the sensors of with_automation() request what is due. Remove it."
 
@@ -29,43 +29,43 @@ INSTEAD: Mapping[str, str] = {
     "key_prefix": _KEY,
     "key": _KEY,
     "name": _KEY,
-    "ins": "inputs= names what the function reads, by its parameters.",
-    "retry_policy": "a run that fails is requested again by itself, up to FEED_ASSETS_MAX_ATTEMPTS times. Remove it.",
-    "automation_condition": f"{_BY_SENSORS} late= says what late data are worth, and wait= what is waited for.",
+    "ins": "inputs= has what the function reads, by parameter.",
+    "retry_policy": "a failed run is requested again automatically, up to FEED_ASSETS_MAX_ATTEMPTS times. Remove it.",
+    "automation_condition": f"{_BY_SENSORS} late= has the rules for late data, and wait= those for missing inputs.",
     "auto_materialize_policy": _BY_SENSORS,
-    "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN says how many partitions a run of a backfill has. Remove it.",
-    "freshness_policy": "cadence=Cadence(…) says when updates are expected.",
+    "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN sets how many partitions a run of a backfill has. Remove it.",
+    "freshness_policy": "cadence=Cadence(…) declares when updates are expected.",
     "io_manager_key": _PUBLISHED,
     "io_manager_def": _PUBLISHED,
-    "check_specs": "checks= takes what feed_assets.checks makes.",
+    "check_specs": "checks= takes checks of feed_assets.checks.",
     "compute_kind": "kinds= takes a set of them.",
-    "partition_mapping": "Input(feed, mapping=…) among the inputs says which partitions of that one are read.",
-    "op_tags": "pool= limits how many of its runs go at once, and by tags= assets are selected. Remove it.",
-    "config_schema": "a run has no configuration, so that any other run makes the same. Have the function read yours.",
+    "partition_mapping": "Input(feed, mapping=…) among the inputs declares which of its partitions are read.",
+    "op_tags": "pool= limits how many of its runs are active at once, and tags= serve to select assets. Remove it.",
+    "config_schema": "runs have no configuration, so that every run gives the same. Let the function read your own.",
     "required_resource_keys": _RESOURCES,
     "resource_defs": _RESOURCES,
-    "hooks": "alerts say what has failed, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove it.",
+    "hooks": "alerts report failures, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove it.",
     "output_required": _ALWAYS,
     "skippable": _ALWAYS,
-    "dagster_type": "the function returns a DataFrame, and checks= says what must be true of its rows. Remove it.",
+    "dagster_type": "the function returns a DataFrame, and checks= has the rules for its rows. Remove it.",
     "is_virtual": "a dataset is files on the blackboard. Remove it.",
 }
-"""Cures for arguments of Dagster's assets that ours do not take."""
+"""Advice about arguments of Dagster's assets that our datasets do not take."""
 
 _OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
 INSTEAD_OF_FOREIGN: Mapping[str, str] = {
     **dict.fromkeys([*INSTEAD, "code_version", "pool"], _NO_RUN),
     **{name: INSTEAD[name] for name in _OF_BOTH},
-    "deps": "no run here makes a foreign feed, so nothing waits. A dataset takes deps=.",
+    "deps": "no run here makes a foreign feed, so it waits for nothing. A dataset takes deps=.",
     "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
     "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),
 }
-"""Cures for arguments of Dagster's assets that a foreign feed does not take."""
+"""Advice about arguments of Dagster's assets that foreign feeds do not take."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """Attributes that people see; None and empty values stand for the defaults of the declaration."""
+    """Attributes for display. None and empty values stand for the declaration's defaults."""
 
     description: str | None = None
     group_name: Name | None = None
@@ -75,16 +75,18 @@ class Presentation:
     owners: Sequence[Owner] | None = None
 
     def of_rejects(self) -> "Presentation":
-        """Return the attributes that a feed of rejects has in common with its dataset."""
+        """Return the attributes that a feed of rejects shares with its dataset."""
         return Presentation(group_name=self.group_name, tags=self.tags, owners=self.owners)
 
     def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
-        """Return the spec of a feed's asset; `attributes` are Dagster's, with the defaults of what is not given.
+        """Return the spec of a feed's asset. `attributes` are further ones of Dagster, and defaults for missing values.
 
-        Raise InvalidDefinition for values that Dagster refuses, and for metadata of ours.
+        Raise InvalidDefinition for values that Dagster refuses, and for metadata with our prefix.
         """
         if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
-            raise InvalidDefinition(f"{feed} has metadata {reserved[0]!r}: names under {OURS} are ours. Rename it.")
+            raise InvalidDefinition(
+                f"{feed} has metadata {reserved[0]!r}: expected names outside of {OURS}, which is reserved. Rename it."
+            )
         attributes["description"] = self.description or attributes["description"]
         attributes["group_name"] = self.group_name or attributes["group_name"]
         attributes["kinds"] = set(self.kinds or attributes["kinds"])

@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_part
 from feed_assets.orchestration.declare.time_windows import bounds, key_at
 
 NAMED = 5
-"""Sub-partitions that a refusal names."""
+"""Number of sub-partitions that an error names."""
 
 
 def resolve(
@@ -27,7 +27,7 @@ def resolve(
     inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"],
     version_in_key: bool = False,
 ) -> dict[str, Input]:
-    """Return every input of a dataset as an `Input`. Raise InvalidDefinition for a mapping that it cannot have."""
+    """Return every input of a dataset as an `Input`. Raise InvalidDefinition for an impossible mapping."""
     read = {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
     itself = metadata_of(Dataset(feed, (feed,), (), (), Late()))
     own = dg.AssetSpec(asset_key(feed, version_in_key), partitions_def=partitions_def, metadata=itself)
@@ -40,7 +40,7 @@ def resolve(
 
 
 def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
-    """Return what an input declares. Raise InvalidDefinition, with the dataset and the argument, if it is no feed."""
+    """Return an input's declaration. Raise InvalidDefinition with dataset and argument if it is no feed."""
     try:
         return read.declaration
     except InvalidDefinition as error:
@@ -49,19 +49,19 @@ def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
 
 
 def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: Declaration) -> None:
-    """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input does not have."""
+    """Raise InvalidDefinition for a mapping by time without time, or an `only` that the input does not have."""
     if isinstance(declared, StateTable):
         _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{feed} has no partitions of time, and reads {declared.feed} by time: expected partitions_def with a "
+            f"{feed} has no partitions of time and reads {declared.feed} by time: expected partitions_def with a "
             "dimension of time windows. Add one."
         )
     if read.beyond:
         _check_beyond(feed, declared)
     if read.by_span and times_of(read.spec.partitions_def) is None:
         raise InvalidDefinition(
-            f"{declared.feed} has no partitions of time, and {feed} reads it by time: expected no mapping. Remove it."
+            f"{declared.feed} has no partitions of time and {feed} reads it by time: expected no mapping. Remove it."
         )
     _check_only(declared, read)
     _check_zones(feed, partitions_def, read)
@@ -74,46 +74,46 @@ def _check_mapping(feed: Feed, table: StateTable, read: Input) -> None:
     if isinstance(read.mapping, dg.PartitionMapping):
         raise InvalidDefinition(
             f"{feed} reads the windows of {table.feed} by {type(read.mapping).__name__}: expected Within, BatchDate "
-            "or DayToDate, or no mapping, which are the windows that fill the output's own time."
+            "or DayToDate, or no mapping, for the windows within the output's own time."
         )
 
 
 def _check_beyond(feed: Feed, declared: Declaration) -> None:
     if isinstance(declared, StateTable):
         raise InvalidDefinition(
-            f"{feed} waits for the watermark of {declared.feed}, and for its windows anyway, which are those of the "
-            "output's own time. Remove `beyond`."
+            f"{feed} waits for the watermark of {declared.feed}: expected no `beyond`, because it waits for complete "
+            "windows of the output's own time anyway. Remove `beyond`."
         )
     if isinstance(declared, Foreign | Dataset) and declared.appendable:
         raise InvalidDefinition(
-            f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
-            "replaced whole, as the next batch may bring anything. Remove `beyond`, or give the feed's hours to a "
-            "state_table and read that."
+            f"{feed} waits until the batches of {declared.feed} reach far enough: expected a feed whose partitions are "
+            "replaced as a whole, because the next batch may have any time. Remove `beyond`, or report the feed's "
+            "hours to a state_table and read that."
         )
 
 
 def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late | None]) -> None:
-    """Raise InvalidDefinition for a lookback or a cut-off of partitions without time."""
+    """Raise InvalidDefinition for lookback or cut_off if the partitions have no time."""
     if times_of(partitions_def) is None and any(each.counts_periods for each in policies if each):
         raise InvalidDefinition(
-            f"{feed} has no partitions of time, from whose ends lookback and cut_off of Late count: expected "
-            "partitions_def with a dimension of time windows. Add one, or remove these."
+            f"{feed} has no partitions of time, and lookback and cut_off of Late count from their ends: expected "
+            "partitions_def with a dimension of time windows. Add one, or remove both."
         )
 
 
 def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
-    """Raise InvalidDefinition if Dagster is to map partitions of another time zone: it would reject each of them."""
+    """Raise InvalidDefinition if Dagster would have to map between time zones, which it cannot."""
     own, its = times_of(partitions_def), times_of(read.spec.partitions_def)
     maps = read.mapping is None or isinstance(read.mapping, dg.TimeWindowPartitionMapping)
     if own and its and own.timezone != its.timezone and maps and not read.by_span:
         raise InvalidDefinition(
-            f"{feed} has partitions of {own.timezone}, and reads {read.declaration.feed} of {its.timezone}: expected a "
+            f"{feed} has partitions in {own.timezone} and reads {read.declaration.feed} in {its.timezone}: expected a "
             "mapping across time zones. Use Within() or BatchDate(): Input(…, mapping=Within())."
         )
 
 
 def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
-    """Raise InvalidDefinition for a sub-partition that the table lacks: no window of it would ever be complete."""
+    """Raise InvalidDefinition for a sub-partition that the table lacks: its windows would never be complete."""
     tracked, parts = table.tracked, by_dimension(partitions_def)
     named = {*by_dimension(read.spec.partitions_def), *levels_of(tracked)}
     only = dict(read.by_span.only) if read.by_span else {}
@@ -127,13 +127,13 @@ def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, re
         if sub_partition and sub_partition not in tracked.members:
             examples = ", ".join(sorted(tracked.members)[:NAMED])
             raise InvalidDefinition(
-                f"{feed} reads {sub_partition} of {table.feed}, which has not got it: expected one of its "
-                f"sub-partitions, such as {examples}. Correct the key, or add it there."
+                f"{feed} reads {sub_partition} of {table.feed}, which does not have it: expected one of its "
+                f"sub-partitions, such as {examples}. Correct the key, or add it to the table."
             )
 
 
 def _check_windows(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
-    """Raise InvalidDefinition if the smallest windows of a table do not fill the first partition of its reader."""
+    """Raise InvalidDefinition if a table's smallest windows do not exactly fill the first partition of its reader."""
     times, tracked = times_of(partitions_def), table.tracked
     if times is None or tracked.base == DAY or isinstance(read.mapping, BatchDate):
         return
@@ -141,7 +141,7 @@ def _check_windows(feed: Feed, partitions_def: Partitions, table: StateTable, re
     if not tiles(*first, (tracked.base,)):
         raise InvalidDefinition(
             f"{feed} has partitions of {first[0]:%H:%M} to {first[1]:%H:%M} UTC, which no windows of {table.feed} "
-            f"fill: the smallest are of {tracked.base}. Expected a multiple of these, or a smaller grain in its "
+            f"fill exactly: the smallest have {tracked.base}. Expected a multiple of these, or a smaller grain in its "
             "completeness."
         )
 

@@ -1,4 +1,4 @@
-"""Declarations of tables with reported completeness: external assets, read by windows."""
+"""Declarations of tables with reported completeness: external assets that are read by windows."""
 
 from collections.abc import Sequence
 
@@ -27,28 +27,28 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill, and whose complete windows of time are known from reports.
+    """Declare a table that others fill and whose complete time windows are reported.
 
-    Its readers wait for the windows that fill the output's own time, in the sub-partition of the output's dimension of
-    the same name, and get the `Span` to read.
+    Its readers wait for the windows within the output's own time and get the `Span` to read. If the output has a
+    dimension with the name of a level of sub-partitions, only that sub-partition counts.
 
     Args:
         name: Its name here, such as `web/foo`.
-        partitions_def: Dagster's partitions, with a dimension of time; another dimension is the sub-partition, of
-            several levels their keys joined by `.`.
+        partitions_def: Dagster's partitions, with a dimension of time. Another dimension is the sub-partition. Its keys
+            join several levels by `.`.
         completeness: Rules for complete windows; by default `Completeness()`.
         regions: Its regions, each with its own midnight.
-        sub_partitions: Its sub-partitions, if they are no regions.
+        sub_partitions: Its sub-partitions, if they are not regions.
         description: A description for the UI.
         owners: Owners for the UI: `team:web`, or an address of e-mail.
-        version_in_key: True if its asset key has the version, as for a newer one beside an older, which keeps its key.
+        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
 
     Raises:
-        InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type, the partitions have no time, or a region's days do not begin with
+        InvalidName: The name is invalid.
+        InvalidDefinition: A value has a wrong type, the partitions have no time, or a region's days do not begin with
             one of the smallest windows.
     """
     feed = declared_feed(name)
@@ -57,13 +57,13 @@ def state_table(
         raise InvalidDefinition(f"{feed} has partitions without time: expected a dimension of time windows. Add one.")
     if is_offset_day(times):
         raise InvalidDefinition(
-            f"{feed} has days that begin at {times.hour_offset:02d}:{times.minute_offset:02d}: expected midnight, as "
-            "its windows do. Remove the offset; what reads it may have days of its own."
+            f"{feed} has days that begin at {times.hour_offset:02d}:{times.minute_offset:02d}: expected midnight, "
+            "because its windows do. Remove the offset; its readers may have days with an offset."
         )
     return dg.AssetSpec(
         asset_key(feed, version_in_key),
         partitions_def=partitions_def,
-        description=description or f"Table {feed}, by the windows that are complete.",
+        description=description or f"Table {feed}, read by complete windows.",
         group_name=group_of(feed),
         kinds={"table"},
         owners=owners,
@@ -72,10 +72,10 @@ def state_table(
 
 
 def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions: SubPartitions | None) -> Tracked:
-    """Return how the windows of a table are judged. Raise InvalidDefinition for regions beside other sub-partitions."""
+    """Return the rules for a table's windows. Raise InvalidDefinition for both regions and sub-partitions."""
     if regions and sub_partitions:
         raise InvalidDefinition(
-            "regions and sub_partitions are both given: expected one of them. Put the latter below the regions: "
-            "Regions({…}, below=SubPartitions(…))."
+            "regions and sub_partitions are both given: expected one of them. Put the sub-partitions below the "
+            "regions: Regions({…}, below=SubPartitions(…))."
         )
     return checked(Tracked.of(completeness, regions or sub_partitions))

@@ -1,4 +1,4 @@
-"""Conversion between Dagster's other dimensions and the sub-partitions of a dataset."""
+"""Conversion between Dagster's dimensions other than time and the sub-partitions of a dataset."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -7,22 +7,22 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.sub_partitions import Tracked, mapping_of, text_of
 
 JOINED = "."
-"""The separator of the keys of several levels in one dimension of Dagster's."""
+"""The separator of keys of several levels in one dimension of Dagster."""
 
 
 def levels_of(tracked: Tracked) -> tuple[str, ...]:
-    """Return the names of a dataset's levels of sub-partitions, those above first."""
+    """Return the names of a dataset's levels of sub-partitions, from the top down."""
     return tuple(dict.fromkeys(name for path in sorted(tracked.members) for name in mapping_of(path)))
 
 
 def checked(tracked: Tracked) -> Tracked:
-    """Return what is declared. Raise InvalidDefinition for two sub-partitions that have one key in a dimension."""
+    """Return `tracked`. Raise InvalidDefinition if two sub-partitions have the same key in a dimension."""
     _joined(tuple(tracked.members))
     return tracked
 
 
 def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
-    """Return the sub-partition of keys by dimension or level, such as `{"region": "apac"}`; '' without keys.
+    """Return the sub-partition for keys by dimension or level, such as `{"region": "apac"}`; '' without keys.
 
     One dimension may have several levels: `{"place": "apac.sg"}` is `region=apac/country=sg`.
     """
@@ -36,7 +36,7 @@ def _joined(paths: tuple[str, ...]) -> Mapping[str, str]:
     keys = [JOINED.join(mapping_of(path).values()) for path in paths]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise InvalidDefinition(
-            f"sub-partitions: found two that are {min(twice)!r} with their levels joined by {JOINED!r}, expected one. "
-            f"Give them values without {JOINED!r}."
+            f"sub-partitions: found two with the key {min(twice)!r} when their levels are joined by {JOINED!r}, "
+            f"expected one. Give them values without {JOINED!r}."
         )
     return dict(zip(keys, paths, strict=True))

@@ -1,7 +1,7 @@
-"""Windows of Dagster's time partitions, by their keys and by moments, also where clocks change.
+"""Windows of Dagster's time partitions, by key and by moment, correct where clocks change.
 
-Dagster starts its cron at the moment itself, and names another window, or raises, where that moment is the second of
-two equal times. Here hours and days are computed, and other windows are read forward from a time that comes once.
+Dagster starts its cron at the moment itself. If that is the second of two equal local times, it returns another window
+or raises. Here hours and days are computed, and other windows are listed from a local time that occurs only once.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _LONGEST = timedelta(days=3000)
 
 @lru_cache(maxsize=16_384)
 def bounds(times: Times, key: str) -> Bounds:
-    """Return the time window of a key, UTC. Raise ValueError if it is none, such as an hour that clocks leave out."""
+    """Return the time window of a key, UTC. Raise ValueError if there is none, as for an hour that clocks skip."""
     if times.is_basic_daily:
         start, end = _midnights(times, _parsed(times, key).date())
         name = f"{_parsed(times, key).date():{times.fmt}}"
@@ -36,13 +36,13 @@ def bounds(times: Times, key: str) -> Bounds:
     else:
         window = times.time_window_for_partition_key(key)
         start, end, name = window.start.astimezone(UTC), window.end.astimezone(UTC), _named(times, window.start)
-    if name != key or start >= end:  # A day that a zone leaves out has no moment.
-        raise ValueError(f"{key!r} is no window of {times}: the next one is {name!r}.")
+    if name != key or start >= end:  # a day that a zone skips is empty
+        raise ValueError(f"{key!r} is no window of {times}: the next window is {name!r}.")
     return start, end
 
 
 def key_at(times: Times, moment: datetime) -> str:
-    """Return the key of the window that a moment (timezone-aware) is in; in a gap that of the one before."""
+    """Return the key of the window with a moment (timezone-aware). In a gap return the window before it."""
     if times.is_basic_daily:
         return f"{_date_at(times, moment):{times.fmt}}"
     if _is_hours(times):
@@ -52,7 +52,7 @@ def key_at(times: Times, moment: datetime) -> str:
 
 @lru_cache(maxsize=16_384)
 def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
-    """Return the keys whose windows have a moment in `[start, end)`, in order, whether they are partitions or not."""
+    """Return the ordered keys whose windows overlap `[start, end)`, whether they are partitions or not."""
     if times.is_basic_daily:
         dates = (_day_after(times, _date_at(times, start), number) for number in count())
         return _until(times, end, (f"{each:{times.fmt}}" for each in dates))
@@ -64,7 +64,7 @@ def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...
 
 @lru_cache(maxsize=16_384)
 def moved(times: Times, boundary: datetime, windows: int) -> datetime:
-    """Return the boundary between windows that is `windows` of them after another one, or before it if negative."""
+    """Return the window boundary that is `windows` windows after another one, or before it if negative."""
     if times.is_basic_daily:
         return _midnights(times, _day_after(times, _date_at(times, boundary), windows))[0]
     if _is_hours(times):
@@ -76,7 +76,7 @@ def moved(times: Times, boundary: datetime, windows: int) -> datetime:
 
 @lru_cache(maxsize=16_384)
 def ends_from(times: Times, end: datetime, windows: int) -> tuple[datetime, ...]:
-    """Return the ends (UTC) of a window and of `windows` after it, whether they are partitions yet or not."""
+    """Return the ends (UTC) of a window and of the next `windows` windows, whether they are partitions or not."""
     ends = [end]
     while len(ends) <= windows:
         ends.append(_next_end(times, ends[-1]))
@@ -96,7 +96,7 @@ def is_window(times: Times, key: str) -> bool:
 
 
 def is_partition(times: Times, key: str, now: datetime) -> bool:
-    """Return whether a key is a partition at a moment (timezone-aware): its window is kept, and over."""
+    """Return whether a key is a partition at a moment (timezone-aware): its window is kept and over."""
     try:
         window = bounds(times, key)
     except ValueError:
@@ -106,7 +106,7 @@ def is_partition(times: Times, key: str, now: datetime) -> bool:
 
 
 def existing_span(times: Times, now: datetime) -> Bounds | None:
-    """Return the time from the first partition's start to the last one's end, as of a moment; None if there is none."""
+    """Return the time from the first partition's start to the last one's end at `now`; None without partitions."""
     first = bounds(times, key_at(times, times.start))
     start = first[0] if first[0] >= times.start else _next_end(times, times.start, of=0)
     last = _last_end(times, now)
@@ -117,13 +117,13 @@ def existing_span(times: Times, now: datetime) -> Bounds | None:
 
 
 def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
-    """Return the keys of up to `count` windows that are over at a moment, in order, and of the one that goes on."""
+    """Return the ordered keys of the last `count` windows that are over at `now`, and of the current window."""
     span = existing_span(times, now)
     if span is None:
         return ()
     first, last = span
     width = last - bounds(times, key_at(times, last - INSTANT))[0]
-    # Twice the width: the last window may be a short one, such as a weekday before a weekend.
+    # Twice the width, because the last window may be short, such as a weekday before a weekend.
     keys = keys_between(times, max(first, last - 2 * count * width), last + INSTANT)
     kept = [key for key in keys if is_kept(times, bounds(times, key))]
     over = [key for key in kept if bounds(times, key)[1] <= last]
@@ -131,13 +131,13 @@ def newest_keys(times: Times, now: datetime, count: int) -> tuple[str, ...]:
 
 
 def _last_end(times: Times, moment: datetime) -> datetime:
-    """Return the end of the last window that is over."""
+    """Return the end of the last window that is over at a moment."""
     start, end = bounds(times, key_at(times, moment))
     return end if end <= moment else start
 
 
 def current_time() -> datetime:
-    """Return the moment at which Dagster decides now which partitions exist."""
+    """Return the moment that Dagster currently uses to decide which partitions exist."""
     with dg.partition_loading_context() as loading:
         return loading.effective_dt
 
@@ -149,19 +149,19 @@ def _is_hours(times: Times) -> bool:
 
 @lru_cache(maxsize=1024)
 def _first_hour(times: Times) -> datetime:
-    """Return the start of Dagster's first hour; others follow by no clock: Lord Howe's begin at 00:00 or 00:30."""
+    """Return the start of Dagster's first hour. Others follow every 60 minutes: on Lord Howe at :00 or :30."""
     (key,) = times.get_partition_keys_in_time_window(dg.TimeWindow(times.start, times.start + _HOUR))[:1]
     return _parsed(times, key).astimezone(UTC)
 
 
 @lru_cache(maxsize=1024)
 def repeats_hourly(times: Times) -> bool:
-    """Return whether windows begin in every hour."""
+    """Return whether a window begins in every hour."""
     return times.cron_schedule.split()[1] == "*"
 
 
 def _parsed(times: Times, key: str) -> datetime:
-    """Return the time that a key names; of one that occurs twice the first, unless the key has its offset."""
+    """Return the time named by a key. If it occurs twice, return the first, unless the key has a UTC offset."""
     zone = ZoneInfo(times.timezone)
     with suppress(ValueError):
         moment = datetime.strptime(key, times.fmt)  # noqa: DTZ007
@@ -174,7 +174,7 @@ def _key_of(times: Times, start: datetime) -> str:
 
 
 def _named(times: Times, local: datetime) -> str:
-    """Return Dagster's key of a window that begins at a local time: the second of two equal times has its offset."""
+    """Return Dagster's key of a window that begins at a local time. The second of two equal times has its offset."""
     is_second = local.fold and local.utcoffset() != local.replace(fold=0).utcoffset()
     return local.strftime(
         f"{times.fmt}%z" if is_second and repeats_hourly(times) and "%z" not in times.fmt else times.fmt
@@ -182,7 +182,7 @@ def _named(times: Times, local: datetime) -> str:
 
 
 def _midnights(times: Times, day: date) -> Bounds:
-    """Return the start of a day and of the next: the first of two midnights, or the moment that clocks jump to."""
+    """Return the starts of a day and the next: the first of two midnights, or the time after a clock jump."""
     first, last = (
         datetime.combine(each, time(), ZoneInfo(times.timezone)).astimezone(UTC) for each in (day, day + _DAY)
     )
@@ -191,14 +191,14 @@ def _midnights(times: Times, day: date) -> Bounds:
 
 def _date_at(times: Times, moment: datetime) -> date:
     day = moment.astimezone(ZoneInfo(times.timezone)).date()
-    # Where clocks go back over midnight, a date is left and comes again: by its first part the day after has begun.
+    # If clocks go back over midnight, a date occurs in two parts. The next day begins after the first part.
     while moment >= _midnights(times, day)[1]:
         day += _DAY
     return day
 
 
 def _day_after(times: Times, day: date, days: int) -> date:
-    """Return the date `days` after another one, or before it if negative, without dates that a zone leaves out."""
+    """Return the date `days` after another one, or before it if negative. Skip dates that the zone does not have."""
     for _ in range(abs(days)):
         day += _DAY if days > 0 else -_DAY
         while _midnights(times, day)[0] >= _midnights(times, day)[1]:
@@ -214,7 +214,7 @@ def _until(times: Times, end: datetime, keys: Iterator[str]) -> tuple[str, ...]:
 
 
 def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
-    """Return the keys that begin before `end`, from the window that `start` is in or from one before it."""
+    """Return the keys that begin before `end`, from the window with `start` or an earlier one."""
     back = 2 * _HOUR if repeats_hourly(times) else 2 * _DAY
     while back < 2 * _LONGEST:
         begin = start - back if repeats_hourly(times) else _noon(times, start - back)
@@ -227,12 +227,12 @@ def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
 
 
 def _noon(times: Times, moment: datetime) -> datetime:
-    """Return the noon of a moment's local day. No clock is changed at noon: Dagster's cron is right from there on."""
+    """Return the noon of a moment's local day. Clocks never change at noon, so Dagster's cron is right from there."""
     return datetime.combine(moment.astimezone(ZoneInfo(times.timezone)).date(), _NOON, ZoneInfo(times.timezone))
 
 
 def _next_end(times: Times, boundary: datetime, of: int = 1) -> datetime:
-    """Return the end (`of` 1) or start (0) of the first window that begins at a boundary or after it."""
+    """Return the end (`of` 1) or the start (`of` 0) of the first window that begins at a boundary or later."""
     ahead = _HOUR
     while ahead < 2 * _LONGEST:
         windows = [bounds(times, key) for key in keys_between(times, boundary, boundary + ahead)]

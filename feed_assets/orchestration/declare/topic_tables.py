@@ -1,4 +1,4 @@
-"""Declarations of Kafka topics that become chunks: event tables whose events are the signals of the chunks."""
+"""Declarations of Kafka topics that are written as chunks: event tables whose events are the chunks' signals."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -34,22 +34,23 @@ def kafka_topic(
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetSpec:
-    """Declare a Kafka topic that becomes chunks, as an external asset: an event table, each chunk's signal an event.
+    """Declare a Kafka topic that is written as chunks, as an external asset: an event table with an event per chunk.
 
-    It has a partition for each of the topic's, added once it has a chunk. An event's marker is the offset behind its
-    chunk. Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
+    It has one partition per partition of the topic, added with its first chunk. An event's marker is the offset after
+    its chunk. Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
 
     Args:
         name: Its name here, such as `ads/clicks`.
         topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
-        key: The fields that name a row, of the value or else of the message's key.
-        messages: The message limit: chunks end on lines of a grid that are so many offsets apart.
-        seconds: The time limit: a chunk ends at the latest so many seconds after its first message arrived.
-        operation: The place of a message's type: `header:NAME` or `field:NAME`; without it every one is an update.
+        key: The fields that identify a row: of the message's value, or else of its key.
+        messages: The message limit: chunks end at offsets that are multiples of this number.
+        seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
+        operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are packed.
-        lag: Messages of one partition that may be without a chunk; more fail the check `caught_up`, and are an alert.
-        counts: Counting of its messages for a dataset of the state store, which a `state_table` declares.
-        cadence: Schedule of chunks; a missing one raises an alert. Dagster's freshness policy is made of it.
+        lag: Greatest number of a partition's messages without a chunk. More fail the check `caught_up` and open an
+            alert.
+        counts: Rules to count its messages for a dataset of the state store, which a `state_table` declares.
+        cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an address of e-mail.
 
@@ -57,8 +58,8 @@ def kafka_topic(
         The spec of the external asset, to be an input of datasets by events.
 
     Raises:
-        InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name is none.
+        InvalidName: The name is invalid.
+        InvalidDefinition: A value has a wrong type or is out of bounds, or the topic's name is invalid.
     """
     feed = declared_feed(name)
     counted = (CountedTopic(topic, counts),) if counts else ()
@@ -79,9 +80,9 @@ def kafka_topic(
 
 
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
-    """Return the tables that are Kafka topics, by the topic's name.
+    """Return the tables that are Kafka topics, by topic name.
 
-    Raise InvalidDefinition for two of one topic, and for a topic that the connector itself writes for another one.
+    Raise InvalidDefinition if two tables have one topic, or if the connector itself writes a topic for another one.
     """
     table_by_topic: dict[str, EventTable] = {}
     for each in declarations:
@@ -92,7 +93,7 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
             raise InvalidDefinition(f"the topic {each.table_name} is declared twice, as {names}: expected one.")
     for name in table_by_topic:
         for written in {signals_of(name), dead_letters_of(name)} & {*table_by_topic}:
-            why = f"which the connector writes of {name}: expected a topic that others produce to"
+            why = f"which the connector writes for {name}: expected a topic that others produce to"
             raise InvalidDefinition(
                 f"{table_by_topic[written].feed} is the topic {written}, {why}. Remove it, or rename one."
             )
@@ -100,7 +101,7 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
 
 
 def _source_of(topic: str) -> str:
-    """Return the event source of a topic. Topics that only differ in `.`, `-` and `_` would have the same one."""
+    """Return the event source's name for a topic. Topics that differ only in `.`, `-` and `_` get the same name."""
     if not re.fullmatch(TOPIC_NAME, topic):
         raise InvalidDefinition(
             f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', '.' not first."

@@ -1,4 +1,4 @@
-"""Versions of a feed side by side: the page of an older one links to the newest one and to its own readers."""
+"""Versions of a feed side by side: the page of an older version links to the newest one and to its own readers."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from feed_assets.orchestration.declare.declarations import Dataset, Rejects, dec
 from feed_assets.orchestration.declare.input_specs import page_of
 
 NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
-"""Metadata of an older version: a link to the newest one, and links to what is made of it."""
+"""Metadata names for an older version: a link to the newest version, and links to its readers."""
 
 
 def with_versions(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions with links to the readers and the newest version on each older version of a feed."""
+    """Return the definitions with links on each older version of a feed, to its readers and to the newest version."""
     versions = _Versions.of(specs_of(definitions))
     if not versions.metadata:
         return definitions
@@ -25,7 +25,7 @@ def with_versions(definitions: dg.Definitions) -> dg.Definitions:
 
 @dataclass(frozen=True)
 class _Versions:
-    """Metadata of older versions, by asset key."""
+    """Metadata to add to older versions, by asset key."""
 
     metadata: Mapping[dg.AssetKey, Mapping[str, Any]]
 
@@ -58,7 +58,7 @@ class _Versions:
 
 
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    """Return the metadata of an old version and its rejects, in one."""
+    """Return the metadata for an old version and its rejects together."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     read_by = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")

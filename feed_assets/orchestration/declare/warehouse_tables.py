@@ -40,27 +40,28 @@ def warehouse_table(
 ) -> dg.AssetSpec:
     """Declare the table of a Kafka topic or a dataset in a warehouse, as an external asset: each load is an event.
 
-    `feed-assets warehouse load` loads it. It has a partition for each of the topic's or the dataset's; an event's
-    marker is the first offset that is not loaded, of a dataset the moment of the load. Source: "Streaming Messages from
+    `feed-assets warehouse load` loads it. It has one partition per partition of the topic or dataset. An event's marker
+    is the first offset that is not loaded; for a dataset it is the time of the load. Source: "Streaming Messages from
     Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
 
     Args:
         name: Its name here, such as `main/ads/clicks`.
-        topic: The topic, as `kafka_topic` declares it; give either this or `dataset`.
-        dataset: What `@feed_asset` gives: the table has the rows of each partition's newest valid update.
-        warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
-        lag: Messages of one partition that may be without a row; more fail the check `caught_up`, and are an alert.
-        cadence: Schedule of loads; a missing one raises an alert. Dagster's freshness policy is made of it.
+        topic: The topic, as `kafka_topic` declares it. Give either this or `dataset`.
+        dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
+        warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
+        lag: Greatest number of a partition's messages without a row. More fail the check `caught_up` and open an
+            alert.
+        cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default those of what is loaded.
+        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default those of the topic or dataset.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
 
     Raises:
-        InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type or out of its bounds, not one of topic and dataset is given, the
-            topic is none of `kafka_topic`, the dataset none of `@feed_asset`, or a dataset has a lag.
+        InvalidName: The name is invalid.
+        InvalidDefinition: A value has a wrong type or is out of bounds, not exactly one of topic and dataset is given,
+            the topic is not from `kafka_topic`, the dataset is not from `@feed_asset`, or a dataset has a lag.
     """
     feed = declared_feed(name)
     upstream, loaded = _loaded(name, topic, dataset, warehouse)
@@ -87,7 +88,7 @@ def warehouse_table(
 def _loaded(
     name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
 ) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
-    """Return what a table is loaded from. Raise InvalidDefinition for neither of the two, both, and anything else."""
+    """Return what a table is loaded from. Raise InvalidDefinition unless it is exactly one topic or dataset."""
     upstreams = [each for each in (topic, dataset) if each is not None]
     if len(upstreams) != 1:
         raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if upstreams else 'none'}.")
@@ -97,8 +98,8 @@ def _loaded(
         return spec, LoadedTopic(declared.table_name, warehouse)
     if isinstance(declared, Dataset) and declared.appendable:
         raise InvalidDefinition(
-            f"{name}: {declared.feed} is appendable, which is not loaded: expected a dataset whose partitions "
-            "have one update. Load what is made of it."
+            f"{name}: {declared.feed} is appendable: expected a dataset whose partitions have one update each, because "
+            "batches are not loaded. Load a dataset that reads it."
         )
     if dataset and isinstance(declared, Dataset):
         return spec, LoadedDataset(declared.feed, warehouse)
@@ -107,7 +108,7 @@ def _loaded(
 
 
 def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
-    """Return what is loaded into a warehouse, by names there. Raise InvalidDefinition for two tables of one name."""
+    """Return the topics and datasets loaded into a warehouse by name. Raise InvalidDefinition if one has two tables."""
     table_by_name: dict[str, EventTable] = {}
     loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:

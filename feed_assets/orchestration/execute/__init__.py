@@ -1,1 +1,1 @@
-"""Execution of Dagster runs: the assets, their makers, and their reports."""
+"""Execution of Dagster runs: assets, makers of rows, and reports to Dagster."""

@@ -1,4 +1,4 @@
-"""The run of a dataset: it builds each partition that the run names, and reports it to Dagster."""
+"""The run of a dataset: build each partition that the run names, and report it to Dagster."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 ASKED_BY = "feed_assets/asked_by"
-"""The tag of a run that was requested by hand: by whom."""
+"""The tag with the person who requested a run by hand."""
 
 BACKFILL = "dagster/backfill"
-"""Dagster's tag of the runs of a backfill: its id."""
+"""Dagster's tag with the id of a run's backfill."""
 
 AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
-"""The tags of runs that were not requested by hand."""
+"""Tags of runs that were not requested by hand."""
 
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
@@ -56,7 +56,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
     other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
-        own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed what they declare.
+        own = {spec.key: spec for spec in context.assets_def.specs}  # a test may have changed the declarations
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
@@ -70,7 +70,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
 
 @dataclass(frozen=True)
 class _Body:
-    """One Dagster run, whatever assets of the dataset it selects."""
+    """One Dagster run of a dataset's assets, or of some of them."""
 
     recipe: Recipe
     graph: Graph
@@ -83,25 +83,26 @@ class _Body:
         return self.graph.node(self.recipe.feed)
 
     def build_one(self, config: RunConfig) -> Iterator[Any]:
-        """Build the partition that the run names. Raise dg.Failure if it is refused, InvalidName if none is named."""
+        """Build the run's partition. Raise dg.Failure if it is refused, InvalidName if the run names none."""
         if self.node.partitions_def is not None and not self.context.has_partition_key:
             raise InvalidName(
-                f"{self.recipe.feed} is built partition by partition, and this run names none. Choose one."
+                f"{self.recipe.feed} is partitioned and this run names no partition: expected one. Choose one."
             )
         key = self.context.partition_key if self.context.has_partition_key else None
         outcome = self.build(config, key, waits=True)
         yield from self.results(outcome)
         if isinstance(outcome, Refused):
             raise dg.Failure(
-                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep "
-                "what they had. Mend the input, which builds it again; or the function, and materialize it.",
+                f"The audit failed and nothing is published: {outcome.reason}. Readers keep "
+                "the previous update. Correct the input: then it is built again. Or correct the function and "
+                "materialize it.",
                 allow_retries=False,
             )
 
     def build_many(self, config: RunConfig) -> Iterator[Any]:
-        """Build all partitions that the run names: one after the other, in order, if one may be another's input.
+        """Build all partitions that the run names. If one may be another's input, build them one by one, in order.
 
-        They are built one after the other with a Spark profile, too, as it is the session's.
+        With a Spark profile they are built one by one, too, because the profile applies to the whole session.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
@@ -115,11 +116,11 @@ class _Body:
 
     @property
     def _is_of_backfill(self) -> bool:
-        """Return whether a backfill waits for a materialization: without one from its own run it fails."""
+        """Return whether the run belongs to a backfill, which fails without a materialization from its own run."""
         return BACKFILL in self.context.run.tags
 
     def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:
-        """Build the partition of one of Dagster's keys; with `waits`, once no other run builds it."""
+        """Build the partition with a Dagster key. With `waits`, wait until no other run builds it."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
         launch, run_spec = self._launch(config, need), run_spec_in(config)
@@ -144,7 +145,7 @@ class _Body:
         )
 
     def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
-        """Return what a partition needs, and the windows that it fills. Raise NoValidUpdate if an input is absent."""
+        """Return the needs of a partition, and the windows that it fills. Raise NoValidUpdate if an input is absent."""
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             output = self.node.partition(key)
             extent = extent_of(self.node.partitions_def, output.key)
@@ -159,30 +160,30 @@ class _Body:
         run = self.context.run
         cluster = cluster_of(run, self.context.instance, settings())
         by_hand, why = asked_by(run), run.tags.get(WHY)
-        if by_hand is None and why is None:  # A run without the tag uses the verdict that was kept.
+        if by_hand is None and why is None:  # without the tag, use the stored verdict
             with open_ledger(settings().ledger).read() as connection:
                 why = due.reason_of(connection, need.output)
         return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
 
     def _services(self, output: Partition) -> Services:
-        """Return the services of a run, which are notified of each step."""
+        """Return the services of a run, with `on_step` set."""
         maker = maker_of(self.context.run, self.context.instance, settings())
         services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
         return replace(services, on_step=partial(self._on_step, output))
 
     def _on_step(self, output: Partition, step: str) -> None:
-        """Write a step to the run's own log, unless the run is in the user's process, where that is the terminal."""
+        """Write a step to the run's log. Skip it if the run is in the user's process, whose log is the terminal."""
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")
         if DRIVER not in self.context.run.tags:
             sys.stdout.write(f"{output}: {step}\n")
 
     def results(self, outcome: Outcome) -> Iterator[Result]:
-        """Yield what Dagster gets for the outcome of a partition."""
+        """Yield Dagster's results for the outcome of a partition."""
         context = self.context
         match outcome:
             case Unchanged():
-                text = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
+                text = f"{outcome.output}: update {outcome.update_id} was built from the same inputs"
                 context.log.info(f"{text}: there is nothing to do.")
                 if self._is_of_backfill:
                     yield from self.standing(self.node.key_of(outcome.output))
@@ -197,13 +198,13 @@ class _Body:
                 yield from materialized(outcome, *selection, {**metadata, **of_all}, self._page_of, version)
 
     def _page_of(self, read: Partition) -> str:
-        """Return Dagster's page of an input's partition; of windows, and of undeclared batches, the asset's page."""
+        """Return Dagster's page of an input's partition. For windows and undeclared batches return the asset's page."""
         at = self.graph.parent_partition(read)
         node = self.graph.node(at.feed)
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Return the data version of the partition whose batch was written, and metadata of all its batches."""
+        """Return the data version and metadata of all batches in the partition whose batch was written."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}
@@ -214,7 +215,7 @@ class _Body:
         return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
 
     def standing(self, key: str | None) -> Iterator[Result]:
-        """Yield what Dagster gets for a partition that is left as it is: its newest update, whoever made it."""
+        """Yield Dagster's results for an unchanged partition: its newest update, no matter which run made it."""
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}
         with open_ledger(settings().ledger).read() as connection:

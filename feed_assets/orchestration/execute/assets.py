@@ -1,4 +1,4 @@
-"""`@feed_asset`: a plain function from DataFrames to a DataFrame becomes an asset whose data are a File Feed."""
+"""`@feed_asset`: declares a plain function from DataFrames to a DataFrame as an asset whose data are a File Feed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -88,61 +88,62 @@ def feed_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
-    The function takes one DataFrame for each input, by name, and returns the partition's rows; of an event table it
-    gets the `Slice` to read. Parameters called `partition` and `run_spec` get the `Partition` that is built, and the
-    `RunSpec` with what the run consumes and how. One called `previous` gets the rows of the partition that the dataset
-    published last, to be returned with an increment merged in. It is None where everything is loaded, and needs
-    `by_events`. Records of foreign feeds that do not parse never reach the function: they are published beside the
-    dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    The function takes one DataFrame for each input, by name, and returns the partition's rows. For an event table it
+    gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
+    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the
+    partition: the function merges the increment in and returns the result. It is None if everything is loaded, and
+    needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are published as
+    `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
-        feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
-        inputs: The inputs by the name of the function's parameter: what `foreign_feed`, `event_table` or another
-            `@feed_asset` gives, or an `Input` of one. Each feed once.
-        deps: Inputs that are waited for and not read: the function has no parameter for them. A change of one builds
-            the dataset again, as that of an input does.
-        partitions_def: Dagster's partitions; without them the dataset is one partition.
-        checks: Conditions on the written rows before anybody sees them, made by `feed_assets.checks`.
-        profile: Measures of the written rows, compared with the partitions before: by time.
-        deep_checks: Checks that are run only if the profile is off, or has too little to be compared with.
-        late: Late data that are worth a re-run; by default every change.
+        feed: Name and version, such as `ads/effectiveness/v1.0`. The version is required.
+        inputs: The inputs by the name of the function's parameter: assets of `foreign_feed`, `event_table` or another
+            `@feed_asset`, or an `Input`. Each feed once.
+        deps: Inputs that the dataset waits for and does not read. The function has no parameters for them. Their
+            changes build the dataset again, like changes of inputs.
+        partitions_def: Dagster's partitions. Without them the dataset is one partition.
+        checks: Checks of the written rows before publication, from `feed_assets.checks`.
+        profile: Measures of the written rows, to compare with earlier partitions.
+        deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
+        late: Rules for which late data cause a re-run; by default every change does.
         retention: History of the dataset and its rejects that the job `prune` keeps; by default all of it.
-        by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
+        by_events: Build when an update has reached all inputs, instead of whenever an input is newer, after "Data
             Orchestration via Events" (2024). Required to read an event table.
-        appendable: True if its partitions hold batches, as a foreign feed's may: an increment is a batch, whose rows
-            the function returns; where all is loaded, one batch takes the place of all. Needs `by_events`, and event
-            tables alone as inputs. Checks are made of the rows of each batch.
-        cadence: Schedule of its updates; a missing one raises an alert.
-        completeness: Rules for complete windows: readers wait for a valid update and for these. Needs `event_time`.
-        regions: The regions that its other dimension of partitions has, each with its own midnight.
-        event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
-        wait: Conditions of a partition beside its inputs: a time, how many of its inputs are enough, and the deadline
-            after which it raises an alert. Needs partitions of time.
-        reprocess: When it is built again after a backfill of windows that it has read: `if_data_changed`, `always`, or
-            `never`.
-        figures: Key figures, SQL aggregates of the written rows that are numbers, by name, such as `{"revenue":
-            "sum(price)"}`: with its size they report a re-run to the owners of the inputs that had changed.
+        appendable: True if its partitions hold batches. The function then returns the rows of an increment, which
+            becomes a batch. If everything is loaded, one batch replaces all others. Needs `by_events` and only event
+            tables as inputs. Checks apply to the rows of each batch.
+        cadence: Schedule of its updates. A missing update opens an alert.
+        completeness: Rules for complete windows. Readers wait for a valid update and for complete windows. Needs
+            `event_time`.
+        regions: The regions in its other dimension of partitions, each with its own midnight.
+        event_time: A timestamp column. Its least and greatest values (UTC) are recorded with each update.
+        wait: Further conditions for building a partition: a time, how many inputs are enough, and a deadline after
+            which an alert opens. Needs partitions of time.
+        reprocess: Whether it is built again after a backfill of windows that it has read: `if_data_changed`,
+            `always`, or `never`.
+        figures: Key figures: numeric SQL aggregates of the written rows by name, such as `{"revenue":
+            "sum(price)"}`. With the dataset's size they show the effect of a re-run to the owners of changed inputs.
         chart: A function from the written rows to Markdown, for the UI.
         description: A description for the UI; by default the function's docstring.
         group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default `pyspark` and `parquet`.
-        metadata: Metadata for the UI, by names that do not begin with `feed_assets/`.
-        owners: Owners for the UI: `team:ads`, or an address of e-mail.
-        code_version: The code's version, by default a digest of the function's source. A run on equal inputs with an
-            equal code version publishes nothing.
-        pool: Dagster's concurrency pool: no more of its runs are in progress at a time than its limit, the others are
-            queued. A run of many partitions counts once.
-        version_in_key: True if its asset key and that of its rejects have the version, as for a newer version beside an
-            older one, which keeps its key and its history.
+        metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
+        owners: Owners for the UI: `team:ads`, or an e-mail address.
+        code_version: The code's version, by default a digest of the function's source. A run with equal inputs and
+            code version publishes nothing.
+        pool: Dagster's concurrency pool, which limits the active runs; others wait in the queue. A run of many
+            partitions counts once.
+        version_in_key: True if its asset key and that of its rejects contain the version. Needed for a newer version
+            beside an older one, which keeps its key and history.
 
     Returns:
-        A decorator, which makes of the function the assets of the dataset and of its rejects.
+        A decorator that turns the function into the assets of the dataset and its rejects.
 
     Raises:
-        InvalidName: The feed's name is none, or has no version.
-        InvalidDefinition: The dataset cannot be declared like this: a value of a wrong type, an input that is no feed,
-            a function whose parameters are not its inputs, or that takes `previous` without `by_events`.
+        InvalidName: The feed's name is invalid or has no version.
+        InvalidDefinition: The declaration is invalid: a value has a wrong type, an input is no feed, the function's
+            parameters are not its inputs, or it takes `previous` without `by_events`.
     """
     own_feed = declared_feed(feed)
     read, tracked = (
@@ -154,7 +155,7 @@ def feed_asset(
     presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{own_feed} has no partitions of time, from whose ends wait counts: expected partitions_def with a "
+            f"{own_feed} has no partitions of time, and wait counts from their ends: expected partitions_def with a "
             "dimension of time windows. Add one, or remove wait."
         )
 
@@ -183,12 +184,12 @@ def assets_of(
     presentation: Presentation,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """Return the assets of a dataset and of its rejects, with its checks, which one run makes."""
+    """Return the assets of a dataset and its rejects, with the checks. One run builds all of them."""
     hint(recipe, partitions_def, read)
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
     specs = [spec_of(recipe, output, read, declared, presentation, condition) for output in recipe.outputs]
-    # Dagster's stub leaves a type argument open.
+    # Dagster's type stub leaves a type argument open
     partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(
         name=key.to_python_identifier(),
@@ -202,6 +203,6 @@ def assets_of(
 
 
 def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
-    """Return how many partitions a run of a backfill has; None, as by events, gives each a run of its own."""
+    """Return how many partitions a backfill's run has. None, also used by events, gives each partition its own run."""
     partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

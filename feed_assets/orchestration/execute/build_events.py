@@ -1,7 +1,7 @@
-"""The outcome of a build as Dagster's events.
+"""Dagster events for the outcome of a build.
 
-Order matters: a check yielded before its MaterializeResult is bound to the materialization before, and would hold
-everything downstream for ever. So a published update carries its checks inside the result.
+Order matters: a check yielded before its MaterializeResult belongs to the previous materialization, and would block
+everything downstream forever. So the result of a published update contains its checks.
 """
 
 import json
@@ -19,16 +19,16 @@ from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Published, Refused
 
 DATA_VERSION_TAG = "dagster/data_version"
-"""Dagster's tag of a materialization by which it tells whether data have changed."""
+"""Dagster's tag with a materialization's data version, which shows whether data have changed."""
 
 UPDATE_ID = "update id"
-"""Metadata name of a materialization's update id."""
+"""Metadata name for a materialization's update id."""
 
 SAMPLE = "sample"
-"""Metadata name of the rows that break a failed check."""
+"""Metadata name for the rows that break a failed check."""
 
 NEWEST = 10
-"""Number of materializations among which a run searches its own: others may report one at the same moment."""
+"""Number of materializations among which a run searches for its own: others may report at the same moment."""
 
 Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
@@ -42,10 +42,10 @@ def materialized(
     page_of: PageOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Yield one result for each selected output, the dataset's with its checks, its pins, and `extra_metadata`.
+    """Yield one result per selected output. That of the dataset has checks, pins and `extra_metadata`.
 
-    `keys` are those of its outputs, in their order; `page_of` returns an input's page; `version` is that of all
-    batches, if a batch was written.
+    `keys` are the outputs' asset keys, in order. `page_of` returns an input's page. `version` is the data version of
+    all batches, if a batch was written.
     """
     main = published.outputs[-1]
     for key, output in zip(keys, published.outputs, strict=True):
@@ -83,11 +83,11 @@ def recorded(node: Node, row: updates.UpdateRow) -> dict[str, Any]:
 def log_result(
     context: dg.AssetExecutionContext, key: str, result: Result, made_of: Mapping[dg.AssetKey, Mapping[str, str]]
 ) -> None:
-    """Report one partition of many to Dagster at once: a result that is yielded would be of all of them.
+    """Report one partition of many to Dagster immediately. A yielded result would count for all partitions.
 
-    Checks are bound to the materialization that this run has just logged: otherwise they have no effect.
+    Checks refer to the materialization that this run has just logged: otherwise they have no effect.
     """
-    log = cast("Callable[[Any], None]", context.log_event)  # Its type lacks a check's result.
+    log = cast("Callable[[Any], None]", context.log_event)  # the type lacks check results
     asset = dg.AssetKey.from_coercible(result.asset_key or ())
     if isinstance(result, dg.MaterializeResult):
         log(_materialization(asset, key, result, made_of[asset]))
@@ -122,9 +122,9 @@ def _evaluation(
 
 
 def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) -> Any:
-    """Return this run's last materialization as checks refer to it; None if it has logged none.
+    """Return this run's last materialization, in the form for checks; None if it has logged none.
 
-    Dagster exports its class only by its name in JSON.
+    Dagster does not export the class, but accepts its name in JSON.
     """
     record_filter = dg.AssetRecordsFilter(asset, asset_partitions=[key])
     records = context.instance.fetch_materializations(record_filter, limit=NEWEST).records
@@ -137,7 +137,7 @@ def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) 
 
 
 def failed_checks(refused: Refused, key: dg.AssetKey, checks: Set[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of an audit that failed, passed checks too."""
+    """Yield the check results of a failed audit, including passed checks."""
     yield from _check_results(refused.checks, key, checks)
 
 
@@ -157,7 +157,7 @@ def _check_results(
 
 
 def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the sample rows of the failed checks of a run for one of Dagster's partitions, with the check."""
+    """Yield the sample rows of a run's failed checks for one of Dagster's partitions, with the check's name."""
     events = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     for event in events:
         logged = event.event_log_entry.dagster_event
@@ -175,7 +175,7 @@ def _check_metadata(result: CheckResult) -> dict[str, Any]:
         rows = json.loads(json.dumps(result.sample, default=str))
         metadata[SAMPLE] = dg.MetadataValue.json({"rows": rows})
     if result.blocks:
-        metadata["what to do"] = "Mend the input or the function, then materialize this partition again."
+        metadata["what to do"] = "Correct the input or the function, then materialize this partition again."
     return metadata
 
 

@@ -1,4 +1,4 @@
-"""YAML components: feeds and tables of others that are declared without a line of Python."""
+"""YAML components that declare other teams' feeds and tables without Python."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from feed_assets.sources.declared import EventSource, of_json
 
 
 class _Profiled(dg.Model):
-    """A feed or table with a profile, and with deep checks for anomalies of it."""
+    """A feed or table with an optional profile and deep checks."""
 
     profile: ProfileModel | None = None
     deep_checks: list[CheckModel] = Field(default_factory=list[CheckModel])
@@ -35,7 +35,7 @@ class _Profiled(dg.Model):
     """The path of a function: `my_project.tables.rows`."""
 
     def with_profile(self, spec: dg.AssetSpec) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-        """Return the asset, and the one that measures it. Raise InvalidDefinition for deep checks without a profile."""
+        """Return the asset and, with a profile, its companion. Raise InvalidDefinition for deep checks without one."""
         if self.profile is None:
             if self.deep_checks:
                 raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
@@ -50,27 +50,27 @@ class ForeignFeed(_Profiled, CsvModel, PresentationModel):
 
     feed: str
     columns: str = Field(alias="schema")
-    """The schema: its name in YAML is `schema`, which pydantic has a method for."""
+    """The schema. In YAML it is `schema`, a name that pydantic uses for a method."""
     appendable: bool = False
     completeness: CompletenessModel | None = None
     event_time: str | None = None
     blackboard: str | None = None
-    """The name of the blackboard of others that it is on."""
+    """The name of another team's blackboard that it is on."""
     version_in_key: bool = False
-    """True if its asset key has the version, as for a newer one beside an older one."""
+    """True if its asset key contains the version."""
     cadence: CadenceModel | None = None
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Feeds by day that somebody else writes, as external assets.
+    """Daily feeds that others write, as external assets.
 
     Args:
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
-            `blackboard`, `version_in_key`, `cadence`, of CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`,
-            for the UI `description`, `group_name`, `tags`, `kinds`, `metadata`, `owners`, and `profile`,
-            `deep_checks` and `rows`, which make its companion.
+            `blackboard`, `version_in_key`, `cadence`; for CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`;
+            for the UI `description`, `group_name`, `tags`, `kinds`, `metadata`, `owners`; and `profile`,
+            `deep_checks` and `rows`, which declare its companion.
     """
 
     start_date: str
@@ -112,7 +112,7 @@ class EventTableYaml(dg.Model):
 
 
 class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables that others write and publish events of, as external assets.
+    """Tables that others write and report events about, as external assets.
 
     Args:
         source: The arguments of their `EventSource`.
@@ -141,7 +141,7 @@ class StateTableYaml(_Profiled):
     table: str
     completeness: CompletenessModel | None = None
     regions: dict[str, str] = Field(default_factory=dict[str, str])
-    """Time zones by region; its partitions then have the dimension `region`, too."""
+    """Time zones by region. The partitions then also have the dimension `region`."""
 
 
 class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -151,7 +151,7 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
         start: Their first day, such as `2026-01-01` (UTC).
         every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
         tables: The tables, each with `table`, `completeness`, `regions`, and `profile`, `deep_checks` and `rows`, which
-            make its companion.
+            declare its companion.
     """
 
     start: str

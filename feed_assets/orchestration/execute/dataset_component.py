@@ -1,4 +1,4 @@
-"""A YAML component: a dataset of ours that is declared without Python, except for its function."""
+"""A YAML component that declares one of our datasets without Python, except for its function."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -39,29 +39,31 @@ from feed_assets.orchestration.execute.yaml_models import (
 _BY_SPAN = {"within": Within, "batch_date": BatchDate, "day_to_date": DayToDate}
 _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
-_DECLARED = "`at`, the folder of defs/ that declares it, or the path of what does, as my_project.defs.tables.foo"
+_DECLARED = "`at`, the folder of defs/ that declares it, or its Python path, such as my_project.defs.tables.foo"
 _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""Folders whose components are being built, each of which is read by the one before it."""
+"""Folders whose components are being built. Each is an input of the one before it."""
 
 
 class PartitionsModel(dg.Model):
-    """Partitions: `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with `keys` beside these, or `keys` alone."""
+    """Partitions, such as `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with or without `keys`, or `keys`."""
 
     start: date | None = None
-    """Their first day; without it they have no time."""
+    """Their first day. Without it they have no time."""
     every: str = "day"
     """`10min` or other minutes that divide an hour, `hour`, `day`, `week` or `month`."""
     tz: str = "UTC"
     keys: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
-    """The keys of another dimension, by its name: `{region: [apac, emea]}`."""
+    """The keys of another dimension by its name, such as `{region: [apac, emea]}`."""
 
     def value(self, regions: dict[str, str]) -> Partitions:
-        """Return Dagster's partitions; regions are a dimension. Raise InvalidDefinition unless there are 1 or 2."""
+        """Return Dagster's partitions, with regions as a dimension. Raise InvalidDefinition for 0 or 3 dimensions."""
         keys = self.keys | ({"region": sorted(regions)} if regions else {})
         parts: dict[str, dg.PartitionsDefinition[str]] = {"time": self._windows(self.start)} if self.start else {}
         parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
         if len(parts) not in (1, 2):
-            raise InvalidDefinition(f"partitions have the dimensions {[*parts]}: expected start, keys of one, or both.")
+            raise InvalidDefinition(
+                f"partitions have the dimensions {[*parts]}: expected start, one name in keys, or both."
+            )
         return dg.MultiPartitionsDefinition(parts) if len(parts) == 2 else next(iter(parts.values()))
 
     def _windows(self, start: date) -> dg.TimeWindowPartitionsDefinition:
@@ -73,11 +75,11 @@ class InputModel(dg.Model):
     """An input: `{asset: web/foo, at: tables}`, and the arguments of `Input`."""
 
     asset: str
-    """Its key; without `at` the path of what declares it: `my_project.defs.tables.foo`."""
+    """Its asset key. Without `at`, its Python path, such as `my_project.defs.tables.foo`."""
     at: str | None = None
     """The folder or file of `defs/` that declares it."""
     mapping: Literal["within", "batch_date", "day_to_date", "all", "last"] | tuple[int, int] | None = None
-    """A mapping of ours, Dagster's of all partitions or the last, or offsets of its `TimeWindowPartitionMapping`."""
+    """A mapping of our own, Dagster's mapping to all or the last, or offsets of its `TimeWindowPartitionMapping`."""
     only: dict[str, str] = Field(default_factory=dict[str, str])
     ignore_quality_issue: bool = False
     tagged: bool = False
@@ -88,7 +90,7 @@ class InputModel(dg.Model):
     late: Late | None = None
 
     def value(self, context: dg.ComponentLoadContext) -> Input:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return it as a value of Python's declarations. Raise InvalidDefinition if it is invalid."""
         return Input(
             _asset_at(context, self.asset, self.at) if self.at else object_at("asset", self.asset, _DECLARED),
             mapping=self._mapping,
@@ -106,7 +108,9 @@ class InputModel(dg.Model):
         if isinstance(self.mapping, str) and self.mapping in _BY_SPAN:
             return _BY_SPAN[self.mapping](self.only)
         if self.only:
-            raise InvalidDefinition(f"{self.asset}: only is for the mappings {', '.join(_BY_SPAN)}: expected one.")
+            raise InvalidDefinition(
+                f"{self.asset}: only is for the mappings {', '.join(_BY_SPAN)}: expected one of these."
+            )
         if isinstance(self.mapping, tuple):
             first, last = self.mapping
             return dg.TimeWindowPartitionMapping(start_offset=first, end_offset=last)
@@ -114,31 +118,32 @@ class InputModel(dg.Model):
 
 
 class FeedAssetComponent(DeclaredComponent, PresentationModel):
-    """A dataset: what `@feed_asset` declares, with the path of its function.
+    """A dataset: the arguments of `@feed_asset`, with the path of the function.
 
-    Dataclasses of Python are given by their arguments, durations as in ISO 8601: `{deadline: PT6H}`.
+    Python's dataclasses are given by their arguments, durations in ISO 8601, such as `{deadline: PT6H}`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`.
         function: The path of a plain function from DataFrames to a DataFrame, such as `my_project.reports.report`.
-        inputs: The inputs, by the name of the function's parameter: `asset` and `at`, the folder of `defs/` that
-            declares it, and the arguments of `Input`; or `previous_bucket`.
-        deps: Inputs that are waited for and not read, each as one of `inputs`.
-        partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension; without them it is one.
-        checks: Conditions on the written rows, each with `check` and its `arguments`, or an `aggregate` and the
-            numbers `within` which it passes.
+        inputs: The inputs, by the name of the function's parameter: `asset`, `at` (the folder of `defs/` that declares
+            it), and the arguments of `Input`; or `previous_bucket`.
+        deps: Inputs that the dataset waits for and does not read, in the form of `inputs`.
+        partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension. Without them it has one
+            partition.
+        checks: Checks of the written rows, each with `check` and its `arguments`, or with an `aggregate` and its
+            bounds `within`.
         profile: Measures of the written rows.
-        deep_checks: Checks that are run if the profile is off.
-        late: Late data that are worth a re-run.
-        retention: History that is kept.
-        by_events: Build when an update has reached all that is read.
+        deep_checks: Checks that run if the profile is off.
+        late: Rules for which late data cause a re-run.
+        retention: History to keep.
+        by_events: Build when an update has reached all inputs.
         cadence: Schedule of its updates.
         completeness: Rules for complete windows.
-        regions: Time zones by region; its partitions then have the dimension `region`, too.
+        regions: Time zones by region. The partitions then also have the dimension `region`.
         event_time: A timestamp column.
-        wait: Conditions of a partition beside its inputs.
-        reprocess: When it is built again after a backfill of windows that it has read.
-        figures: Key figures, SQL aggregates of the written rows by name.
+        wait: Further conditions for building a partition.
+        reprocess: Whether it is built again after a backfill of windows that it has read.
+        figures: Key figures: SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
         description: A description for the UI; by default the function's docstring.
         group_name: Dagster's group.
@@ -148,8 +153,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         owners: Owners for the UI.
         code_version: The code's version, by default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
-        version_in_key: True if its asset key has the version, as for a newer one beside an older one.
-        warehouses: Warehouses that its rows are loaded into, each by a table called `<warehouse>/<name>`.
+        version_in_key: True if its asset key contains the version.
+        warehouses: Warehouses to load its rows into, each as a table `<warehouse>/<name>`.
     """
 
     feed: str
@@ -178,7 +183,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
     warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the assets of the dataset, its rejects and its tables, and foreign feeds that it names by path."""
+        """Return the assets of the dataset, its rejects and its tables, and the foreign feeds named by path."""
         with placed(context), _once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
             deps = [each.value(context) for each in self.deps]
@@ -190,7 +195,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
         return dg.Definitions(
             assets=[dataset, *tables, *foreign]
-        )  # Foreign feeds may be declared again in the same words, datasets may not.
+        )  # foreign feeds may be declared more than once, datasets may not
 
     def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(
@@ -226,12 +231,12 @@ def _input(declared: InputModel | Literal["previous_bucket"], context: dg.Compon
 
 @contextmanager
 def _once(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Raise InvalidDefinition for a folder that is being built already: Dagster would recurse without end."""
+    """Raise InvalidDefinition for a folder that is already being built: Dagster would recurse endlessly."""
     folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
     if folder in outer:
         raise InvalidDefinition(
-            f"its inputs lead back to itself, {' -> '.join([*outer, folder])}: expected `at` without it. Declare what "
-            "it reads in a folder of its own."
+            f"its inputs lead back to itself, {' -> '.join([*outer, folder])}: expected `at` with other folders. "
+            "Declare its inputs in a separate folder."
         )
     token = _BUILDING.set((*outer, folder))
     try:
@@ -241,12 +246,12 @@ def _once(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
-    """Return a key's asset in a folder of `defs/`, which Dagster notes as read. Raise InvalidDefinition if absent."""
+    """Return the asset with a key in a folder of `defs/`. Raise InvalidDefinition if there is none."""
     root = context.defs_module_path
     if not (root / folder).exists():
         names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
         raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
-    with declaring(None):  # It may be a file of Python's.
+    with declaring(None):  # it may be a Python file
         spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
     if key not in spec_by_key:
         raise InvalidDefinition(

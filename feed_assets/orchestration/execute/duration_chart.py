@@ -1,4 +1,4 @@
-"""Durations of the last updates to a dataset, as a chart in its metadata: a bar for each, a shade by code version."""
+"""A chart of the durations of a dataset's last updates, for its metadata: one bar each, a shade per code version."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.update_durations import durations
 
 LAST = 30
-"""Maximum number of updates in a chart."""
+"""Greatest number of updates in a chart."""
 
 _WIDTH, _HEIGHT, _BAR = 560, 120, 16
 _SHADES = ("#4f43dd", "#9a93f0")
 
 
 def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) -> dict[str, dg.MetadataValue]:
-    """Return, for each input of a dataset by events, durations of the last updates, as Markdown with an SVG image."""
+    """Return Markdown with an SVG chart of the last updates' durations, for each input of a dataset by events."""
     chart_by_title: dict[str, dg.MetadataValue] = {}
     for first in inputs:
         with ledger.read() as connection:

@@ -1,7 +1,7 @@
-"""A run of many partitions: each is built for itself, some at a time, and reported to Dagster as it ends (ADR 59).
+"""A run of many partitions: each is built separately, some at a time, and reported to Dagster when it ends (ADR 59).
 
-A refused or failed one does not affect others: the run continues, and fails at its end. Events are logged and not
-yielded, as a result that a run yields is of all its partitions at once.
+If a partition is refused or fails, the run continues with the others and fails at its end. Events are logged, not
+yielded: a yielded result would count for all partitions of the run.
 """
 
 import signal
@@ -27,14 +27,14 @@ from feed_assets.orchestration.execute.provenance import MadeOf, provenance
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 
 NOT_BUILT = "not built"
-"""Metadata name under which a run's failure lists what it did not build, by Dagster's key, and why."""
+"""Metadata name for the partitions that a run did not build, by Dagster's key, with the reasons."""
 
 _IS_OUTPUT_ALONE = "__source_asset_observation__"
-"""Metadata name by which Dagster makes no materializations of an output. Dagster does not export it."""
+"""Metadata name that keeps Dagster from making a materialization of an output. Dagster does not export it."""
 
 Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
-"""Build of one partition, by Dagster's key. The flag says whether to wait for another run or raise AlreadyRunning."""
+"""A function that builds the partition with a Dagster key. The flag: wait for another run, or raise AlreadyRunning."""
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
 End = Outcome | BaseException
@@ -42,21 +42,21 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run: how one is built, and how its outcome, or an unchanged update, is reported."""
+    """The partitions of a run, with functions to build one and to report its outcome or its unchanged update."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait
     results: Results
     standing: Standing
     in_order: bool = False
-    """True if one partition may be another's input: then none is built before one that is waited for."""
+    """True if one partition may be another's input: then a partition waits in its turn, not at the end."""
     tells_unchanged: bool = False
-    """True if `results` also report partitions that were left unchanged."""
+    """True if `results` also report unchanged partitions."""
     made_of: dict[str, MadeOf] = field(default_factory=dict[str, MadeOf])
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
-        """Build every partition. Raise an outage, or dg.Failure, which names those that were not built."""
+        """Build every partition. Raise an outage error, or dg.Failure with the partitions that were not built."""
         try:
             self._build(at_a_time, interrupted)
             _raise_what_failed(self.ended)
@@ -68,7 +68,7 @@ class Many:
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
-        """Build what no other run builds, so that two runs share the work; then wait for the others' partitions."""
+        """Build the partitions that no other run is building, so that runs share the work. Then wait for the others."""
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
             with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
@@ -89,7 +89,7 @@ class Many:
         if _is_outage(end):
             end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*queues))) or 'none'}.")
             for waiting in queues:
-                waiting.clear()  # The next partitions would fail with it, too.
+                waiting.clear()  # the next partitions would fail, too
 
     def _begin(self, waits: bool, key: str) -> Outcome:
         self.made_of[key] = provenance(self.context)
@@ -100,7 +100,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Report unchanged partitions again; otherwise Dagster shows them as failed."""
+        """Report unchanged partitions again: otherwise Dagster shows them as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
@@ -109,7 +109,7 @@ class Many:
 
 @contextmanager
 def to_its_end() -> Generator[None]:
-    """Delay interrupts until the block ends, so that what is published is reported with all its checks."""
+    """Delay interrupts until the block ends, so that a published update is reported with all its checks."""
     with capture_interrupts():
         yield
         has_come = check_captured_interrupt()
@@ -118,9 +118,10 @@ def to_its_end() -> Generator[None]:
 
 
 def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
-    """Yield only what the steps below wait for: Dagster would make each a materialization of every partition.
+    """Yield outputs only for the downstream steps that wait for them, without materializations.
 
-    It would have one version for all, and be newer than what another run has reported since.
+    Dagster would turn each into a materialization of every partition, with one version for all, and newer than what
+    another run has reported since.
     """
     alone = {_IS_OUTPUT_ALONE: True}
     yield from (dg.MaterializeResult(asset_key=key, metadata=alone) for key in sorted(context.selected_asset_keys))
@@ -129,18 +130,18 @@ def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult
 
 
 def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """Yield how each partition ended, as it ends. No other one is begun once the caller empties `waiting`."""
+    """Yield the end of each partition when it ends. If the caller empties `waiting`, no other one is started."""
     if at_a_time > 1:
         yield from _in_threads(build, waiting, at_a_time, interrupted)
-    while waiting:  # In this thread an interrupt ends what is being built, and not only at its next step.
+    while waiting:  # in this thread an interrupt ends the build immediately, and not at its next step
         key = waiting.popleft()
         yield key, _end_of(build, key)
 
 
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """Yield the same for `at_a_time` partitions at once. An interrupt is passed on to all threads, and waits for them.
+    """Build `at_a_time` partitions at once, as `ends_of_each`. An interrupt reaches all threads and waits for them.
 
-    If a partition is published by then, it is reported to Dagster, too.
+    Partitions that are published by then are reported to Dagster, too.
     """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:
@@ -172,7 +173,7 @@ def _raise_what_failed(ended: Mapping[str, End]) -> None:
     failed |= {str(key): end.reason for key, end in ended.items() if isinstance(end, Refused)}
     for outage in outages.values():
         if failed:
-            outage.add_note(f"Not built either, each for a reason of its own:\n{_lines(failed)}")
+            outage.add_note(f"Not built for other reasons:\n{_lines(failed)}")
         raise outage
     if failed:
         raise _failure(failed, len(ended))
@@ -184,8 +185,8 @@ def _is_outage(error: BaseException) -> bool:
 
 def _failure(failed: Mapping[str, str], count: int) -> dg.Failure:
     return dg.Failure(
-        f"Not built: {len(failed)} of {count}. Mend the cause, then materialize again what is named here: what is "
-        f"built already is left as it is.\n{_lines(failed)}",
+        f"Not built: {len(failed)} of {count}. Correct the cause, then materialize the partitions named here again: "
+        f"those that are built stay as they are.\n{_lines(failed)}",
         metadata={NOT_BUILT: dg.MetadataValue.json(dict(failed))},
     )
 

@@ -1,4 +1,4 @@
-"""The maker of a run's rows: Spark, with the run's profile, or the one that its instance was given."""
+"""The maker of a run's rows: Spark with the run's profile, or the maker set for its instance."""
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -12,17 +12,17 @@ from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 
 SPARK_PROFILE = "feed_assets/spark_profile"
-"""The tag of a run with another Spark profile, for more (or less) of Spark; a plan may set it."""
+"""The tag of a run with another Spark profile, for more or less resources. A plan may set it."""
 
 DRIVER = "feed_assets/driver"
-"""The tag of a run that `feed-assets run` drives: that process."""
+"""The tag with the process of `feed-assets run` that drives a run."""
 
 _MAKERS: WeakKeyDictionary[dg.DagsterInstance, Maker] = WeakKeyDictionary()
 _READERS: WeakKeyDictionary[dg.DagsterInstance, SliceReader] = WeakKeyDictionary()
 
 
 def make_with(instance: dg.DagsterInstance, maker: Maker) -> None:
-    """Make the rows of all runs of an instance in this process with this maker."""
+    """Use this maker for all runs of an instance in this process."""
     _MAKERS[instance] = maker
 
 
@@ -32,22 +32,22 @@ def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
 
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
-    """Raise SparkUnavailable if the runs of an instance would find no Spark; quick, and before the first run."""
+    """Raise SparkUnavailable if the runs of an instance would find no Spark. This check is quick."""
     if instance not in _MAKERS:
-        from feed_assets.spark.session import refuse_what_cannot_start  # PySpark costs a second.
+        from feed_assets.spark.session import refuse_what_cannot_start  # PySpark takes a second to load
 
         refuse_what_cannot_start(settings)
 
 
 def will_start_spark(instance: dg.DagsterInstance) -> bool:
-    """Return whether the next run of an instance in this process is the one that Spark starts for."""
+    """Return whether the next run of an instance in this process has to start Spark."""
     from pyspark.sql import SparkSession
 
     return instance not in _MAKERS and SparkSession.getActiveSession() is None
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
-    """Return the Spark that makes a run's rows: its master, or its Connect server without options such as a token."""
+    """Return a run's Spark: its master, or its Connect server without options such as a token."""
     if instance in _MAKERS:
         return None
     if settings.spark_remote:
@@ -57,16 +57,16 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
 
 
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
-    """Return the maker of a run's rows. Raise InvalidSetting for a profile that does not exist.
+    """Return the maker of a run's rows. Raise InvalidSetting for an unknown profile.
 
-    Runs that `feed-assets run` drives share a process and its Spark: none of them may start it in its own way.
+    Runs driven by `feed-assets run` share one process and its Spark, so no run may start Spark with its own profile.
     """
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:
         return lambda: maker
 
     def new_maker() -> Maker:
-        from feed_assets.sources.slice_rows import rows_of  # PySpark costs a second.
+        from feed_assets.sources.slice_rows import rows_of  # PySpark takes a second to load
 
         reader = _READERS.get(instance, rows_of)
         return spark_maker(settings, profile, may_start=DRIVER not in run.tags, reader=reader)

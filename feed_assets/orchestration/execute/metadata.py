@@ -1,4 +1,4 @@
-"""Metadata of an update for Dagster's UI: its URL, its inputs, its columns, its rejects."""
+"""Metadata of an update for Dagster's UI: URL, inputs, columns and rejects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,23 +15,23 @@ from feed_assets.runs.maker import Output
 from feed_assets.settings import settings
 
 INPUTS_SHOWN = 100
-"""Maximum number of inputs in the table: a partition may be made of thousands."""
+"""Greatest number of inputs in the table. A partition may have thousands."""
 
 VERSION_DIGITS = 12
-"""Number of digits of a data version in the table: enough to tell two apart."""
+"""Number of digits of a data version in the table: enough to distinguish two versions."""
 
 PageOf = Callable[[Partition], str]
-"""The function that returns the path of Dagster's page of an input's partition."""
+"""A function that returns the path of Dagster's page for an input's partition."""
 
 
 def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
-    """Return the URL of an update, or of a partition, on our blackboard or that of others with this name."""
+    """Return the URL of an update or a partition, on our blackboard or the named one of another team."""
     path = "/".join([partition.path, update_id] if update_id else [partition.path])
     return dg.MetadataValue.url(f"{masked(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
 
 
 def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
-    """Return what was read of each input, as a table whose names link to its partition's page."""
+    """Return a table of what was read of each input, with links to the partitions' pages."""
     head = ["input", "partition", "read", "data version", "files", "bytes"]
     rows = ([*_named(pin, page_of), *map(as_text, _read(pin))] for pin in pins[:INPUTS_SHOWN])
     omitted = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
@@ -51,13 +51,13 @@ def _read(pin: Pin) -> tuple[str, str, str, str]:
 
 
 def columns_of(output: Output) -> Mapping[str, Any]:
-    """Return the columns that were written, as Dagster's page shows them; {} if the engine knows none."""
+    """Return the written columns, as Dagster's page shows them; {} if the engine does not know them."""
     columns = [dg.TableColumn(name, kind) for name, kind in output.written.columns]
     return {"dagster/column_schema": dg.TableSchema(columns)} if columns else {}
 
 
 def rejected_of(outputs: Sequence[Output]) -> Mapping[str, Any]:
-    """Return the number of rejected records, and their share of these and the written rows, to be plotted."""
+    """Return the number of rejected records and their share of all records, for plots."""
     *rejects, main = outputs
     if not rejects:
         return {}

@@ -1,4 +1,4 @@
-"""A YAML component: a partner who pushes events or whose files are pulled. A new one needs a `defs.yaml`, no code."""
+"""A YAML component for a partner who pushes events or whose files are pulled. A new partner needs no Python."""
 
 from datetime import date
 from typing import Literal
@@ -15,20 +15,20 @@ from feed_assets.orchestration.execute.yaml_models import CsvModel, DeclaredComp
 
 
 class PartnerComponent(DeclaredComponent, CsvModel):
-    """A partner's data, as our own intake publishes them in batches: what `foreign_feed(…, intake=…)` declares.
+    """A partner's data that our intake publishes in batches: the arguments of `foreign_feed(…, intake=…)`.
 
     Args:
         feed: Name and version, such as `partners/women/v1.0`.
-        columns: Spark DDL; its name in YAML is `schema`.
+        columns: The schema in Spark DDL. In YAML it is `schema`.
         start: The first day of its partitions (UTC).
         intake: `push`, through the receiver, or the arguments of `Pull`, such as `{blackboard: women, pattern: …}`.
         every: `hour`, or `day`.
-        format: `csv`, `json` or `parquet`; of what is pushed `json`.
-        event_time: The column with the time of an event; what is pushed is sorted into hours by it.
+        format: `csv`, `json` or `parquet`. Pushed data must be `json`.
+        event_time: The column with the time of an event. Pushed data are sorted into hours by it.
         completeness: Rules for complete windows.
         description: A description for the UI.
         owners: Owners for the UI.
-        delimiter: The delimiter of CSV; `quote`, `encoding`, `header` and `null_value` are its other options.
+        delimiter: The delimiter of CSV. Its other options are `quote`, `encoding`, `header` and `null_value`.
     """
 
     feed: str

@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patience:
-    """Return the patience of a run, which ends when `interrupted` is set, and writes to the run's log."""
+    """Return the patience of a run. It ends when `interrupted` is set, and reports to the run's log."""
     return Patience(
         settings().run_wait_seconds,
         partial(_pause, interrupted),
@@ -27,13 +27,13 @@ def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patien
 
 
 def _pause(interrupted: Event, seconds: float) -> None:
-    """Wait. Raise KeyboardInterrupt once the run is stopped: threads beside the run's own get no signal."""
+    """Wait. Raise KeyboardInterrupt once the run is stopped, because only the main thread gets signals."""
     if interrupted.wait(seconds):
         raise KeyboardInterrupt("the run that builds it was stopped")
 
 
 def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
-    """Write a reason to the run's log and output; in the user's process, where nobody reads these, to the terminal."""
+    """Write a reason to the run's log and output, or to the terminal if the run is in the user's process."""
     context.log.info(reason)
     if DRIVER in context.run.tags:
         _logger.warning(reason)
@@ -42,7 +42,7 @@ def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
 
 
 def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Return whether a run is over that the ledger has as running; Dagster covers processes on other hosts."""
+    """Return whether a run that the ledger has as running is over. For other hosts, Dagster's state decides."""
     if is_dead(run.process):
         return True
     dagster_run = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None

@@ -1,4 +1,4 @@
-"""`profiled`: the profile of what another team writes is a dataset beside it, which reports its findings."""
+"""`profiled`: declare a companion dataset with the profile of another team's data. It reports findings about them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import source_digest
 
 VERSION = "v1.0"
-"""The version of what is measured: one row for each measure."""
+"""The version of the profile dataset, with one row per measure."""
 
 
 @typed
@@ -36,28 +36,28 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that another team's data are measured once they are complete, and checked if the profile requires it.
+    """Declare that another team's data are profiled once they are complete, and checked if the profile is off.
 
-    It becomes a dataset, `<name>_profile/v1.0`, of the same partitions, with one row for each measure: what was found,
-    the median of the baseline, its median absolute deviation, and whether it is an anomaly. Findings of the profile and
-    the deep checks are the quality of the partition, or of the windows, that they have read: a deep check that fails
-    blocks all readers.
+    The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
+    baseline's median and median absolute deviation, and whether it is an anomaly. Results of the profile and the deep
+    checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
+    readers.
 
     Args:
-        table: The asset that `foreign_feed` or `state_table` gives, with partitions of time.
-        profile: Measures of its rows, compared with the partitions before.
-        deep_checks: Checks that are run only if the profile is off, or has too little to be compared with.
-        rows: A function from what is read to the rows as a DataFrame: required for a state table, of which it gets the
-            `Span`; of a feed it gets the records that parse, which are the rows without it.
+        table: The asset of `foreign_feed` or `state_table`, with partitions of time.
+        profile: Measures of its rows, to compare with earlier partitions.
+        deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
+        rows: A function that returns the rows as a DataFrame. For a state table it is required and gets the `Span`.
+            For a feed it gets the records that parse; without it these are the rows.
         retention: History of the profiles that the job `prune` keeps; by default all of it.
-        owners: Owners for the UI: `team:ads`, or an address of e-mail.
+        owners: Owners for the UI: `team:ads`, or an e-mail address.
 
     Returns:
-        The asset of the dataset, to be among the definitions.
+        The asset of the dataset. Add it to the definitions.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the table is neither of these two, has no partitions of time, or
-            no rows are given of a state table.
+        InvalidDefinition: A value has a wrong type, the table is neither of these two or has no partitions of time, or
+            a state table has no `rows`.
     """
     declared = Input(table, ignore_quality_issue=True)
     _check(declared, rows)
@@ -68,10 +68,12 @@ def profiled(
     def measured(table: Any) -> Any:
         return rows(table) if rows else table
 
-    measured.__doc__ = f"What the rows of {name} measure, against the partitions before: {', '.join(profile.measures)}."
+    measured.__doc__ = (
+        f"Measures of the rows of {name}, compared with earlier partitions: {', '.join(profile.measures)}."
+    )
     recipe = recipe_of(feed, measured, read, {}, (), None, None, source_digest(rows) or "1")
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
-    recipe = replace(recipe, code_version=recipe.digest)  # Other measures are other data, although of equal rows.
+    recipe = replace(recipe, code_version=recipe.digest)  # other measures give other data, even for equal rows
     dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
     return assets_of(recipe, read, dataset, partitions_def, Presentation(owners=owners))
 
@@ -80,11 +82,11 @@ def _check(table: Input, rows: Callable[..., Any] | None) -> None:
     declared = table.declaration
     if not isinstance(declared, Foreign | StateTable):
         raise InvalidDefinition(
-            f"profiled({declared.feed}): expected a foreign feed or a state table. A dataset of yours has profile= of "
-            "its own."
+            f"profiled({declared.feed}): expected a foreign feed or a state table. For your own dataset, use its "
+            "argument profile=."
         )
     if isinstance(declared, StateTable) and rows is None:
         raise InvalidDefinition(
-            f"profiled({declared.feed}): of a state table only its complete windows are known here: expected rows=, a "
-            "function from the Span to read to a DataFrame."
+            f"profiled({declared.feed}): expected rows= for a state table, a function that reads the Span and returns "
+            "a DataFrame, because only its complete windows are known here. Add it."
         )

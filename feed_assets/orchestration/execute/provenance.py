@@ -1,4 +1,4 @@
-"""Provenance of one partition of many for Dagster's UI: the tags that Dagster itself puts on a yielded result."""
+"""Provenance of one partition of many for Dagster's UI: the tags that Dagster itself adds to yielded results."""
 
 from collections.abc import Mapping
 
@@ -12,13 +12,13 @@ MadeOf = Mapping[dg.AssetKey, Tags]
 CODE_VERSION_TAG, IS_OURS_TAG = "dagster/code_version", "dagster/data_version_is_user_provided"
 INPUT_VERSION_TAG, INPUT_EVENT_TAG = "dagster/input_data_version", "dagster/input_event_pointer"
 NO_VERSION, NO_EVENT = "INITIAL", "NULL"
-"""Dagster's names for the version and the event of an input that it has no record of."""
+"""Dagster's names for version and event of an input without a materialization."""
 
 
 def provenance(context: dg.AssetExecutionContext) -> MadeOf:
-    """Return the tags by which each selected asset is stale or not: its code, and the position of its inputs' log.
+    """Return the tags by which Dagster decides staleness, per selected asset: code version and inputs' newest events.
 
-    They are as of now, so call this before a partition pins its inputs: later reports of these make it stale.
+    Call this before a partition pins its inputs, so that inputs reported later make it stale.
     """
     specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
     inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})
@@ -32,7 +32,7 @@ def _own(spec: dg.AssetSpec, run_id: str) -> Tags:
 
 
 def _input(record: dg.EventLogRecord | None) -> tuple[str, str]:
-    """Return number and data version of an input's newest materialization of any partition."""
+    """Return event number and data version of an input's newest materialization of any partition."""
     materialization = record.asset_materialization if record else None
     if record is None or materialization is None:
         return NO_EVENT, NO_VERSION

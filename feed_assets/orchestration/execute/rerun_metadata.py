@@ -1,4 +1,4 @@
-"""Effects of a re-run, in the metadata of its materialization."""
+"""Effects of a re-run, for the metadata of its materialization."""
 
 import dagster as dg
 
@@ -9,7 +9,7 @@ from feed_assets.runs.phases import Published
 
 
 def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.MetadataValue]:
-    """Return inputs and output before and after, as a table and a chart; {} for a partition's first update."""
+    """Return a table and a chart of inputs and output before and after; {} for a partition's first update."""
     main = published.outputs[-1]
     with ledger.read() as connection:
         report = effect(connection, main.partition, main.id)

@@ -1,4 +1,4 @@
-"""A YAML component: Kafka topics that become chunks and tables. A new one needs a few lines of `defs.yaml`, no code."""
+"""A YAML component for Kafka topics that become chunks and tables. A new topic needs no Python."""
 
 from collections.abc import Iterator
 
@@ -33,11 +33,11 @@ class TopicModel(BaseModel):
 
 
 class TopicsComponent(DeclaredComponent):
-    """Kafka topics that become chunks, each as an external asset: what `kafka_topic` and `warehouse_table` declare.
+    """Kafka topics that become chunks, as external assets: the arguments of `kafka_topic` and `warehouse_table`.
 
     Args:
-        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes; it is loaded into its
-            `warehouses`, each by a table called `<warehouse>/<table>` with the topic's lag and cadence.
+        topics: The topics, each with `table`, `topic`, `key`, and other arguments of `kafka_topic`. A topic is loaded
+            into its `warehouses`, each as a table `<warehouse>/<table>` with the topic's lag and cadence.
     """
 
     topics: list[TopicModel]

@@ -1,4 +1,4 @@
-"""Shared parts of the components: models of YAML, and the YAML file in errors."""
+"""Shared parts of the components: YAML models, and the YAML file's name in errors."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file in declarations and errors, as no line of Python declares them."""
+    """Name the YAML file in declarations and errors, because there is no line of Python."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -32,22 +32,22 @@ def placed(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 class DeclaredComponent(dg.Component, dg.Model):
-    """A component whose attributes are arguments of Python's declarations, dataclasses among them (ADR 24)."""
+    """A component whose attributes are arguments of Python's declarations, including dataclasses (ADR 24)."""
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the class itself: Dagster's own derivation of a model lacks dataclasses (`Wait`) and durations."""
+        """Return the class itself, because models that Dagster derives lack dataclasses (`Wait`) and durations."""
         return cls
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003
-        """Return the component that pydantic makes of the attributes."""
+        """Return the component for the attributes, validated by pydantic."""
         return cls.model_validate(attributes or {})
 
     @model_validator(mode="wrap")
     @classmethod
     def _say_where(cls, attributes: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
-        """Raise mistakes as pydantic's errors in our words: to these Dagster adds the line."""
+        """Raise errors as pydantic's errors in our words, so that Dagster adds the line."""
         try:
             return handler(attributes)
         except ValidationError as error:
@@ -57,7 +57,7 @@ class DeclaredComponent(dg.Component, dg.Model):
 
 
 class CsvModel(dg.Model):
-    """The dialect of CSV files: the last arguments of `foreign_feed`, which checks them."""
+    """The CSV dialect: the last arguments of `foreign_feed`, which checks them."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -72,7 +72,7 @@ class CsvModel(dg.Model):
 
 
 class PresentationModel(dg.Model):
-    """Presentation of an asset in Dagster: the arguments of `feed_asset` and `foreign_feed`, which check them."""
+    """Presentation of an asset in Dagster: arguments of `feed_asset` and `foreign_feed`, which check them."""
 
     description: str | None = None
     group_name: str | None = None
@@ -175,13 +175,13 @@ _KNOWN: dict[str, Callable[..., Check]] = {
 
 
 FUNCTION = "a function, as my_project.tables.rows"
-"""The expectation of a function's path, in words."""
+"""The expected form of a function's path, in words."""
 
 
 def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
     """Return the object at an attribute's path, such as `my_project.tables.rows`. Raise InvalidDefinition if none."""
     try:
-        with declaring(None):  # Its module may declare something, too.
+        with declaring(None):  # its module may declare something, too
             return resolve_name(path)
     except (AttributeError, ImportError, ValueError) as error:
         raise InvalidDefinition(f"{attribute}: {path!r}: {error}: expected {expected}.") from None

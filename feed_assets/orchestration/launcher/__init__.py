@@ -1,1 +1,1 @@
-"""Runs begun warm: forks of a process that has loaded the code location."""
+"""Warm runs: forks of a process that has already loaded the code location."""

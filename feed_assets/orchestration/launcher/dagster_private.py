@@ -1,6 +1,6 @@
-"""Private names of Dagster that the launcher needs: here, and nowhere else.
+"""Private names of Dagster that the launcher needs, all in one place.
 
-A test checks these names, and reports which of them a newer Dagster has moved.
+A test checks these names and reports those that a newer Dagster has moved.
 """
 
 import dagster as dg
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def load(origin: RepositoryPythonOrigin) -> None:
-    """Load a code location as a run's process does: what that loads again afterwards is in memory."""
+    """Load a code location as a run's process does, so that a fork has it in memory."""
     recon_repository_from_origin(origin).get_definition().load_all_definitions()
 
 
@@ -40,9 +40,9 @@ def variables(instance: InstanceRef, location: str) -> dict[str, str]:
 
 
 def execute(run_id: str, instance: InstanceRef) -> int:
-    """Do what `dagster api execute_run` does, and return its exit code.
+    """Execute a run as `dagster api execute_run` does. Return the exit code.
 
-    Dagster does not begin a run that is being cancelled already, and would leave it so until a time-out.
+    Dagster does not start a run that is already being cancelled, and would leave it in that state until a time-out.
     """
     with dg.DagsterInstance.from_ref(instance) as opened:
         code = _execute_run_command_body(run_id, opened, lambda _: None, set_exit_code_on_failure=True)

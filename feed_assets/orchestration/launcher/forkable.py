@@ -1,4 +1,4 @@
-"""Checks that a process that has loaded a code location may be forked, and finalizers that its forks must not run."""
+"""Checks that a process with a loaded code location may be forked, and finalizers that its forks must not run."""
 
 import fcntl
 import gc
@@ -13,24 +13,24 @@ from pathlib import Path
 from feed_assets.core.errors import FeedAssetsError
 
 KNOW_OF_FORKS = {"jemalloc_bg_thd"}
-"""Names of native threads that a fork begins anew by itself. PyArrow's allocator has this one."""
+"""Names of native threads that restart themselves in a fork. PyArrow's allocator has this one."""
 
 
 class NotForkable(FeedAssetsError):
-    """A code location that leaves behind, where it is loaded, what a fork would lack or share."""
+    """Loading the code location starts threads that a fork would lack, or opens files that it would share."""
 
 
 def check_forkable(inherited: Collection[int]) -> None:
-    """Raise NotForkable for threads that forks would lack, and for what they would share beside the files inherited."""
-    gc.collect()  # This closes what is not referenced any more.
+    """Raise NotForkable if there are threads, which forks lack, or open files other than the inherited ones."""
+    gc.collect()  # closes files that are not referenced any more
     if threads := _python_threads() or _native_threads():
-        raise NotForkable(f"the code location starts threads where it is loaded: {', '.join(threads)}")
+        raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")
     if files := _shared_files(inherited):
-        raise NotForkable(f"the code location leaves open where it is loaded what runs would share: {', '.join(files)}")
+        raise NotForkable(f"loading the code location leaves files open that runs would share: {', '.join(files)}")
 
 
 def forget_finalizers() -> None:
-    """Keep this fork's end from finalizing what was made before it, such as a temporary folder: others use it, too."""
+    """Disable finalizers of objects made before this fork, such as temporary folders, which other processes use."""
     for each in [*vars(weakref.finalize)["_registry"]]:
         each.atexit = False
 
@@ -40,7 +40,7 @@ def _python_threads() -> list[str]:
 
 
 def _native_threads() -> list[str]:
-    """Return the threads left after a trial fork: libraries that handle forks, as OpenBLAS does, end theirs before."""
+    """Return the threads left after a trial fork. Libraries that handle forks, such as OpenBLAS, end theirs before."""
     if not (child := os.fork()):
         os._exit(0)
     os.waitpid(child, 0)
@@ -55,14 +55,14 @@ def _is_other(task: Path) -> bool:
 def _shared_files(inherited: Collection[int]) -> list[str]:
     paths: list[str] = []
     for handle in {int(each.name) for each in Path("/proc/self/fd").iterdir()}.difference(inherited):
-        with suppress(OSError):  # This one listed the others.
+        with suppress(OSError):  # the handle of this listing
             if _is_shared(handle):
                 paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
     return paths
 
 
 def _is_shared(handle: int) -> bool:
-    """Return whether forks would write it as one: a connection, a database. A log, only appended to, may be shared."""
+    """Return whether forks must not share a file, such as a connection or a database. An appended log may be shared."""
     flags = fcntl.fcntl(handle, fcntl.F_GETFL)
     is_written = flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_APPEND
     return is_written and not stat.S_ISCHR(os.fstat(handle).st_mode)

@@ -1,7 +1,7 @@
 """The parent of runs: a process that has loaded a code location, and forks itself for each run.
 
-Its starter holds the other end of its one socket. When that is closed, however its process ends, the parent ends, and
-the runs go on. It opens nothing before a fork, no connection, session or thread, so a fork shares nothing with it.
+Its starter holds the other end of its only socket. When that end is closed, even by a kill, the parent ends; the runs
+continue. It opens no connection, session or thread before a fork, so a fork shares nothing with it.
 """
 
 import gc
@@ -32,14 +32,14 @@ from feed_assets.orchestration.ticks.run_lock import hold
 from feed_assets.runs.services import this_process
 
 READY, GO = b"ready", b"go"
-"""The message of a parent that has loaded, and the one that a fork waits for."""
+"""The message of a parent that has loaded, and the message that a fork waits for."""
 
 MESSAGE_BYTES = 200_000
-"""The longest message: Linux takes about as much in one piece."""
+"""Greatest length of a message, near the limit of Linux."""
 
 NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
 NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
-"""Modules that a run imports when it needs them. None of them opens anything."""
+"""Modules that runs import lazily. Importing them opens no files or connections."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ class Load:
     location: str
 
     def packed(self) -> bytes:
-        """Return it as a message."""
+        """Return the arguments as a message."""
         return dg.serialize_value([self.instance, self.origin, self.location]).encode()
 
     @classmethod
     def unpack(cls, message: bytes) -> "Load":
-        """Read it from a message."""
+        """Return the arguments in a message."""
         values = cast("list[Any]", dg.deserialize_value(message.decode()))
         return cls(*values)
 
 
 def main(launcher: socket.socket) -> int:
-    """Load, report that, and fork until the socket is closed; in a fork, run. Return the exit code."""
+    """Load, report readiness, and fork until the socket is closed. In a fork execute the run. Return the exit code."""
     load_request = Load.unpack(launcher.recv(MESSAGE_BYTES))
     try:
         _load(load_request)
@@ -70,7 +70,7 @@ def main(launcher: socket.socket) -> int:
     except BaseException as error:
         launcher.send(f"{type(error).__name__}: {excerpt(str(error))}".encode())
         raise
-    gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
+    gc.freeze()  # a fork's garbage collector does not touch loaded objects, so their memory stays shared
     launcher.send(READY)
     forked = _serve(launcher)
     return _run(*forked, load_request.instance) if forked else 0
@@ -87,9 +87,9 @@ def _load(load_request: Load) -> None:
 
 
 def _reach_the_folder() -> None:
-    """Make modules of this folder importable as in the code server, but after what is installed.
+    """Make modules in this folder importable, as in the code server, but after installed packages.
 
-    Loading code, Dagster leaves out the first entry of `sys.path`, so one without a meaning comes first.
+    Dagster ignores the first entry of `sys.path` when it loads code, so a dummy entry comes first.
     """
     sys.path.insert(0, os.devnull)
     if not os.environ.get("PYTHONSAFEPATH"):
@@ -97,7 +97,7 @@ def _reach_the_folder() -> None:
 
 
 def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
-    """Fork for each requested run: in a fork return its id and a socket to the requester, at the end return None."""
+    """Fork for each requested run. In a fork, return the run id and a socket to the requester; at the end, None."""
     signal.signal(signal.SIGCHLD, _bury)
     while True:
         message, handles, *_ = socket.recv_fds(launcher, MESSAGE_BYTES, 1)
@@ -112,14 +112,14 @@ def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
 
 
 def _bury(_number: int, _frame: FrameType | None) -> None:
-    """Reap forks that have ended, so that none stays a zombie, and that their CPU time counts as this process's."""
+    """Reap ended forks, so that none stays a zombie and their CPU time counts for this process."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
 
 
 def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
-    """Run, once the requester has recorded which process does; a signal before that is an interrupt, too."""
+    """Execute a run once the requester has recorded the process. A signal before that interrupts, too."""
     forget_finalizers()
     with capture_interrupts():
         hold(Path(instance.local_artifact_storage.storage_dir), run_id)
@@ -129,7 +129,7 @@ def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
 
 
 def _may_begin(requester: socket.socket) -> bool:
-    """Return whether the requester still wants the run: it may have ended, or timed out and begun it elsewhere."""
+    """Return whether the requester still wants the run. It may have ended, or timed out and started it elsewhere."""
     with requester, suppress(OSError):
         requester.send(this_process().encode())
         return requester.recv(len(GO)) == GO

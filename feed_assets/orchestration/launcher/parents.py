@@ -1,4 +1,4 @@
-"""The parent of a code location's runs, as their launcher holds it."""
+"""The launcher's side of the parent of a code location's runs."""
 
 import os
 import socket
@@ -16,29 +16,29 @@ from feed_assets.orchestration.launcher.dagster_private import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parent import GO, MESSAGE_BYTES, READY, Load
 
 LAUNCH_SECONDS = 45
-"""Total seconds within which there must be a fork for a run: the launcher launches no other run meanwhile."""
+"""Seconds within which a run must have a fork. The launcher launches no other run meanwhile."""
 
 AGAIN_SECONDS = 600
-"""Seconds after which a load that gave no parent is tried again."""
+"""Seconds after which a failed load is tried again."""
 
 FORK_SECONDS = 10
-"""Seconds within which a fork must name its process; one, if no more are left."""
+"""Seconds within which a fork must name its process, or 1 if less time is left."""
 
 _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
-"""Addresses of a server that listens at each address of its host."""
+"""Addresses of a server that listens on all addresses of its host."""
 
 
 PROGRAM = "feed_assets.orchestration.launcher.parent"
-"""The module that a parent runs, with `-P`, so that no file of its folder stands in for a library."""
+"""The module that a parent runs, with `-P`, so that no file in its folder replaces a library."""
 
 
 class NoParent(FeedAssetsError):
-    """No parent can be had for a run."""
+    """There is no parent that could fork a run."""
 
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A load of a code location that has no parent; another try for each run would take as long each time."""
+    """A failed load of a code location. It is remembered, because a new try for each run would take as long."""
 
     load: str
     why: str
@@ -46,7 +46,7 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is time for another try: the machine may have been busy."""
+        """Return whether it is time to try again, because the machine may have been busy."""
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
@@ -55,19 +55,19 @@ class Unloadable:
 
 @dataclass(frozen=True)
 class Fork:
-    """A process that is to make a run, and waits for the message to begin."""
+    """A process for a run that waits for the message to start."""
 
     name: str
-    """Its name in the ledger."""
+    """The process as recorded in the ledger."""
     channel: socket.socket
 
     def go(self) -> None:
-        """Let it begin. Raise NoParent if it has ended: it has begun nothing, and never will."""
+        """Let it start. Raise NoParent if the process has ended, so that the run has not started."""
         try:
             with self.channel:
                 self.channel.send(GO)
         except OSError as error:
-            raise NoParent(f"the process that was to make it has ended ({error})") from error
+            raise NoParent(f"the process for it has ended ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,19 @@ class Parent:
     """A process that has loaded a code location as it was at one moment."""
 
     load: str
-    """The id of this load among others of the location."""
+    """The id of this load of the location."""
     process: "subprocess.Popen[bytes]"
     channel: socket.socket
 
     @classmethod
     def start(cls, load: str, server: psutil.Process, load_request: Load, until: float) -> "Parent":
-        """Start one with the environment and in the folder of a code server. Raise NoParent if it cannot load by then.
+        """Start a parent with the environment and folder of a code server. Raise NoParent if it does not load in time.
 
         Args:
-            load: The id of this load among others of the location.
-            server: The process whose environment and folder it has.
-            load_request: The instance and code location that it loads.
-            until: The moment of the monotonic clock by which it must have loaded.
+            load: The id of this load of the location.
+            server: The code server's process, for environment and folder.
+            load_request: The instance and code location to load.
+            until: The deadline for loading, on the monotonic clock.
         """
         own_end, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
@@ -97,7 +97,7 @@ class Parent:
                 pass_fds=[its.fileno()],
                 env=server.environ(),
                 cwd=server.cwd(),
-                start_new_session=True,  # A Ctrl-C is for the launcher, not for runs.
+                start_new_session=True,  # Ctrl-C is for the launcher, not for runs
             )
         parent = cls(load, process, own_end)
         try:
@@ -114,15 +114,15 @@ class Parent:
             answer = self.channel.recv(MESSAGE_BYTES)
         except TimeoutError as error:
             raise NoParent(f"the code location was not loaded within {LAUNCH_SECONDS} s") from error
-        except OSError:  # It ended before it had read what it is to load.
+        except OSError:  # it ended before it read the message
             answer = b""
         if not answer and self.process.wait() < 0:
-            return  # It was killed, which shows nothing of its load: it is a parent that has ended, as any may.
+            return  # A killed process says nothing about the load. It counts as a parent that has ended.
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
     def fork(self, run_id: str, until: float) -> Fork:
-        """Return a process for a run, which begins nothing before `Fork.go`. If it cannot, end and raise NoParent."""
+        """Return a process for a run that waits for `Fork.go`. If that fails, end this parent and raise NoParent."""
         own_end, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
@@ -139,11 +139,11 @@ class Parent:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it can fork no more."""
+        """Return whether the process has ended."""
         return self.process.poll() is not None
 
     def end(self) -> None:
-        """Close its channel and kill it; what it has forked goes on."""
+        """Close its channel and kill it. Its forks continue."""
         self.channel.close()
         self.process.kill()
         self.process.wait()
@@ -154,7 +154,7 @@ def _seconds_left(until: float) -> float:
 
 
 def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
-    """Return our process on this host that listens where a client reaches its code server. Raise NoParent if none."""
+    """Return the local process of a client's code server. Raise NoParent if it is not ours or not on this host."""
     at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
     hosts = _addresses(client.host) if client.port else set[str]()
     pids = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
@@ -167,7 +167,7 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
 
 
 def _why_not(server: psutil.Process, executable: str) -> str | None:
-    """Return why another process cannot load a server's code as it has: a tunnel to elsewhere listens here, too."""
+    """Return why a parent cannot load the code as a server has, for example if it is only a tunnel; else None."""
     command = server.cmdline()
     if server.uids().effective != os.geteuid():
         return f"is a process of another user ({server.username()})"
@@ -176,12 +176,12 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
     if not Path(server.exe()).samefile(executable) and not any("dagster" in each for each in command):
         return f"is no code server ({server.name()})"
     if any(each.startswith("--fixed-server-id") for each in command):
-        return "has a fixed id (--fixed-server-id), and so does not say when it has loaded again"
+        return "has a fixed id (--fixed-server-id), so it does not report when it has loaded again"
     return None
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Return the addresses of a name. Raise NoParent unless each is one of this host: the port does not show that."""
+    """Return the addresses of a host name. Raise NoParent unless all are addresses of this host."""
     addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
     if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):

@@ -1,6 +1,6 @@
-"""The run launcher that starts runs warm: each a fork of a process that has loaded the code location already.
+"""The run launcher that starts runs warm: each is a fork of a process that has already loaded the code location.
 
-It starts all other runs as Dagster does. A tag that names their process distinguishes its own runs from those.
+It starts all other runs as Dagster does. A tag with the process distinguishes warm runs from others.
 """
 
 import signal
@@ -21,23 +21,23 @@ from feed_assets.orchestration.launcher.dagster_private import (
 )
 from feed_assets.orchestration.launcher.parent import Load
 from feed_assets.orchestration.launcher.parents import LAUNCH_SECONDS, Fork, NoParent, Parent, Unloadable, server_behind
-from feed_assets.orchestration.ticks.left_runs import WORKER, gone, worker_of
+from feed_assets.orchestration.ticks.dead_runs import WORKER, gone, worker_of
 from feed_assets.runs.services import living
 
 NONE = "none"
-"""The value of the tag of a run's process if there is none after all: a tag cannot be removed."""
+"""The value of the process tag if a run has no process after all. A tag cannot be removed."""
 
 
 class WarmRunLauncher(dg.DefaultRunLauncher):
-    """Dagster's default launcher, without the seconds that a process takes to load the code location for each run."""
+    """Dagster's default launcher, but without loading the code location for each run, which takes seconds."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._parents: dict[tuple[str, str], Parent | Unloadable] = {}  # by location, and origin of the repository
+        self._parents: dict[tuple[str, str], Parent | Unloadable] = {}  # by location and repository origin
         self._starting = Lock()
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Begin a run: warm if it can be, else as Dagster does."""
+        """Start a run: warm if possible, else as Dagster does."""
         run = context.dagster_run
         try:
             self._begin(run, self._fork(context))
@@ -46,16 +46,16 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
             super().launch_run(context)
 
     def _begin(self, run: dg.DagsterRun, fork: Fork) -> None:
-        """Let a fork begin a run, not before its tag is written. Raise NoParent if it has ended instead."""
+        """Let a fork start a run after its tag is written. Raise NoParent if the fork has ended."""
         self._instance.add_run_tags(run.run_id, {WORKER: f"{run.run_id} {fork.name}"})
         try:
             fork.go()
         except NoParent:
-            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # Otherwise the run would count as gone.
+            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # otherwise the run would count as lost
             raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:
-        """Return a process for a run, of another parent if the one that there was has ended. Raise NoParent."""
+        """Return a process for a run. If the parent has ended, use a new one. Raise NoParent if that fails."""
         run_id, until = context.dagster_run.run_id, monotonic() + LAUNCH_SECONDS
         parent = self._parent(context, until)
         with suppress(NoParent):
@@ -63,7 +63,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """Return the parent of what the code server has loaded now. Raise NoParent if there can be none."""
+        """Return the parent for the code server's current load. Raise NoParent if there can be none."""
         location, load_request = self._load_request(context)
         load, key = location.client.get_server_id(LAUNCH_SECONDS), (load_request.location, load_request.origin.get_id())
         with self._starting:
@@ -76,7 +76,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return kept
 
     def _end_all_but(self, load: str, location: str) -> None:
-        """End the parents of a location that are of another load, or have ended by themselves."""
+        """Drop the parents of a location that belong to another load or have ended."""
         for key, each in [*self._parents.items()]:
             if key[0] == location and (each.load != load or each.has_ended):
                 self._parents.pop(key).end()
@@ -86,7 +86,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         if sys.platform != "linux":
             raise NoParent("processes are forked safely on Linux only")
         if workspace is None or run.remote_job_origin is None or run.job_code_origin is None:
-            raise NoParent("it does not say which code location it is of")
+            raise NoParent("it does not name its code location")
         location = workspace.get_code_location(run.remote_job_origin.location_name)
         if not isinstance(location, GrpcServerCodeLocation):
             raise NoParent("its code location has no server")
@@ -94,7 +94,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return location, Load(self._instance.get_ref(), origin, location.name)
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run, as a code server does its own, and return whether it ends. What hangs is killed later."""
+        """Interrupt a run, as a code server does. Return whether it ends. A hanging process is killed later."""
         run = self._instance.get_run_by_id(run_id)
         worker = worker_of(run) if run and not run.is_finished else None
         if run is None or worker is None:
@@ -111,7 +111,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def _kill_later(self, process: psutil.Process) -> None:
-        """Kill a process that still runs when Dagster's monitoring ends its run as canceled: another may begin then."""
+        """Kill a process that still runs when Dagster's monitoring marks its run as canceled: another may follow."""
         if seconds := self._instance.run_monitoring_cancel_timeout_seconds:
             timer = Timer(seconds, _kill, [process])
             timer.daemon = True
@@ -119,17 +119,17 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Return True: Dagster's monitoring may call the check below."""
+        """Return True, so that Dagster's monitoring calls `check_run_worker_health`."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether the process of a run is surely gone; also of a cold one, whose code server may have ended."""
+        """Return whether the process of a run is gone for certain, also for a cold run whose code server has ended."""
         if process := gone(self._instance, run):
             return CheckRunHealthResult(WorkerStatus.FAILED, f"its process is gone ({process})")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
     def dispose(self) -> None:
-        """End the parents; runs go on."""
+        """End the parents. Runs continue."""
         with self._starting:
             while self._parents:
                 self._parents.popitem()[1].end()
@@ -144,14 +144,14 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _started(load: str, location: GrpcServerCodeLocation, load_request: Load, until: float) -> Parent | Unloadable:
-    """Return a parent that has loaded nothing older than the code server, whose id is another after each load."""
+    """Return a parent with the same load as the code server, or why there is none. The server's id changes per load."""
     try:
         server = server_behind(location.client, load_request.origin.executable_path)
         parent = Parent.start(load, server, load_request, until)
     except NoParent as why:
         return Unloadable(load, str(why))
     except (OSError, psutil.Error) as error:
-        return Unloadable(load, f"no process can be started as the code server was ({error})")
+        return Unloadable(load, f"no process can be started like the code server ({error})")
     if location.client.get_server_id(LAUNCH_SECONDS) == load:
         return parent
     parent.end()

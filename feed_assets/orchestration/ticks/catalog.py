@@ -1,4 +1,4 @@
-"""Batches of intake as a catalog registers them: tables by feed, partitions by batch, as the ledger has them now."""
+"""Batches of intake for a data catalog: one table per feed, one partition per batch, in their current state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,16 +18,16 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True)
 class Catalog:
-    """The batches of a code location's feeds of intake; `board` is the URL of the blackboard that they are on."""
+    """The batches of intake in a code location's feeds. `board` is the URL of their blackboard."""
 
     graph: Graph
     ledger: Ledger
     board: str
 
     def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
-        """Return the first changes of the log after a number: batches as they are now, None for all else.
+        """Return the first log changes after a number: the current state of batches, and None for other changes.
 
-        A None, too, moves the subscriber on: the log is kept as long as some subscriber has not read it.
+        A None also advances the subscriber, because the log is kept until every subscriber has read it.
         """
         with self.ledger.read() as connection:
             changes = log.after(connection, last, _EVERYTHING, limit)
@@ -49,13 +49,13 @@ class Catalog:
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
     def _table_of(self, batch: Partition) -> GlueTable | None:
-        """Return the table of a batch's feed; None for what is no batch of intake."""
+        """Return the catalog table of a batch's feed; None if it is no batch of intake."""
         node = self.graph.by_feed.get(batch.feed)
         return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
 
 
 def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
-    """Return when the partition of a batch begins (UTC), however its key is written; None if it is no key any more."""
+    """Return the start (UTC) of a batch's partition; None if its key is no time window (any more)."""
     times = times_of(partitions_def)
     try:
         return bounds(times, batch.key.partition("/")[0])[0] if times else None
@@ -64,7 +64,7 @@ def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
 
 
 def _beside(partitions_def: Partitions) -> list[str]:
-    """Return the names of the dimensions beside that of time."""
+    """Return the names of the dimensions other than time."""
     return [name for name, part in by_dimension(partitions_def).items() if part is not times_of(partitions_def)]
 
 

@@ -1,4 +1,4 @@
-"""The counts and checks of feeds, as the sensor `feeds` reports them: those of this code location alone."""
+"""Counts and checks of this code location's feeds, which the sensor `feeds` reports to the state store."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -23,7 +23,7 @@ def count(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
-    """Return the feeds with completeness of a code location."""
+    """Return a code location's feeds with completeness."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, Foreign | Dataset)]
     return {
         node.feed: CountedFeed(
@@ -38,7 +38,7 @@ def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
 
 
 def _places(graph: Graph, node: Node, now: datetime) -> Callable[[Partition], str | None]:
-    """Return a function from a partition or batch to its sub-partition; to None if it can never be a partition."""
+    """Return a function from a partition or batch to its sub-partition; None for what can never be a partition."""
 
     def place(updated: Partition) -> str | None:
         partition = graph.parent_partition(updated)

@@ -1,4 +1,4 @@
-"""Deadlines of partitions: an alert before, and one at the miss, also for partitions without any arrival."""
+"""Deadlines of partitions: an alert before the deadline and one after it, even if no input has arrived."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,16 +16,16 @@ from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import paths_within
 
 DEADLINE = "deadline"
-"""Kind of alerts. The names go on with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
+"""Kind of alerts. Names continue with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
 
 LOOK_BACK = timedelta(days=7)
-"""Maximum age of a missed deadline that raises an alert; an open alert stays so until the partition is built."""
+"""Greatest age of a missed deadline that opens an alert. An open alert stays open until the partition is built."""
 
 PARTITIONS_WATCHED = 2000
-"""Maximum number of partitions of a dataset that are watched, the newest."""
+"""Greatest number of watched partitions per dataset: the newest ones."""
 
 ALERTS = 200
-"""Maximum number of partitions of a dataset with new alerts, the newest; the oldest says how many more are late."""
+"""Greatest number of partitions with new alerts per dataset: the newest. The oldest alert counts further ones."""
 
 
 def with_deadlines(graph: Graph) -> list[Node]:
@@ -34,7 +34,7 @@ def with_deadlines(graph: Graph) -> list[Node]:
 
 
 def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
-    """Return what is late, or soon will be, by the rest of the alert's name. `since` is when datasets were declared."""
+    """Return reasons for late or soon late partitions, by alert name without kind. `since`: when watching began."""
     nodes = {node.feed: node for node in with_deadlines(graph)}
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
     due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
@@ -71,7 +71,7 @@ def _of(path: str) -> Partition:
 
 
 def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
-    """Return the newest partitions whose deadline passed, but not long ago, or whose warning is due."""
+    """Return the newest partitions whose warning is due or whose deadline was missed not long ago."""
     wait = _wait_of(node)
     if wait is None or wait.deadline is None:
         return []
@@ -83,7 +83,7 @@ def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
 
 
 def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
-    """Return whether its first alert is due: partitions that are near `now` may end after it."""
+    """Return whether the first alert of an output is due at `now`."""
     waits = waits_for(node, output)
     first = waits.warn or waits.deadline
     return first is not None and first <= now
@@ -94,9 +94,9 @@ def _reasons(node: Node, output: Partition, listed: due.Listed | None, now: date
     if waits.deadline is None:
         return
     state = listed.state if listed else None
-    why = f"{state}: {first_line(listed.reason)}" if listed and state else "nothing has come for it yet"
+    why = f"{state}: {first_line(listed.reason)}" if listed and state else "no input has arrived yet"
     see = f"{why}. See `feed-assets explain {output.feed} {output.key}`."
     if waits.warn and waits.warn <= now:
-        yield f"{name}|near", f"{output} is to be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, and {see}"
+        yield f"{name}|near", f"{output} should be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, but {see}"
     if waits.deadline <= now:
-        yield f"{name}|missed", f"{output} was to be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, and {see}"
+        yield f"{name}|missed", f"{output} should have been built by {waits.deadline:%Y-%m-%d %H:%M} UTC, but {see}"

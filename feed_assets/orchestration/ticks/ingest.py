@@ -1,4 +1,4 @@
-"""Ingestion of an event source's rows as events of the ledger: once, in their order, despite any kill."""
+"""Ingestion of an event source's rows as events of the ledger: exactly once, in order, even after a kill."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,17 +27,17 @@ from feed_assets.sources.declared import EventSource
 from feed_assets.sources.report_reader import record
 
 BUSY_FOR = timedelta(minutes=10)
-"""Time for which another process may have a source open until it is a problem: most hold it for moments."""
+"""Time after which a source that other processes keep open is a problem. Usually it is open only for moments."""
 
 ROWS_PER_READ = 5000
-"""Rows that are read and recorded at a time."""
+"""Rows to read and record at a time."""
 
 
 @dataclass
 class Ingested:
-    """The result of reading an event source: whether that was all, and how many rows are no events.
+    """The result of reading an event source: whether everything was read, and how many rows are no events.
 
-    By part of the source, `problems` has the failures, and `waits` what delays the rest for now.
+    `problems` has failures, and `waits` reasons for a delay, by part of the source.
     """
 
     is_complete: bool = True
@@ -47,26 +47,26 @@ class Ingested:
 
 
 def sources_of(graph: Graph) -> dict[str, EventSource]:
-    """Return the event sources of a code location, by name."""
+    """Return the event sources of a code location by name."""
     return declared_sources(node.declaration for node in graph.tables())
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The events of a source under our names of its tables, whichever way they arrive."""
+    """Translation of a source's events to our names of its tables."""
 
     graph: Graph
     source: EventSource
 
     def of(self, event: WriteEvent, now: datetime) -> WriteEvent | Rejected:
-        """Return an event under our name of its table; reject it if it cannot be that table's."""
+        """Return an event with our name of its table. Reject it if it does not fit the table."""
         node = self._nodes.get(event.table_name)
         if reason := self._why_not(event, node, now):
             return Rejected(event_rejects.in_json(event), reason)
         return replace(event, table_name=str(node.feed)) if node else event
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
-        """Return the partitions of Kafka topics that Dagster does not have yet: only a tick adds them."""
+        """Return the partitions of Kafka topics that Dagster does not have yet. Only a tick adds them."""
         pairs = {(event.table_name, event.partition_key) for event in events}
         own_pairs = [(self._nodes[table], key) for table, key in pairs if table in self._nodes]
         absent = [
@@ -84,11 +84,11 @@ class Naming:
         except InvalidEvent as error:
             return str(error)
         if node is None and event.partition.feed in self.graph.by_feed:
-            return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
+            return f"{event.table_name} is declared here, but not as a table of the event source {self.source.name}."
         if node and existence(node.partitions_def, event.partition_key, now) is Existence.NEVER:
             return (
                 f"{event.partition_key!r} is no partition of {node.feed} and never will be: expected one of its "
-                "partitions. Declare the table with other partitions, or have its owner mend the event."
+                "partitions. Declare the table with other partitions, or let its owner correct the event."
             )
         return None
 
@@ -102,9 +102,9 @@ def ingest(
     *,
     again: bool = False,
 ) -> Ingested:
-    """Record what is new in an event source until the time is over. A part that cannot be read holds up no other.
+    """Record new events of a source until the time is over. If a part cannot be read, continue with the others.
 
-    With `again`, read from the beginning: known events stay as they are.
+    With `again`, read from the beginning; known events stay as they are.
     """
     naming, total = Naming(graph, source), Ingested()
     for number, part in enumerate(source.parts):
@@ -120,16 +120,16 @@ def ingest(
 
 @dataclass(frozen=True)
 class Unread:
-    """A part of an event source that could not be read to its end: why, and when it was read last (UTC)."""
+    """A part of an event source that could not be read to its end, with the reason."""
 
     source: str
     why: str
     as_of: datetime | None
-    """The moment of the last reading (UTC); None if it was never read."""
+    """When it was last read (UTC); None if never."""
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record what is new in the event sources of some datasets, as the next ticks do; return what could not be read."""
+    """Record new events in the sources of some datasets, as the next ticks would. Return the unread parts."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -146,18 +146,18 @@ def _unread(graph: Graph, services: Services, source: EventSource, now: datetime
 
 
 def _names(source: EventSource, number: int) -> tuple[str, str]:
-    """Return the name of a part of a source, and its cursor."""
+    """Return the name of a source's part, and its cursor."""
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
 def _waits_for(unborn: Collection[str]) -> str:
-    """Return why nothing is recorded: consumers would get later events before those of an absent partition."""
+    """Return why recording waits: otherwise consumers would get later events before those of an absent partition."""
     named = shortened(sorted(unborn), NAMED)
-    return f"Dagster does not have {named} as partitions yet: the next tick of the sensor finds them there"
+    return f"Dagster does not have {named} as partitions yet: the next tick of the sensor will find them"
 
 
 def _read_at(cursor: str) -> str:
-    """Return the name under which the ledger has the time of a part's last reading."""
+    """Return the cursor with the time of a part's last reading."""
     return f"{cursor} at"
 
 
@@ -175,7 +175,7 @@ class _SourcePart:
     now: datetime
 
     def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
-        """Read and record until there is no more, something holds it back, or the time is over."""
+        """Read and record until the end, a reason to wait, or the end of the time."""
         try:
             self._ingest(name, out_of_time, total)
         except SourceBusy as error:
@@ -184,7 +184,7 @@ class _SourcePart:
             total.is_complete, total.waits[name] = False, str(error)
 
     def _busy_since(self) -> datetime:
-        """Return when the part was first found busy after it was read last, which is now if it never was."""
+        """Return since when the part has been busy without being read; now if it was not busy before."""
         name = f"{self.cursor} busy"
         with self.services.ledger.read() as connection:
             since, read = get_cursor(connection, name), get_cursor(connection, _read_at(self.cursor))
@@ -198,7 +198,7 @@ class _SourcePart:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # Each part is tried: alerts do not flap.
+            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # try each part, so that alerts do not flap
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
             if unborn := self.naming.unborn(batch.events, self.now):
                 total.is_complete, total.waits[name] = False, _waits_for(unborn)
@@ -214,29 +214,29 @@ class _SourcePart:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Record counts before the position moves, as a kill repeats them harmlessly; return how many were rejected.
+        """Record counts before the position moves: repeating them after a kill does no harm. Return the reject count.
 
-        They are judged as their datasets are declared now: the tick that records the declarations may follow later.
+        Record the datasets' current declarations first, because the tick that records them may come later.
         """
         if not reports:
             return 0
         named = {each["dataset"] for each in reports}
         tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
-        declare(self.services.ledger, tracked, self.now)  # A refused declaration is a problem of that tick.
+        declare(self.services.ledger, tracked, self.now)  # that tick reports a refused declaration
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 
     def _record(
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
     ) -> int:
-        """Record events, rejects and position in one transaction, repeated whole by a kill. Return the reject count."""
+        """Record events, rejects and position in one transaction. Return the reject count."""
         named, source = [self.naming.of(event, self.now) for event in new], self.naming.source
         sound = [each for each in named if isinstance(each, WriteEvent)]
         rejected += [each for each in named if isinstance(each, Rejected)]
         refuse = source.out_of_order == "refuse"
         with self.services.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
-                return 0  # Another process has read this.
+                return 0  # another process has read these rows
             refused = event_store.record(connection, source.name, sound, self.now, refuse_out_of_order=refuse)
             event_rejects.reject(connection, source.name, rejected, self.now)
             read = {_read_at(self.cursor): self.now.isoformat()}

@@ -1,7 +1,7 @@
-"""Runs as events of OpenLineage: what each read and wrote, to the very update, and what its checks found.
+"""OpenLineage events for runs: the updates that each read and wrote, and the results of its checks.
 
-A dataset is a feed by its place on the blackboard; a partition is a subset of it, and an update a version. Lineage of
-columns is left out: what a function does with them is not known, and a guess would be taken for a fact.
+A dataset is a feed, named by its place on the blackboard; a partition is a subset of it, and an update a version.
+Column lineage is left out: it is unknown what a function does with columns, and a guess would be taken for a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ from feed_assets.orchestration.declare.partitions import Extent, by_dimension, e
 set_producer("urn:feed-assets")
 
 TABLES = "feed_assets"
-"""The namespace of tables that are on no blackboard, and known only by events or reports."""
+"""The namespace of tables that are not on a blackboard and are known only by events or reports."""
 
 _STATES = {
     runs.RUNNING: RunState.START,
@@ -55,16 +55,16 @@ _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 @dataclass(frozen=True)
 class RunEvents:
-    """The maker of events for runs of a blackboard; `jobs` are the names of Dagster's jobs by its runs."""
+    """OpenLineage events for runs on a blackboard. `jobs` has the names of Dagster's jobs by Dagster run."""
 
     graph: Graph
     board: str
     jobs: Mapping[str, str]
     foreign_boards: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    """URLs of others' blackboards by feeds that are on them."""
+    """URLs of other teams' blackboards, by feed."""
 
     def event(self, each: RunChange) -> RunEvent:
-        """Return the event of a run that began or ended."""
+        """Return the event for the start or end of a run."""
         return RunEvent(
             eventType=_STATES[each.state],
             eventTime=each.at.isoformat(),
@@ -90,7 +90,7 @@ class RunEvents:
         return {name: facet for name, facet in facets.items() if facet}
 
     def _inputs(self, each: RunChange) -> list[InputDataset]:
-        """Return one dataset for each feed, with the partitions that were read as a subset."""
+        """Return one dataset per feed, with the partitions that were read as a subset."""
         by_feed: dict[Feed, list[Pin]] = {}
         for pin in each.read:
             by_feed.setdefault(pin.partition.feed, []).append(pin)
@@ -114,7 +114,7 @@ class RunEvents:
         return InputDataset(*self._name(feed, on_board=bool(files)), facets, facets=about)
 
     def _outputs(self, each: RunChange) -> list[OutputDataset]:
-        """Return what it wrote; if it did not publish its dataset, also that, without a version."""
+        """Return the written datasets. Include the run's own dataset without a version if it was not published."""
         valid = [row for row in each.written if row.state in _WAS_VALID]
         if any(row.partition == each.run.output for row in valid):
             return [self._output(row.partition, row, each) for row in valid]
@@ -131,7 +131,7 @@ class RunEvents:
         return OutputDataset(*self._name(partition.feed, on_board=True), facets, facets=about)
 
     def _facets(self, feed: Feed, updates: list[tuple[Partition, str]], each: RunChange) -> dict[str, Any]:
-        """Return the version, if it is one, and the columns: as written, or as declared for a foreign feed."""
+        """Return the version, if there is exactly one, and the columns, written or declared."""
         facets: dict[str, Any] = {}
         if len(updates) == 1:
             version = "/".join(part for part in (updates[0][0].key, updates[0][1]) if part)
@@ -152,7 +152,7 @@ class RunEvents:
         return base_subset_dataset.PartitionSubsetCondition(named)
 
     def _dimensions(self, partition: Partition) -> dict[str, str]:
-        """Return a partition's keys by dimension; the whole path if its definition has none such, as for a batch."""
+        """Return a partition's keys by dimension; the whole path if the dimensions do not match, as for a batch."""
         node = self.graph.by_feed.get(partition.feed)
         names, keys = [*by_dimension(node.partitions_def)] if node else [], partition.key.split("/")
         return dict(zip(names, keys, strict=True)) if len(names) == len(keys) else {"partition": partition.key}
@@ -161,11 +161,11 @@ class RunEvents:
         node = self.graph.by_feed.get(partition.feed)
         try:
             return extent_of(node.partitions_def, partition.key) if node else None
-        except InvalidName:  # Its definition has changed since.
+        except InvalidName:  # its definition has changed since
             return None
 
     def _name(self, feed: Feed, *, on_board: bool) -> tuple[str, str]:
-        """Return namespace and name of a dataset, as OpenLineage names places."""
+        """Return namespace and name of a dataset, by OpenLineage's naming rules."""
         if not on_board:
             return TABLES, str(feed)
         namespace, prefix = _place(self.foreign_boards.get(feed, self.board))
@@ -174,7 +174,7 @@ class RunEvents:
 
 @cache
 def _place(url: str) -> tuple[str, str]:
-    """Return namespace and prefix of what is on a blackboard."""
+    """Return namespace and prefix for a blackboard's datasets."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return "file", unquote(parts.path).rstrip("/")
@@ -185,7 +185,7 @@ _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
 
 
 def _test(finding: Finding) -> test_run.TestExecution:
-    """Return a check of what the run wrote itself."""
+    """Return the test result of a check on the run's output."""
     is_good = finding.state == quality.PASSED
     return test_run.TestExecution(
         finding.check, "pass" if is_good else "fail", _severity(finding), description=finding.reason
@@ -193,7 +193,7 @@ def _test(finding: Finding) -> test_run.TestExecution:
 
 
 def _assertion(finding: Finding) -> data_quality_assertions_dataset.Assertion:
-    """Return a check of what the run read."""
+    """Return the assertion for a check on the run's input."""
     is_good = finding.state == quality.PASSED
     return data_quality_assertions_dataset.Assertion(
         finding.check, is_good, severity=_severity(finding), name=finding.check, description=finding.reason

@@ -1,6 +1,6 @@
-"""The slow sensor: once an hour it sweeps what attempts left, and searches for what nobody reads.
+"""The slow sensor: once an hour it sweeps leftovers of attempts, and searches for data that nobody reads.
 
-Once a day it prunes the ledger, and reads some newest updates of ours to the last byte.
+Once a day it prunes the ledger, and searches some of our newest updates for bit rot.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from feed_assets.runs.bit_rot import Rotten
 
 PAUSE = timedelta(hours=1)
-"""Time from one complete sweep to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
+"""Time between two complete sweeps, also under `feed-assets run`, which evaluates the sensor at every tick."""
 
 PRUNE_PAUSE = timedelta(days=1)
-"""Time from one complete pruning of the ledger to the next: each reads every old row that stays."""
+"""Time between two complete prunings of the ledger. Each reads every old row that stays."""
 
 UNKNOWN = "unknown"
-"""The kind of alerts for what nobody reads on the blackboard: `unknown:<feed>`."""
+"""The kind of alerts for undeclared feeds and partitions on the blackboard: `unknown:<feed>`."""
 
 DAMAGED = "damaged"
-"""The kind of alerts that name a published update whose bytes changed: `damaged:<feed>|<partition>/<update>`."""
+"""The kind of alerts for published updates whose bytes changed: `damaged:<feed>|<partition>/<update>`."""
 
 LINES_PER_MESSAGE = 20
-"""Maximum number of actions in a tick's message; all of them are in its log."""
+"""Greatest number of actions in a tick's message. The log has all of them."""
 
 _LOOKED, _STOPPED = "looked for orphans", "stopped looking for orphans"
 _PRUNED, _PRUNED_UPTO = "pruned the ledger", "stopped pruning the ledger"
 
 
 def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Sweep until the time is over, and return what was done as the tick's message, which the UI shows."""
+    """Sweep until the time is over. Return a message about what was done, which the UI shows."""
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
@@ -55,7 +55,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     services = replace(Services.of(settings(), elsewhere=graph.elsewhere), now=lambda: now)
     looked, stopped = _cursors(services.ledger)
     if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
-        return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
+        return dg.SkipReason(f"The next search for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
     deadline = monotonic() + settings().tick_seconds
     swept = sweep(services, graph.claiming(), lambda: monotonic() > deadline, stopped)
     for done in swept.done:
@@ -78,18 +78,18 @@ orphans_sensor = dg.SensorDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     asset_selection=dg.AssetSelection.all(),
     description=(
-        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, old claims, and "
-        "scratch files of a Spark that was killed; opens alerts for feeds and partitions that belong to no "
-        "declaration; once a day: removes what is old in the ledger, and reads some newest updates to the last byte. "
-        "Requests nothing; a tick's message says what was done."
+        "Once an hour: removes day-old leftovers of dead and refused attempts on the blackboard, old claims, and "
+        "scratch files of killed Spark processes; opens alerts for undeclared feeds and partitions. Once a day: "
+        "removes old rows of the ledger, and searches some newest updates for bit rot. Requests nothing; a tick's "
+        "message lists what was done."
     ),
 )
 
 
 def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
-    """Prune the ledger until the time is over, from where the last tick stopped; None if it was done today.
+    """Prune the ledger until the time is over, from where the last tick stopped. Return None if it was done today.
 
-    After a kill before the cursors move, the next tick reads once more what stays.
+    After a kill before the cursors move, the next tick reads the same rows again.
     """
     with ledger.read() as connection:
         cursors = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
@@ -104,8 +104,8 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: Ours) -> "Rotten | None":
-    """Read some newest updates, within time of its own: otherwise slow ones would have no turn at all."""
-    from feed_assets.runs.bit_rot import look_in_turn  # With pyarrow and numpy, a third of importing feed_assets.
+    """Search some newest updates for bit rot, with a separate time limit: otherwise there might be no time at all."""
+    from feed_assets.runs.bit_rot import look_in_turn  # pyarrow and numpy take long to load
 
     with services.ledger.read() as connection:
         reason_by_alert = {alert.name: alert.reason for alert in alerts.open_alerts(connection)}
@@ -125,19 +125,19 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", sc
     if len(swept.done) > LINES_PER_MESSAGE:
         lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
     lines += rotten.damaged.values() if rotten else ()
-    lines += [f"{name} was not read to its end: the time was over" for name in rotten.unfinished] if rotten else ()
+    lines += [f"{name} was not read completely: the time was over" for name in rotten.unfinished] if rotten else ()
     if swept.claims:
         lines.append(f"{swept.claims} old claims removed")
     if pruned and pruned.total:
         lines.append(f"{pruned.total} old rows of the ledger removed")
     lines += [f"removed {each}: scratch files of a Spark that was killed" for each in scratch]
     if swept.stopped:
-        lines.append("the time was over: the next tick goes on")
+        lines.append("the time was over: the next tick continues")
     return "\n".join(lines) or "No orphans."
 
 
 def _cursors(ledger: Ledger) -> tuple[str, str]:
-    """Return when the last sweep was complete ('' if one is under way), and the claim after which it continues."""
+    """Return when the last sweep was complete ('' if one is in progress), and the claim after which it continues."""
     with ledger.read() as connection:
         return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
 

@@ -1,7 +1,7 @@
-"""Partitions and events that are late by a cadence: they should exist, and do not.
+"""Partitions and events that are late by a cadence: they should exist but do not.
 
-A check continues where the last one ended, in the log and in time, and repeats what was missing: so its work does not
-grow with history. Its findings are kept before its alerts: after a kill in between, the next check begins there.
+A check continues where the last one ended, in the log and in time, and checks missing partitions again. So its work
+does not grow with history. Findings are stored before alerts: after a kill the next check continues from them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +34,7 @@ from feed_assets.orchestration.declare.declarations import EventTable
 from feed_assets.orchestration.declare.partitions import ended_within, extent_of, still_partitions
 
 CHANGES_PER_LOOK = 10_000
-"""Maximum number of changes of the log that one check reads; the next one reads those after them."""
+"""Greatest number of log changes that one check reads. The next check reads the following ones."""
 
 
 def with_cadence(graph: Graph) -> list[Node]:
@@ -43,17 +43,17 @@ def with_cadence(graph: Graph) -> list[Node]:
 
 
 def by_events_alone(graph: Graph) -> list[Node]:
-    """Return the nodes whose cadence is about their events, and not about partitions."""
+    """Return the nodes whose cadence expects events, not partitions."""
     return [node for node in with_cadence(graph) if not node.expects_partitions]
 
 
 def late(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return what is late, by feed. `since` is when the watch of each feed with expected events began."""
+    """Return reasons for late feeds, by feed. `since` is when watching began, for feeds with expected events."""
     return late_events(graph, ledger, since, now) | late_partitions(graph, ledger, now)
 
 
 def late_events(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return reasons by feed if no event arrived for the cron's last tick, for those without expected partitions."""
+    """Return reasons by feed if no event arrived for the cron's last tick. Only feeds without expected partitions."""
     nodes = by_events_alone(graph)
     with ledger.read() as connection:
         last = event_store.newest_of(connection, [node.feed for node in nodes])
@@ -75,19 +75,19 @@ def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime)
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """One check of a feed: the partitions whose existence is to be checked."""
+    """One check of a feed: the partitions whose existence to check."""
 
     node: Node
     cadence: Cadence
     expected: Expected
     ends: Mapping[str, datetime]
-    """Ends by key of partitions that were missing, are expected now, or may be missing again."""
+    """End times by key, of partitions that were missing, are expected now, or may be missing again."""
     reached: datetime
     due: datetime
 
     @property
     def queried(self) -> list[ShownPartition]:
-        """Return the partitions as the ledger is queried for them."""
+        """Return the partitions in the form of a ledger query."""
         is_table = isinstance(self.node.declaration, EventTable)
         return [
             ShownPartition(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends
@@ -95,7 +95,7 @@ class _FeedCheck:
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
-    """Return reasons by feed for partitions that should exist and do not, after a check of what is new. Repeatable."""
+    """Check new and missing partitions. Return reasons by feed for those that should exist but do not. Repeatable."""
     watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
     with ledger.read() as connection:
         retired = closures.retired(connection) if watched else ()
@@ -123,7 +123,7 @@ def _of_partitions(node: Node) -> Cadence | None:
 
 
 def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.Numbered]], int]:
-    """Return changes after a position that may add or remove partitions, by feed, and the position they reach."""
+    """Return changes after a position that may add or remove partitions, by feed, and the new position."""
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
     changes_by_feed: dict[Feed, list[log.Numbered]] = {}
     for change in changes:
@@ -152,7 +152,7 @@ def _look(
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
-    """Return the time of a partition; None if it was one of other definitions only."""
+    """Return the time of a partition; None if the current definition does not have it."""
     with suppress(InvalidName):
         extent = extent_of(node.partitions_def, key)
         return (extent.start, extent.end) if extent.start and extent.end else None
@@ -160,7 +160,7 @@ def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
 
 
 def _existing_partitions(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection[Partition]:
-    """Return the partitions that exist, or are not expected any more because somebody closed them."""
+    """Return the partitions that exist, and those that a person closed, so that they are not expected any more."""
     queried = [each for look in looks for each in look.queried]
     if not queried:
         return ()

@@ -1,4 +1,4 @@
-"""The log, published also where the team chooses: our events and transitions, or lineage for a catalog."""
+"""Publication of the log to configured sinks: our events and window transitions, lineage, or catalog entries."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from feed_assets.sources.glue import Registered
 
 EVENTS_PER_WRITE = 1000
-"""Events that are published at a time."""
+"""Events to publish at a time."""
 
 CHANGES_PER_WRITE = 10
-"""Changes of runs that are sent at a time: an endpoint takes one after the other, and a kill repeats so many."""
+"""Changes of runs to send at a time. The endpoint takes one after the other, and a kill repeats this many."""
 
 BATCHES_PER_WRITE = 100
-"""Changes whose batches are registered at a time: Glue takes one after the other."""
+"""Log changes whose batches are registered at a time. Glue takes one after the other."""
 
 _Event = TypeVar("_Event")
 
 
 @dataclass(frozen=True)
 class _Outlet(Generic[_Event]):
-    """A sink, and what it takes of the log: `after` returns up to `limit` events after a number, in order."""
+    """A sink and its part of the log: `after` returns up to `limit` events after a number, in order."""
 
     name: str
     sink: Sink[_Event]
@@ -51,7 +51,7 @@ class _Outlet(Generic[_Event]):
 def publish_events(
     services: Services, graph: Graph, instance: dg.DagsterInstance, out_of_time: Callable[[], bool]
 ) -> dict[str, str]:
-    """Publish to every sink what it lacks, until the time is over, and return the problems by sink."""
+    """Publish new events to every sink until the time is over. Return the problems by sink."""
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, masked(url)):
@@ -61,16 +61,16 @@ def publish_events(
                 _publish_pipelines(outlet.sink, graph, services)
             if foreign := _publish(services, outlet, out_of_time):
                 problems[masked(url)] = (
-                    f"{shortened(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and "
-                    "who reads the files by name may have passed them over: remove it, and let nobody else write there."
+                    f"{shortened(foreign, NAMED)} not written by us and left unchanged: expected only our files. A "
+                    "reader of files by name may have skipped our events. Remove it, and let nobody else write there."
                 )
     return problems
 
 
 def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
-    """Publish pipelines before events, so that a reader of a new table's event finds the others to wait for.
+    """Publish pipelines before events, so that readers of a new table's event know which other tables to wait for.
 
-    Events do not wait for this: a failure is reported, and readers continue with the version before.
+    If this fails, it is reported, and the events are published anyway: readers keep the previous pipelines.
     """
     if beside := pipelines_beside(sink):
         with services.ledger.read() as connection:
@@ -79,13 +79,13 @@ def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> Non
 
 
 def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Return the outlet of our write events and transitions of windows. No sink may be in a feed of the blackboard."""
+    """Return the outlet for our write events and window transitions. Its sink must not be in a blackboard's feed."""
     sink = open_sink(expand(url), services.board, graph.on_blackboard())
     return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
-    """Return the outlet of what runs read and wrote. Its client is imported only for such a sink."""
+    """Return the outlet for lineage of runs. Its client is imported only if needed."""
     from feed_assets.orchestration.ticks.lineage_events import RunEvents
     from feed_assets.sources.openlineage import OpenLineageSink
 
@@ -104,7 +104,7 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
 
 def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
-    """Return the outlet of batches that changed, as they are now. Its client is imported only for such a sink."""
+    """Return the outlet for the current state of changed batches. Its client is imported only if needed."""
     from feed_assets.orchestration.ticks.catalog import Catalog
     from feed_assets.sources.glue import GlueSink
 
@@ -114,7 +114,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Return the outlet of our events as messages. Its client is imported only for such a sink."""
+    """Return the outlet for our events as messages. Its client is imported only if needed."""
     check_installed()
     from feed_assets.sources.topic_sink import topic_sink
 
@@ -130,9 +130,9 @@ def _name(url: str) -> str:
 
 
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
-    """Publish until there is nothing left or the time is over, and return what others wrote there.
+    """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    It is searched for before, too: between two numbers of ours it would not be found afterwards.
+    Search for these before publishing, too: between two of our numbers they would not be found afterwards.
     """
     foreign_files = _strangers(services, outlet)
     published = 0
@@ -140,7 +140,7 @@ def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[
         published += count
         if count < outlet.limit or out_of_time():
             break
-    after = _strangers(services, outlet) if published else ()  # Otherwise it would be the same search again.
+    after = _strangers(services, outlet) if published else ()  # without new events the search would be the same
     return sorted({*foreign_files, *after})
 
 
@@ -151,7 +151,7 @@ def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
 
 
 def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: list[str]) -> int:
-    """Publish some events, and return how many. The cursor moves last: a sink drops what a kill repeats."""
+    """Publish some events. Return how many. The cursor moves last: a sink drops events that a kill repeats."""
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, outlet.name)
     events = outlet.after(last)
@@ -163,7 +163,7 @@ def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: li
 
 
 def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
-    """Return the first events and transitions of windows after a number, in order, up to the limit of a write."""
+    """Return the first events and window transitions after a number, in order, up to the limit of a write."""
     with services.ledger.read() as connection:
         written = [
             (each.sequence, _as_written(each))
@@ -176,7 +176,7 @@ def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
 
 
 def _as_event(transition: Transition) -> WriteEvent:
-    """Return a transition as an event of its dataset: it wrote no data, and its context has both states."""
+    """Return a transition as an event of its dataset without new data. Its context has both states."""
     at, bounds = transition.address, {"start": transition.start, "end": transition.end}
     causes = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
     states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}

@@ -1,4 +1,4 @@
-"""Pull the files of partners: a step of its own sensor, as a copy may take longer than others can wait."""
+"""Pull the files of partners. This step has its own sensor, because others cannot wait for a long copy."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -22,17 +22,17 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Pull what is due until the time is over, one source at least; problems with files are reported at each tick.
+    """Pull due sources until the time is over, at least one. Report problems with files at each tick.
 
-    One process of a home pulls at a time. Dagster may give up a tick over a long copy, which continues all the same:
-    the ticks after it have nothing to do until it has ended.
+    Only one process of a home pulls at a time. During a long copy Dagster may give up the tick, but the copy continues:
+    the next ticks do nothing until it has ended.
     """
     sources = pulled(tick.graph, tick.now)
     try:
         with FileLock(home() / ".pull.lock", timeout=0, mode=OWNED):
             _pull_due(tick, sources, out_of_time)
     except Timeout:
-        tick.context.log.info("files are being pulled by another tick or process of this home")
+        tick.context.log.info("another tick or process of this home is pulling files")
     since = {source.feed: source.pull.told_since(tick.now) for source in sources}
     with tick.ledger.read() as connection:
         wrong = intake_files.wrong(connection, since)
@@ -51,7 +51,7 @@ def _pull_due(tick: Tick, sources: Iterable[PullSource], out_of_time: OutOfTime)
 
 
 def pulled(graph: Graph, now: datetime) -> list[PullSource]:
-    """Return the sources that are pulled into the feeds of a code location."""
+    """Return the sources to pull into a code location's feeds."""
     declarations = [(node, node.declaration) for node in graph.foreign()]
     return [
         PullSource(node.feed, declared.intake, partial(_key_of, node, now=now))
@@ -61,7 +61,7 @@ def pulled(graph: Graph, now: datetime) -> list[PullSource]:
 
 
 def _key_of(node: Node, moment: datetime, *, now: datetime) -> str | None:
-    """Return the partition that a moment is in, also one that is not over; None if the feed will never have it."""
+    """Return the partition that contains a moment, even if it is not over; None if it can never be a partition."""
     times = times_of(node.partitions_def)
     key = key_at(times, moment) if times else None
     if key is None or existence(node.partitions_def, key, now) is Existence.NEVER:

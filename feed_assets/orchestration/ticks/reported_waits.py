@@ -1,4 +1,4 @@
-"""Reasons why partitions wait, as an observation on Dagster's page of each."""
+"""Reasons why partitions wait, reported as observations on Dagster's pages."""
 
 import dagster as dg
 
@@ -8,11 +8,11 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 TOLD = 100
-"""Maximum number of observations of a tick; the rest follow in the next ones."""
+"""Greatest number of observations per tick. Others follow in the next ticks."""
 
 
 def tell_waits(tick: Tick, _: OutOfTime) -> None:
-    """Observe each partition whose reason to wait changed since the last report; none in a tick that fails."""
+    """Report an observation for each partition whose reason to wait has changed. Report none if the tick fails."""
     if tick.raised:
         return
     nodes, most = {node.feed: node for node in tick.graph.datasets_of(tick.source)}, min(TOLD, tick.budget.reports)

@@ -1,19 +1,18 @@
-"""Reports to Dagster that no run makes: one reporter, with a position in the log and the few changes that wait.
+"""Reports to Dagster that no run makes, from a position in the log and the few changes that wait.
 
 | a change of | is reported as | waits while |
 |---|---|---|
-| an update | the newest valid update of its partition, unless its run has reported it last | that run goes on |
+| an update | the newest valid update of its partition, unless its run has reported it last | that run is active |
 | an event of an event table | the event | |
 | a window of a state table, at the grain of its partitions | complete: its materialization; else an observation | |
 | a check of an asset that no run makes | its newest result | |
-| what others' checks have found, a mark, a waiver | an observation of the partition | |
+| results of others' checks, a mark, a waiver | an observation of the partition | |
 | a feed's window that is, or was, bad or backfilled, at the grain of its partitions | an observation | |
-| anything else, or of what can never be a partition | nothing | |
+| anything else, or a path that can never be a partition | nothing | |
 
-A change of a partition that does not exist yet waits, too. A change that a later one of its partition has overtaken is
-not reported, except events, unless there are hundreds at once. Each kind belongs to the sensor that causes it, which
-reports before it requests: otherwise a run would read what Dagster does not have, and look out of date. Each of these
-sensors has a position of its own.
+A change of a partition that does not exist yet waits, too. Only the latest change of a partition is reported, except
+for events, unless there are hundreds at once. Each kind belongs to the sensor that causes it. The sensor reports before
+it requests: otherwise a run would read data unknown to Dagster and look out of date. Each sensor has its own position.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -55,21 +54,21 @@ from feed_assets.orchestration.ticks.window_reports import (
 )
 
 REPORTED = "feed_assets/reported"
-"""Cursor of an instance for a sensor's position, whichever program drives it; the name goes on with the sensor's."""
+"""An instance's cursor with a sensor's position, for any driver. Its name continues with the sensor's name."""
 
 _LOG = "log"
 
 
 @dataclass(frozen=True)
 class LogPosition:
-    """Changes of the log that an instance has: all up to `sequence`, except those that wait."""
+    """The log changes that an instance has: all up to `sequence`, except those that wait."""
 
     sequence: int = 0
     waiting: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "LogPosition":
-        """Read what `str` wrote. Return the beginning for any other text."""
+        """Parse the text of `str`. Return the beginning for any other text."""
         kind, _, numbers = text.partition(":")
         if kind != _LOG:
             return cls()
@@ -81,7 +80,7 @@ class LogPosition:
 
 
 def report_updates(tick: Tick, _: OutOfTime) -> None:
-    """Report the updates of all feeds that no run has reported, and the windows of state tables."""
+    """Report updates that no run has reported, and windows of state tables."""
     _report(tick, log.UPDATE, tick.graph.by_feed.keys())
 
 
@@ -91,14 +90,14 @@ def report_events(tick: Tick, _: OutOfTime) -> None:
 
 
 def report_checks(tick: Tick, _: OutOfTime) -> None:
-    """Report the results of the checks that no run makes."""
+    """Report results of the checks that no run makes."""
     _report(tick, log.QUALITY, tick.graph.by_feed.keys())
 
 
 def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
-    """Report what has changed since Dagster's position, which moves with the tick's cursor: once it has stored all.
+    """Report the changes since Dagster's position. It moves with the tick's cursor, after Dagster has stored all.
 
-    A tick that is killed before that is repeated: Dagster then gets an equal data version twice.
+    If a tick is killed before that, it is repeated, and Dagster gets the same data version twice.
     """
     limit = tick.budget.reports
     with tick.ledger.read() as connection:
@@ -123,13 +122,13 @@ _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable
 
 
 def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
-    """Return the feeds whose windows are reported with a kind of changes, with the grain of their partitions."""
+    """Return the feeds whose windows are reported for a kind of changes, with the grain of their partitions."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
 
 def _confirmed(tick: Tick, last: int) -> LogPosition:
-    """Return the last position whose reports this instance has stored; the beginning if the log is a new one."""
+    """Return the last position whose reports this instance has stored; the beginning if the log is new."""
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     stored = storage.get_cursor_values({key}).get(key)
     tick_position, _, _ = (tick.context.cursor or "").partition("/")
@@ -153,9 +152,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    stored = _stored_reports(
-        tick, made_by
-    )  # read last: of a run that was over by then, Dagster has all that it ever will
+    stored = _stored_reports(tick, made_by)  # read last: Dagster has all reports of runs that were over by then
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
         is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in stored
@@ -164,20 +161,20 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
 
 
 def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether the newest update of a partition is still Dagster's last, if its run has reported it."""
+    """Return whether the newest update, if its run has reported it, is also the last one that Dagster has."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
 def _uncovers(change: Numbered, newest: updates.UpdateRow) -> bool:
-    """Return whether a newer update is invalid now, or this one valid again: Dagster got another one since."""
+    """Return whether a newer update became invalid, or this one valid again, so that Dagster has another one."""
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
 def _fate(tick: Tick, change: Numbered) -> Fate | None:
-    """Return the fate of a change, whoever made it; None if that depends on the reports of its run."""
+    """Return the fate of a change without looking at its run; None if it depends on the run's reports."""
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -193,7 +190,7 @@ def _fate(tick: Tick, change: Numbered) -> Fate | None:
 
 
 def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
-    """Return the fate of an update by the run that made it; `run` is None if it was none of this instance."""
+    """Return the fate of an update from its run; `run` is None if this instance does not have the run."""
     if run is None:
         return "report"
     if has_told:
@@ -205,10 +202,10 @@ _Place = tuple[dg.AssetKey, str | None]
 
 
 def _stored_reports(tick: Tick, changes: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
-    """Return what Dagster has of these, by its index of assets: place, run, and the update that this run reported.
+    """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    A run's own log may have more, as Dagster writes the one after the other. A report that many others followed is left
-    out, and made once more.
+    A run's own log may have more, because Dagster writes it first. An old report followed by many others is not found,
+    and made again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in changes):
@@ -250,7 +247,7 @@ def _update(node: Node, row: updates.UpdateRow) -> dg.AssetMaterialization:
 def _sets(
     graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.UpdateRow | None]
 ) -> list[Report]:
-    """Return one materialization of each partition with changed batches, however many: its data are the whole set."""
+    """Return one materialization for each partition with changed batches. Its data are all batches together."""
     by_set: dict[Partition, dict[str, str]] = {}
     for batch, row in batches.items():
         by_set.setdefault(graph.parent_partition(batch), {}).update({batch.name: row.id} if row else {})
@@ -298,9 +295,9 @@ def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
 
 
 def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
-    """Return the columns of a warehouse's table, if they changed: Dagster shows the newest that were reported.
+    """Return the columns of a warehouse table if they changed. Dagster shows the newest report.
 
-    Each of a dataset's own is derived from the column of that name.
+    Each column that is also a dataset's column is derived from it.
     """
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:

@@ -1,4 +1,4 @@
-"""Reports of re-runs: what late data have changed, for the owners of the inputs that they came from."""
+"""Reports of re-runs about the effects of late data, for the owners of the inputs with late data."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,16 +14,17 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 
 UPDATES_PER_TICK = 100
-"""Maximum number of updates that a tick reports; the rest follow in the next ones."""
+"""Greatest number of updates that a tick reports. Others follow in the next ticks."""
 
 TOLD = 10
-"""Maximum number of updates of a dataset that one report gives in numbers."""
+"""Greatest number of updates that one report shows. Others are only counted."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Keep one report for each dataset that was made again of other inputs; equal inputs are not reported.
+    """Store one report for each dataset that was rebuilt from changed inputs. Equal inputs are not reported.
 
-    The notes are removed in the transaction that keeps the reports: a kill repeats a report under its name, or nothing.
+    The notes are removed in the transaction that stores the reports, so a kill repeats nothing, or a report with
+    the same name.
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]
@@ -38,7 +39,7 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:
-    """Return whether it is of a dataset: rejects have no report of their own."""
+    """Return whether a partition belongs to a dataset. Rejects have no reports."""
     return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
 
 

@@ -1,7 +1,7 @@
-"""A file that the process of a run holds locked: once it is unlocked, the process is gone.
+"""A file that the process of a run keeps locked. Once it is unlocked, the process is gone.
 
-Neither a host's name nor a pid shows that of a container that is started again: its name may be new. A lock ends with
-its process, and is visible to all that share the home, in whichever container. Without the file this is unknown.
+Host name and pid are not enough, because a restarted container may have a new name. A lock ends with its process, and
+all containers that share the home can see it. Without the file, nothing is known.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ def hold(storage: Path, run_id: str) -> None:
 
 
 def is_let_go(storage: Path, run_id: str) -> bool:
-    """Return whether a process has held the file of a run, and surely has ended."""
+    """Return whether a process has locked the file of a run and has ended for certain."""
     try:
         with _file(storage, run_id).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The sensors, each a list of steps. A dataset belongs to one of those that request, and alerts to none of these."""
+"""The sensors, each with a list of steps. Each dataset belongs to one requesting sensor; `watch` keeps alerts."""
 
 from collections.abc import Sequence
 
@@ -44,13 +44,13 @@ def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]
 
 
 def feeds_sensor() -> dg.SensorDefinition:
-    """Return the sensor of foreign feeds, and of every dataset that reads no event source."""
+    """Return the sensor for foreign feeds and for all datasets that read no event source."""
     return _sensor(
         "feeds",
         FEEDS,
-        "Records the new valid updates of foreign feeds, looks whether ours are still there, and requests every "
-        "partition that was never built and now can be, or by events is due. Late data of what was built already are "
-        "the automation condition's business.",
+        "Records new valid updates of foreign feeds, checks that our own still exist, and requests partitions that "
+        "were never built and now can be, or that are due by events. The automation condition handles late data of "
+        "partitions that are already built.",
     )
 
 
@@ -58,19 +58,19 @@ def _events_sensor(source: str) -> dg.SensorDefinition:
     return _sensor(
         f"events_{source}",
         EVENTS,
-        f"Reads the event source {source}, and requests the runs of datasets by events that read its tables, once an "
-        "update has reached all that they read.",
+        f"Reads the event source {source}, and requests runs of datasets by events that read its tables, once an "
+        "update has reached all their inputs.",
         source,
     )
 
 
 def _pull_sensor() -> dg.SensorDefinition:
-    """Return the sensor of partners' files: alone, as a long copy must not hold up what others wait for."""
+    """Return the sensor for partners' files. It is separate, because others must not wait for a long copy."""
     return _sensor(
         "pull",
         PULLS,
-        "Pulls the new files of partners, at the ticks of their crons, into the batches of their feeds. Requests "
-        "nothing: the log wakes who reads them.",
+        "Pulls new files of partners into batches of their feeds, at the ticks of their crons. Requests nothing: the "
+        "log triggers the readers.",
     )
 
 
@@ -78,7 +78,7 @@ def _watch_sensor() -> dg.SensorDefinition:
     return _sensor(
         "watch",
         WATCHES,
-        "Publishes our events where the settings say, raises and resolves alerts, and reports them as asset checks. "
+        "Publishes our events to the configured sinks, opens and resolves alerts, and reports them as asset checks. "
         "Requests nothing.",
     )
 
@@ -90,7 +90,7 @@ def _sensor(name: str, steps: Sequence[Step], description: str, source: str | No
     return dg.SensorDefinition(
         name=name,
         evaluation_fn=tick,
-        minimum_interval_seconds=1,  # The daemon ticks every five: a moment less would be too early.
+        minimum_interval_seconds=1,  # the daemon ticks every five seconds, sometimes slightly early
         default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=dg.AssetSelection.all(),
         description=description,

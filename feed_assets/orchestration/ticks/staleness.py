@@ -1,4 +1,4 @@
-"""The check `stale` of each dataset: it passes if what was built is up to date, and blocks nobody."""
+"""The check `stale` of each dataset. It passes if all built partitions are up to date, and blocks nobody."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,10 +13,10 @@ from feed_assets.ledger.status_facts import Stale, stale
 from feed_assets.orchestration.declare.declarations import STALE
 
 NAMED = 5
-"""Maximum number of partitions that the check's reason names; its table has more of them."""
+"""Greatest number of partitions that the check's reason names. Its table has more."""
 
 ROWS = 100
-"""Maximum number of rows of the table in the check's result."""
+"""Greatest number of rows in the table of the check's result."""
 
 
 def stale_states(
@@ -24,9 +24,9 @@ def stale_states(
     feeds: Sequence[Feed],
     recorded: Mapping[tuple[Partition, str], CheckState],
 ) -> dict[tuple[Partition, str], CheckState]:
-    """Return the state of the check of each dataset that is out of date, or was when the check was judged last.
+    """Return the check's state for each dataset that is out of date now, or was at the last check.
 
-    Others are not recorded: a thousand datasets need no thousand results of what was never the case.
+    Other datasets need no result, so that a thousand datasets do not cause a thousand results.
     """
     by_feed: dict[Feed, list[Stale]] = {}
     for each in stale(connection, feeds)[0]:
@@ -37,7 +37,7 @@ def stale_states(
 
 
 def _state(partitions: Sequence[Stale]) -> CheckState:
-    """Return the state by names alone: it is reported again when they change, not when a figure of a reason does."""
+    """Return a state that contains only names, so that a new number in a reason causes no new report."""
     named = shortened([each.partition.key or "it" for each in partitions], NAMED)
     feed, is_one = partitions[0].partition.feed, len(partitions) == 1
     summary = f"{len(partitions)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
@@ -45,7 +45,7 @@ def _state(partitions: Sequence[Stale]) -> CheckState:
 
 
 def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.MetadataValue]:
-    """Return what is out of date of a dataset, as a table; {} if all of it is up to date."""
+    """Return a table of a dataset's partitions that are out of date; {} if there are none."""
     partitions, in_all = stale(connection, [feed], ROWS)
     if not partitions:
         return {}

@@ -1,4 +1,4 @@
-"""The steps of ticks. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
+"""The steps of ticks. Each is idempotent: after a kill the next tick repeats it."""
 
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.message_words import shortened
@@ -8,8 +8,8 @@ from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to, look_at_held
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
+from feed_assets.orchestration.ticks.dead_runs import finish_left
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
-from feed_assets.orchestration.ticks.left_runs import finish_left
 from feed_assets.orchestration.ticks.publishing import publish_events
 from feed_assets.orchestration.ticks.pull_step import pull_files
 from feed_assets.orchestration.ticks.reported_waits import tell_waits
@@ -23,17 +23,19 @@ from feed_assets.runs.verify import verify
 from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
-"""Maximum number of outputs that one tick decides about; the rest follow in the next ones."""
+"""Greatest number of outputs that one tick decides. Others follow in the next ticks."""
 
 
 def _finish(tick: Tick, _: OutOfTime) -> None:
     """Finish the runs that ended without recording it."""
     for finished in finish_left(tick.context.instance, tick.services):
-        tick.context.log.info(f"finished run {finished.run.id} of {finished.run.output}, which ended without saying so")
+        tick.context.log.info(
+            f"finished run {finished.run.id} of {finished.run.output}, which ended without recording its end"
+        )
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Record the new valid updates of foreign feeds, and missing ones of our own."""
+    """Record new valid updates of foreign feeds, and missing updates of our own."""
     discovered = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
     tick.is_complete &= discovered.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in discovered.failed.items()}
@@ -41,9 +43,9 @@ def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Verify that some of our own updates still exist: a missing one is reported once, and built again.
+    """Verify that some of our own updates still exist. A missing one is reported once and built again.
 
-    Updates that cannot be checked now are in the log: an alert would end with the next tick, which checks others.
+    Failed verifications are only logged: an alert would resolve with the next tick, which checks other updates.
     """
     verified = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
     if verified.is_other_blackboard:
@@ -72,30 +74,30 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _extend(tick: Tick, _: OutOfTime) -> None:
-    """Add a partition for each of a Kafka topic's to Dagster; existing ones are never removed."""
+    """Add the partitions of Kafka topics to Dagster. Partitions are never removed."""
     for node in [each for each in tick.graph.tables() if each.partitioned_as and each.source == tick.source]:
         with failing_alone(tick.problems, str(node.feed)):
             tick.partitions = [*tick.partitions, *new_partitions(node)]
 
 
 def _declare(tick: Tick, _: OutOfTime) -> None:
-    """Record in the ledger how the windows of datasets are judged; only what differs is written."""
+    """Record the window rules of datasets in the ledger. Write only differences."""
     if tracked := tick.graph.tracked():
         refused = declare(tick.ledger, tracked, tick.now)
         tick.problems |= {str(feed): str(error) for feed, error in refused.items()}
 
 
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Put what the changes since the last tick affect on the list of what is due."""
+    """List the outputs that are affected by changes since the last tick, for decision."""
     datasets = tick.graph.datasets_of(tick.source)
     tick.is_complete &= fan_out_to(tick.graph, datasets, tick.ledger, tick.now, out_of_time)
 
 
 def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Decide about what is due, and log a warning for built outputs that can no longer be built."""
+    """Decide the listed outputs, and log a warning for built outputs that cannot be built any more."""
     datasets = tick.graph.datasets_of(tick.source)
     look_at_held(tick.graph, {node.feed for node in datasets}, tick.ledger, tick.now)
-    # This is read before: if an output is built meanwhile, its verdict is older and must not be requested.
+    # Read before deciding: if an output is built meanwhile, its verdict is older and must not be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
     tick.decided += decided.verdicts
@@ -106,13 +108,13 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Publish our own events where the settings say."""
+    """Publish our own events to the configured sinks."""
     if settings().events_to:
         tick.problems |= publish_events(tick.services, tick.graph, tick.context.instance, out_of_time)
 
 
 def _fold(tick: Tick, _: OutOfTime) -> None:
-    """Merge some of the old reports of others into one row."""
+    """Merge some old reports of other teams into one row."""
     fold(tick.ledger, tick.now, settings().state_report_days)
 
 
@@ -122,7 +124,7 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _request(tick: Tick, _: OutOfTime) -> None:
-    """Request the runs of what is ready; none in a tick that fails, as Dagster would drop them."""
+    """Request runs for ready outputs. Request none in a tick that fails, because Dagster would drop them."""
     if not tick.raised:
         tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, tick.busy, tick.now)
 

@@ -1,4 +1,4 @@
-"""Notifications of stores by their queues: a step of a tick, and threads beside it while it listens."""
+"""Notifications from stores' queues: a step of a tick, and threads while the tick listens."""
 
 import logging
 from functools import partial
@@ -18,13 +18,13 @@ _log = logging.getLogger(__name__)
 
 
 def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Check what the queues of our stores report; a queue out of reach is its own problem, as all is listed anyway.
+    """Handle the notifications in our stores' queues. An unreachable queue is only reported: listings find the data.
 
-    Queues that answer are polled while the tick listens.
+    Reachable queues are polled while the tick listens.
     """
     if not settings().queues:
         return
-    from feed_assets.runs.notified_partitions import Notified  # boto3, which local blackboards do not need.
+    from feed_assets.runs.notified_partitions import Notified  # needs boto3; local blackboards do not
 
     notified = Notified.of(tick.services, settings(), tick.graph.polled(), tick.graph.appendable())
     for queue, feed in notified.queues.items():
@@ -34,9 +34,9 @@ def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
-    """Record what a queue reports while a tick listens, which finds it in the log.
+    """Record a queue's notifications while a tick listens. The tick finds the changes in the log.
 
-    Its last request may outlast the tick by a second: its messages are recorded, and decided about by the next one.
+    The last request may outlast the tick by a second: its messages are recorded, and the next tick decides.
     """
     from feed_assets.runs.notified_partitions import received
 
@@ -44,6 +44,8 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
         while (seconds := listening.seconds_left()) > 0:
             messages, _ = received(queue, listening.is_over, ceil(seconds))
             with listening.recording:
-                notified.look(queue, messages, lambda: False)  # A few at most, which else would be hidden for a while.
-    except FeedAssetsError as error:  # The next tick tries again, and reports it.
-        _log.warning("%s is listened to no longer: %s", queue.url, error)
+                notified.look(
+                    queue, messages, lambda: False
+                )  # no time limit: these are few, and would otherwise stay invisible for a while
+    except FeedAssetsError as error:  # the next tick tries again and reports it
+        _log.warning("listening to %s has stopped: %s", queue.url, error)

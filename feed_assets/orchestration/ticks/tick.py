@@ -1,8 +1,7 @@
-"""One tick of a sensor: named steps one after the other, on one budget of time, with one result for Dagster.
+"""One tick of a sensor: named steps one after the other, with one time budget and one result for Dagster.
 
-A failure of one dataset, source, feed or sink is a problem that its step notes, and an alert; the others continue. A
-step that raises has failed as a whole: the steps after it are taken all the same, except the requests, and then the
-tick fails, which the UI shows.
+If one dataset, source, feed or sink fails, its step notes a problem, an alert opens, and the others continue. If a step
+raises, the next steps are still taken, except requests. Then the tick fails, as the UI shows.
 """
 
 import logging
@@ -32,28 +31,28 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a tick's log record with the subject of its problem: a driver of the tick may print it itself."""
+"""Attribute of a tick's log record with the subject of its problem. A driver may print such records itself."""
 
 REPORTS = 500
-"""Maximum number of reports to Dagster in one tick."""
+"""Greatest number of reports to Dagster per tick."""
 
 REPORT_SECONDS = 0.02
-"""Seconds that a report takes: half of it here, half of it in Dagster after the sensor has returned."""
+"""Seconds that a report takes: half here, half in Dagster after the sensor has returned."""
 
 FEWEST_REPORTS = 10
-"""Reports that a tick makes even if its time is over: a tick that is always late must make progress."""
+"""Reports that a tick makes even if its time is over, so that a tick that is always late makes progress."""
 
 LISTEN_SECONDS = 4.0
-"""Seconds from its start for which a tick with nothing to report listens: Dagster's daemon ticks every five."""
+"""Seconds from its start that a tick without reports listens. Dagster's daemon ticks every five seconds."""
 
 LOOKS_PER_SECOND = 10
-"""Frequency with which a listening tick checks the log for a change: one statement, by the log's own index."""
+"""How often a listening tick checks the log for changes: one statement on an index."""
 
 REST_SECONDS = 0.5
-"""Minimum seconds between two checks of a tick: changes that are recorded one after the other are handled together."""
+"""Least seconds between two rounds of a tick, so that changes in quick succession are handled together."""
 
 LISTENERS = BoundedSemaphore(2)
-"""Ticks that listen at a time in one process: each keeps a thread of its code server, which may have six."""
+"""Ticks that may listen at a time in one process. Each occupies a thread of its code server, which may have six."""
 
 OutOfTime = Callable[[], bool]
 
@@ -62,27 +61,27 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Budget:
-    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
+    """The time of one tick, starting now: `seconds` for all its steps and for Dagster's work on the result."""
 
     seconds: float
     started: float = field(default_factory=monotonic)
 
     def out_of_time(self, share: float) -> OutOfTime:
-        """Return a function that tests whether this share of the time is over."""
+        """Return a function that returns whether this share of the time is over."""
         return lambda: monotonic() > self.started + share * self.seconds
 
     @property
     def reports(self) -> int:
-        """Return how many reports Dagster can store in the time that is left."""
+        """Return how many reports Dagster can store in the remaining time."""
         seconds = self.started + self.seconds - monotonic()
         return min(REPORTS, max(FEWEST_REPORTS, int(seconds / REPORT_SECONDS)))
 
 
 @dataclass(frozen=True)
 class Listening:
-    """State that a listening tick shares with the threads beside it: what they record, the tick finds in the log.
+    """State shared by a listening tick and its threads. The tick finds in the log what they record.
 
-    A thread that holds `recording` has more to record: the tick decides about all of it together.
+    While a thread holds `recording` it has more to record. The tick waits, to decide everything together.
     """
 
     ends: float
@@ -90,22 +89,22 @@ class Listening:
     over: Event = field(default_factory=Event)
 
     def seconds_left(self) -> float:
-        """Return the seconds for which it still listens; 0 once it has ended."""
+        """Return the remaining seconds of listening; 0 once it has ended."""
         return 0 if self.over.is_set() else max(self.ends - monotonic(), 0)
 
     def is_over(self) -> bool:
-        """Return whether it listens no longer."""
+        """Return whether listening has ended."""
         return not self.seconds_left()
 
     def wait_for_all(self) -> None:
-        """Wait until nobody records, or the time is over."""
+        """Wait until no thread records, or the time is over."""
         if self.recording.acquire(timeout=self.seconds_left()):
             self.recording.release()
 
 
 @dataclass
 class Tick:
-    """State that the steps of one tick share, and their results for later steps and for Dagster."""
+    """State shared by the steps of one tick, and their results for later steps and for Dagster."""
 
     context: dg.SensorEvaluationContext
     graph: Graph
@@ -113,36 +112,36 @@ class Tick:
     now: datetime
     budget: Budget
     source: str | None
-    """The event source of the sensor. None means all datasets and tables that no source's sensor covers."""
+    """The event source of the sensor. None means all datasets and tables without an event source's sensor."""
     decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
     busy: Collection[Partition] = ()
-    """Outputs that were in progress when it was decided."""
+    """Outputs that were in progress at the decision."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     reported_waits: list[Listed] = field(default_factory=list[Listed])
-    """Waiting outputs among the reports; they count as unreported if the tick fails."""
+    """Waiting outputs among the reports. If the tick fails, they count as unreported."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
-    """Partitions that Dagster is to add once the tick is over."""
+    """Partitions that Dagster must add after the tick."""
     problems: dict[str, str] = field(default_factory=dict[str, str])
-    """Failures by their subjects."""
+    """Failures by subject."""
     position: str = ""
-    """The position up to which Dagster has everything once it has stored this tick's reports."""
+    """The log position up to which Dagster has everything after it has stored this tick's reports."""
     is_complete: bool = True
-    """True if no step has left something to the next tick."""
+    """True if no step has left work for the next tick."""
     raised: Exception | None = None
     """The error of the first step that failed as a whole."""
     last_logged: int = 0
-    """The number of the last change before this check of the log."""
+    """The number of the last log change before this round."""
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
-    """Functions that run while the tick listens, each in a thread of its own."""
+    """Functions that run while the tick listens, each in its own thread."""
     unreadable: str = ""
-    """The reason why nothing of the event source could be read; empty if something could."""
+    """The reason why no part of the event source could be read; '' if some part could."""
 
     @property
     def may_listen(self) -> bool:
-        """Return whether there is nothing to report now, and the daemon has a thread for each sensor, so none waits.
+        """Return whether nothing is left to report, and the daemon has a thread for each sensor, so that none waits.
 
-        A driver other than the daemon evaluates a sensor again as soon as there is something.
+        Other drivers evaluate sensors again by themselves.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -151,7 +150,7 @@ class Tick:
 
     @property
     def has_effect(self) -> bool:
-        """Return whether there is something that Dagster would drop if the tick failed."""
+        """Return whether Dagster would lose results if the tick failed."""
         return bool(self.requests or self.reports or self.partitions)
 
     @property
@@ -159,39 +158,39 @@ class Tick:
         """Return the message of a tick that requests nothing."""
         waiting = [verdict for _, verdict in self.decided if verdict.state in WAITING]
         if not waiting:
-            return "Nothing new is to be run. `feed-assets explain` says what waits, and why."
+            return "There is nothing new to run. `feed-assets explain` shows what waits, and why."
         first = shortened([f"{each.output} {each.state.value}: {each.reason}" for each in waiting], NAMED)
-        return f"{len(waiting)} of {len(self.decided)} that were decided about now wait: {first}"
+        return f"{len(waiting)} of {len(self.decided)} outputs decided now are waiting: {first}"
 
     @cached_property
     def services(self) -> Services:
-        """Return the services, opened by the first step that needs the blackboard: alerts do without."""
+        """Return the services. The first step that needs the blackboard opens them; alerts do not need it."""
         return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
     @property
     def cursor(self) -> str:
-        """Return the position, and the number of ticks that left work: a change of it shows the driver that one did."""
+        """Return the position and the number of ticks that left work, so that a driver notices such a tick."""
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a tick: what it does, and the share of the tick's time by which it ends."""
+    """A part of a tick: its function, and the share of the tick's time by which it ends."""
 
     name: str
     ends: float
     take: Callable[[Tick, OutOfTime], None]
     hears: bool = False
-    """True if it handles changes of the log, and so is taken again when there is one."""
+    """True if it handles log changes, so that it is taken again while the tick listens."""
 
 
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
-    """Take these steps, and return their requests and reports. Raise a step's error after the last one.
+    """Take these steps. Return their requests and reports. Raise a step's error after the last step.
 
-    Dagster drops requests, reports and cursor of a tick that fails. So an event source of which nothing can be read
-    fails the tick (SourceUnavailable) only if it has none of these to lose: otherwise a later one. The moment is
-    Dagster's own, so that partitions and decisions are of the same one.
+    Dagster drops requests, reports and cursor of a tick that fails. So an event source that cannot be read at all fails
+    the tick (SourceUnavailable) only if there are no results to lose; otherwise a later tick fails. The tick uses
+    Dagster's current time, so that partitions and decisions fit together.
     """
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError(
@@ -215,7 +214,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps at one moment, which is Dagster's own, too, and report their problems."""
+    """Take these steps for one moment, which Dagster uses, too. Report their problems."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))
@@ -226,7 +225,7 @@ def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
 
 
 def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
-    """Return the tick after listening, if it may and there is room: it takes these steps at each change of the log."""
+    """Listen for log changes, if that is allowed, and take these steps at each change. Return the resulting tick."""
     if not hearing or not tick.may_listen or not LISTENERS.acquire(blocking=False):
         return tick
     listening = Listening(tick.budget.started + LISTEN_SECONDS)
@@ -242,9 +241,9 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
 
 
 def _has_heard(tick: Tick, listening: Listening) -> bool:
-    """Wait for a change of the log since the last check; return whether there is one before the next tick is near.
+    """Wait for a new log change. Return whether there is one before the listening ends.
 
-    The change itself is the signal, whichever process records it: no other one is needed.
+    The change itself is the signal, no matter which process records it.
     """
     try:
         sleep(REST_SECONDS)
@@ -254,8 +253,8 @@ def _has_heard(tick: Tick, listening: Listening) -> bool:
                     listening.wait_for_all()
                     return True
             sleep(1 / LOOKS_PER_SECOND)
-    except LedgerUnavailable as error:  # The tick has nothing to lose, and the next one reports the error.
-        _logger.warning("the sensor %s listens no longer: %s", tick.context.sensor_name, error)
+    except LedgerUnavailable as error:  # this tick has no results to lose, and the next one reports the error
+        _logger.warning("the sensor %s has stopped listening: %s", tick.context.sensor_name, error)
     return False
 
 
@@ -269,7 +268,7 @@ def _take(step: Step, tick: Tick) -> None:
 
 
 def _tell_problems(tick: Tick) -> None:
-    """Log the problems of a tick, and keep their alerts. It tries everything of its sensor, so former ones are over."""
+    """Log the problems of a tick, and update its alerts. A tick tries everything, so older problems are resolved."""
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
     own_alerts = Ours(tick.graph, tick.ledger, tick.now)

@@ -1,4 +1,4 @@
-"""Checks by ticks of Kafka topics and their tables: new partitions, lag of chunks and rows, problems."""
+"""Checks of Kafka topics and warehouse tables: new partitions, lag of chunks and rows, problems."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.load_state import TableState
 
 StatesOf = Callable[[str], "list[TableState]"]
-"""A function that returns the states of a warehouse's tables; within a tick each warehouse is queried once."""
+"""A function that returns the states of a warehouse's tables. A tick queries each warehouse once."""
 
 BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
-"""Kinds of alerts: the name goes on with the table's."""
+"""Kinds of alerts. Names continue with the table's name."""
 
 LETTERS_PER_TICK = 5000
-"""Maximum number of dead letters of a topic that a tick counts; the rest follow in the next ones."""
+"""Greatest number of a topic's dead letters that a tick counts. Others follow in the next ticks."""
 
 ANSWER_SECONDS = 10
-"""Seconds within which the broker must answer a tick."""
+"""Seconds within which the broker must answer."""
 
 
 def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
@@ -52,12 +52,12 @@ def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
 
 
 def topics_of(graph: Graph) -> dict[str, EventTable]:
-    """Return the Kafka topics of a code location, by the topic's name."""
+    """Return the Kafka topics of a code location by topic name."""
     return declared_topics(node.declaration for node in graph.tables())
 
 
 def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Keep the alerts of topics and tables. Alerts of what cannot be checked now stay as they were: it is a problem."""
+    """Update the alerts of topics and tables. If one cannot be checked, its alerts stay and a problem is noted."""
     tables, states_of = followers_of(tick.graph), _states_once()
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
@@ -70,7 +70,7 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     for table in tables:
         if out_of_time():
             break
-        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # Its sensor says if that lasts.
+        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # its sensor reports it if that lasts
             _look(tick.ledger, table, states_of, opened_reasons, reasons)
     own_alerts = Ours(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
@@ -79,7 +79,7 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def followers_of(graph: Graph) -> list[EventTable]:
-    """Return the Kafka topics, and the tables of warehouses, of a code location."""
+    """Return the Kafka topics and warehouse tables of a code location."""
     tables = [node.declaration for node in graph.tables()]
     return [each for each in tables if isinstance(each, EventTable) and (each.topic or each.loaded)]
 
@@ -92,7 +92,7 @@ def _alerts_of(table: EventTable) -> list[str]:
 def _look(
     ledger: Ledger, table: EventTable, states_of: StatesOf, opened_reasons: Mapping[str, str], reasons: dict[str, str]
 ) -> None:
-    """Put what is wrong with a topic or a table into `reasons`, by the names of alerts; '' if nothing is."""
+    """Add the problems of a topic or table to `reasons`, by alert name; '' if there is no problem."""
     if not isinstance(table.loaded, LoadedDataset):
         check_installed()
     if table.loaded:
@@ -103,11 +103,11 @@ def _look(
         alert = f"{BEHIND}:{table.feed}"
         loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
-        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # Its numbers are those of when it began.
+        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first numbers
 
 
 def _states_once() -> StatesOf:
-    """Return a function that queries each warehouse once: a busy one is waited for once, not for each of its tables."""
+    """Return a function that queries each warehouse once, so that a busy one causes only one wait."""
     from feed_assets.sources.warehouse_events import states
 
     busy: dict[str, SourceBusy] = {}
@@ -126,7 +126,7 @@ def _states_once() -> StatesOf:
 
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
-    """Return why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
+    """Return why nothing is loaded yet, why loading has stopped, or how many rows were refused; '' without problem."""
     states = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
     if not states:
         return f"{NOT_YET}{_why_nothing(loaded)}"
@@ -135,13 +135,13 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     if not (refused := sum(each.refused for each in states)):
         return ""
     return (
-        f"{refused:,} rows of {loaded.name} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
-        "has the offset and the reason of each; delete them there once they are dealt with."
+        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. Its table feed_assets.refused has "
+        "the offset and the reason of each. Delete them there once they are handled."
     )
 
 
 def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
-    why = f"`feed-assets warehouse load {loaded.warehouse}` loads {loaded.name}. Look whether it runs."
+    why = f"`feed-assets warehouse load {loaded.warehouse}` loads {loaded.name}. Check whether it runs."
     if isinstance(loaded, LoadedDataset):
         return why
     from feed_assets.kafka.lag import why_unsignalled
@@ -164,9 +164,9 @@ def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
     if not lagging:
         return ""
     return (
-        f"messages without a row: {shortened(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
+        f"messages without a row: {shortened(lagging, NAMED)}. Expected at most {most:,} per partition (lag). Check "
         f"whether `feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state "
-        f"{loaded.warehouse}` says how far it is."
+        f"{loaded.warehouse}` shows its progress."
     )
 
 
@@ -180,13 +180,13 @@ def _behind(name: str, most: int) -> str:
     if not lagging:
         return ""
     return (
-        f"messages without a chunk: {shortened(lagging, NAMED)}. Expected at most {most:,} of a partition (lag). Look "
-        f"whether `feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
+        f"messages without a chunk: {shortened(lagging, NAMED)}. Expected at most {most:,} per partition (lag). Check "
+        f"whether `feed-assets connector run` runs; `feed-assets kafka lag {name}` shows its progress."
     )
 
 
 def _dead(ledger: Ledger, name: str) -> str:
-    """Count dead letters since the last tick; return a text if any are open. Count and position move together."""
+    """Count dead letters since the last tick. Return a text if some are open. Store count and position together."""
     from feed_assets.kafka.dead_letters import Open, opened
     from feed_assets.sources.topic_events import clients_for, translated
 
@@ -198,11 +198,11 @@ def _dead(ledger: Ledger, name: str) -> str:
         counted = opened(clients_for(name), name, recorded, LETTERS_PER_TICK, ANSWER_SECONDS)
     if counted != recorded:
         with ledger.write() as connection:
-            if get_cursor(connection, cursor) == kept:  # Else another process has counted.
+            if get_cursor(connection, cursor) == kept:  # otherwise another process has counted
                 put_cursors(connection, {cursor: adapter.dump_json(counted).decode()})
     if counted.count <= 0:
         return ""
     return (
         f"{counted.count:,} messages of {name} are no records, the last one {counted.last}. "
-        f"`feed-assets kafka dead-letters {name}` lists them; with --replay or --drop they are dealt with."
+        f"`feed-assets kafka dead-letters {name}` lists them. Handle them with --replay or --drop."
     )

@@ -1,4 +1,4 @@
-"""Alerts for people: missing events, stuck updates, undecidable outputs, deadlines and more."""
+"""Alerts: missing events, stuck updates, undecidable outputs, deadlines and more."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,20 +38,20 @@ from feed_assets.orchestration.declare.declarations import (
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.overdue import by_events_alone, late, with_cadence
 from feed_assets.orchestration.ticks.reruns import report_reruns
-from feed_assets.orchestration.ticks.slower import keep_slower
+from feed_assets.orchestration.ticks.slow_code_alerts import keep_slower
 from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.orchestration.ticks.topic_checks import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
 AUDIT, PERSON = "audit", "person"
-"""Kinds of alerts. The names go on with a table's or a dataset's name; two go on with `|` and a part of it."""
+"""Kinds of alerts. Names continue with the name of a table or dataset; in two kinds also with `|` and a part of it."""
 
 Reasons = Mapping[str, str]
 
 
 def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Open and resolve alerts as of now, deliver what is not delivered yet, and return what of that failed."""
+    """Open and resolve alerts, and deliver new ones. Return the problems of the delivery."""
     _first_seen(graph, ledger, now)
     own_alerts = Ours(graph, ledger, now)
     with ledger.read() as connection:
@@ -74,13 +74,13 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
 
 
 def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
-    """Return texts by dataset of partitions that their own audit refused, until they are published or current again."""
+    """Return texts by dataset about partitions refused by their own audit and not published or current since."""
     groups = [each for each in due_counts.refused(connection) if each.feed in graph.by_feed]
     return {str(each.feed): _reason("refused by the audit", each) for each in groups}
 
 
 def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
-    """Return texts by dataset of partitions that no tick starts any more, except those that somebody has paused."""
+    """Return texts by dataset about partitions that no tick requests any more. Skip paused datasets."""
     groups = [each for each in due_counts.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
     own_groups = [each for each in groups if each.feed in graph.by_feed]
     paused = pauses.paused(connection, [each.feed for each in own_groups])
@@ -88,7 +88,7 @@ def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
 
 
 def _reason(state: str, group: due_counts.Group) -> str:
-    """Return one reason for a dataset, however many partitions it concerns."""
+    """Return one text for all affected partitions of a dataset."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     omitted = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
@@ -99,7 +99,7 @@ def _reason(state: str, group: due_counts.Group) -> str:
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Deliver alerts, or return wrong settings, which are logged at each tick; checks show the alerts anyway."""
+    """Deliver alerts. Return wrong settings as a problem; checks show the alerts anyway."""
     try:
         configured = channels.channels(settings())
     except InvalidSetting as error:
@@ -113,14 +113,14 @@ def _cursor_name(feed: Feed) -> str:
 
 
 def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
-    """Return since when each feed is watched."""
+    """Return since when each feed has been watched."""
     names = {str(node.feed): _cursor_name(node.feed) for node in nodes}
     cursors = get_cursors(connection, names.values())
     return {feed: datetime.fromisoformat(cursors[name]) if name in cursors else now for feed, name in names.items()}
 
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record the start of the watch of new feeds: one that is declared now is not late for earlier times."""
+    """Record when watching of new feeds begins, so that they are not late for earlier times."""
     names = {_cursor_name(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
@@ -131,7 +131,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """Problems of updates on their way to consumers, each kind by the rest of its alert's name."""
+    """Problems of updates on their way to consumers, each kind by alert name without kind."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -139,7 +139,7 @@ class _OnTheirWay:
 
 
 def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
-    """Return the problems of consumers that something waits for. If one cannot be checked, its open alerts stay."""
+    """Return the problems of consumers with waiting updates. If one cannot be checked, its open alerts stay."""
     problems, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
     failed: dict[str, str] = {}
     with ledger.read() as connection:
@@ -169,13 +169,13 @@ def _look_at(
     for each in incomplete:
         if limit and now - each.since > limit:
             key = f"{node.feed}|{each.pipeline}|{each.correlation}|{each.partition_key}"
-            problems.stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
+            problems.stuck[key] = f"{node.feed} has been waiting since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
     for each in unreachable(incomplete, last):
         problems.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
 
 
 def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
-    """Return, by consumer, each incomplete propagation once, however many outputs it concerns."""
+    """Return each incomplete propagation once per consumer, even if it concerns many outputs."""
     by_consumer: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
     for output, output_due in due.items():
         propagations = {(each.pipeline, each.correlation, each.partition_key): each for each in output_due.incomplete}
@@ -200,13 +200,13 @@ def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition
 
 
 def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
-    """Return whether it is known when something of it is expected."""
+    """Return whether it is declared when its data are expected."""
     has_deadline = isinstance(declared, Dataset) and declared.wait is not None and declared.wait.deadline is not None
     return declared.cadence is not None or has_deadline
 
 
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record open alerts and stale partitions as the states of the checks that no run makes: warnings at most."""
+    """Record open alerts and stale partitions as states of the checks that no run makes. They only warn."""
     expected = {node.feed for node in [*with_cadence(graph), *with_deadlines(graph)]}
     checks = [(feed, ON_TIME) for feed in sorted(expected)]
     followers = followers_of(graph)
@@ -232,12 +232,12 @@ def _state(reasons: Sequence[str]) -> CheckState:
 
 
 _SAID = {
-    CAUGHT_UP: "Its messages are taken as fast as they come.",
-    LOADED: "It is loaded, with every row.",
-    NO_DEAD_LETTERS: "All of its messages are records, or somebody has dealt with those that are none.",
-    ON_TIME: "Its partitions, or its events, come when they are expected.",
+    CAUGHT_UP: "Its messages are consumed as fast as they arrive.",
+    LOADED: "It is loaded completely.",
+    NO_DEAD_LETTERS: "All its messages are records, or its dead letters have been handled.",
+    ON_TIME: "Its partitions or events arrive when they are expected.",
     PROPAGATION: "No update is stuck on its way to it.",
-    STALE: "What was built of it is up to date.",
+    STALE: "Its built partitions are up to date.",
 }
 
 
@@ -249,18 +249,18 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
         return dg.AssetCheckResult(
             passed=state is None or state.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=state.reason if state else "The sensor 'watch' has found nothing yet.",
+            description=state.reason if state else "The sensor 'watch' has reported no result yet.",
         )
 
     return check
 
 
 _ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS, LOADED: NOT_LOADED}
-"""Kinds of alerts that checks report, by check; UNDECIDED for all others."""
+"""Kinds of alerts reported by checks. All other checks report UNDECIDED."""
 
 
 def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str]:
-    """Return what is wrong with a table or a dataset now."""
+    """Return the open reasons for a table or dataset."""
     names = {f"{_ALERTS.get(check, UNDECIDED)}:{feed}"}
     starts = (f"{DEADLINE}:{feed}|",) if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
     return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]

@@ -1,6 +1,6 @@
-"""Reports to Dagster of windows and quality: a materialization of complete data, or an observation.
+"""Reports to Dagster about windows and quality: a materialization for complete data, or an observation.
 
-A partitioned check result that no run made is never reported: Dagster stores only the first one of a partition.
+Partitioned check results without a run are never reported, because Dagster stores only a partition's first one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
 
 
 def partition_of(graph: Graph, change: Numbered) -> Partition | None:
-    """Return the asset's partition that a change is of; for a window that of its time, if there is one."""
+    """Return the asset's partition of a change. For a window return the partition of its time; None without one."""
     node = graph.node(change.partition.feed)
     if address_of(change.partition):
         return asset_partition(node, change.partition)
@@ -35,9 +35,9 @@ def partition_of(graph: Graph, change: Numbered) -> Partition | None:
 
 
 def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> set[Numbered]:
-    """Return the changes that are not reported: results of runs, which report them, and ordinary windows of feeds.
+    """Return the changes not to report: check results of runs, which report them, and ordinary windows of feeds.
 
-    Windows of tables are reported, as tables have nothing else to report.
+    Windows of state tables are reported, because the tables have nothing else to report.
     """
     reporters = {each.who for each in changes if each.who and each.kind == log.QUALITY}
     dagster_runs = runs.in_dagster(connection, sorted(reporters))
@@ -53,7 +53,7 @@ def _is_unsaid(graph: Graph, change: Numbered, dagster_runs: Mapping[str, str]) 
 
 
 def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """Return one event for each transition; the data version of a table's partition is a digest of its content."""
+    """Return one event per transition. The data version of a table's partition is a digest of its content."""
     addresses = [at for each in changes if (at := address_of(each.partition))]
     data = (
         {at.partition: row.data for at, row in window_queries.stored_windows(connection, addresses).items()}
@@ -71,9 +71,9 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Number
 def _window(
     node: Node, change: Numbered, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """Return a transition's event. A window that opens again keeps its materialization: only the description shows it.
+    """Return the event for a transition. A reopened window keeps its materialization; only the description shows it.
 
-    A window of a feed is observed: its materializations are its updates.
+    A feed's window gets an observation, because the feed's updates are its materializations.
     """
     metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     metadata |= {"why": change.why or "", "who": change.who or ""}
@@ -87,7 +87,7 @@ def _window(
 
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """Return the newest result of each asset check, and an observation for each other check, mark and waiver."""
+    """Return the newest result of each asset check, and an observation for other checks, marks and waivers."""
     states = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(

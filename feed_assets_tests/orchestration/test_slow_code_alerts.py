@@ -11,8 +11,8 @@ from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks import slower
-from feed_assets.orchestration.ticks.slower import keep_slower
+from feed_assets.orchestration.ticks import slow_code_alerts
+from feed_assets.orchestration.ticks.slow_code_alerts import keep_slower
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets_tests.support.ledger_records import statements
@@ -62,7 +62,7 @@ def test_slower_code_is_an_alert_until_faster_code_follows():
     (reason,) = world.look().values()
     assert reason.startswith(
         "gamma/report/v1.0 is slower since its code has changed: from team/orders code 2 (median 25.000 s of 5) takes "
-        "2.50 times as long as code 1 (median 10.000 s of 5); more than 2 times is an alert."
+        "2.50 times as long as code 1 (median 10.000 s of 5); expected at most 2 times."
     )
     world.take(11, "3", times=4)
     assert [*world.look()] == [NAME], "nobody knows yet"
@@ -82,7 +82,7 @@ def test_going_back_to_the_code_before_resolves_the_alert_of_slowness():
 def test_code_that_stays_slow_becomes_the_new_normal():
     world = Timed()
     world.take(10, "1")
-    world.take(25, "2", times=slower.UPDATES_LOOKED_AT - 5)
+    world.take(25, "2", times=slow_code_alerts.UPDATES_LOOKED_AT - 5)
     assert [*world.look()] == [NAME]
     world.take(25, "2", times=1)
     assert world.look() == {}

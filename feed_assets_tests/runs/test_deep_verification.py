@@ -10,7 +10,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
-from feed_assets.runs.deep import UNKNOWN, look_deep, published_of
+from feed_assets.runs.deep_verification import UNKNOWN, look_deep, published_of
 from feed_assets.runs.services import Services
 from feed_assets_tests.support import damaged_parquet as damaged
 from feed_assets_tests.support.each_case import each_case
@@ -45,7 +45,7 @@ def test_what_is_as_it_was_published_is_well(services):
     ("data", "says"),
     [
         (damaged.with_flipped_bit(GOOD), "part-0.parquet is damaged: .*checksum"),
-        (of([*range(19_999), 7]), "holds other rows than were published"),
+        (of([*range(19_999), 7]), "holds other rows than the published ones"),
         (GOOD[:100] + GOOD[101:], r"part-0.parquet has changed since .*: found 160,\d+ bytes, expected 160,\d+ bytes"),
     ],
 )
@@ -74,7 +74,7 @@ def test_rows_of_other_numbers_are_said(services):
 
 def test_bits_that_no_write_has_changed_are_bit_rot(services):
     update = publish_own(services, AT, NOW, damaged.with_flipped_bit(GOOD))
-    assert "The store tells of no write since it was published, so bits have changed at rest." in (
+    assert "The store reports no write since it was published, so stored bits have changed." in (
         deep(services, update.id).damage
     )
 

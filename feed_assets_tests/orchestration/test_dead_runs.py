@@ -11,7 +11,7 @@ import pytest
 from dagster._core.events import EngineEventData
 
 from feed_assets.orchestration.execute.makers import DRIVER
-from feed_assets.orchestration.ticks.left_runs import LAUNCHED, WORKER
+from feed_assets.orchestration.ticks.dead_runs import LAUNCHED, WORKER
 from feed_assets.orchestration.ticks.run_lock import hold
 from feed_assets_tests.support.sum_projects import BOTH, DAY, RAW, requested, rows, short
 

@@ -1,8 +1,8 @@
-"""Dagster runs that a kill left: they would stay unfinished, and their partitions in progress, for ever.
+"""Dagster runs whose process is dead. Without this they would stay unfinished forever, with partitions in progress.
 
-Dagster's code server fails the run of a worker that dies. If the code server dies too, nobody does, unless Dagster's
-monitoring calls our launcher, by the same rule as here: the process that the run's tag, or else the run itself, named
-is checked. A run still to begin has named none: that monitoring (in our `dagster.yaml`) fails it by its age.
+Dagster's code server fails the run of a worker that dies. If the code server dies, too, only Dagster's monitoring
+does, through our launcher, with the same rule as here: check the process named in the run's tag or log. A run that has
+not started names no process; the monitoring (in our `dagster.yaml`) fails it by its age.
 """
 
 import json
@@ -21,19 +21,19 @@ from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services, is_dead
 
 LAUNCHED = ".dagster/grpc_info"
-"""The tag of a run that Dagster launched: how it reached the code server, which started the worker."""
+"""The tag of runs that Dagster launched, with the address of the code server that started the worker."""
 
 WORKER = "feed_assets/worker"
-"""The tag of a run that the warm launcher has begun: the id of the run, and its process."""
+"""The tag of runs that the warm launcher started, with run id and process."""
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""Seconds after which a process of the run's pid is another one if it began later; less may be the clock."""
+"""If a process with the run's pid started this much later than the run, it is another one. Less may be clock skew."""
 
 
 def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
-    """Finish the builds that ended without recording it, and fail Dagster's own runs whose process is gone."""
+    """Finish builds that ended without recording it, and fail Dagster runs whose process is gone."""
     finished_runs = reconcile(services, has_ended=partial(has_ended, instance))
     for finished in finished_runs:
         if finished.run.dagster_run and is_dead(finished.run.process):
@@ -43,14 +43,14 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:
-    """Fail the runs whose process is surely gone, so that their partitions are free again. Repeatable."""
+    """Fail the runs whose process is gone for certain, so that their partitions are free again. Repeatable."""
     for run in instance.get_runs(dg.RunsFilter(statuses=WITH_PROCESS)):
         if process := gone(instance, run):
             fail(instance, run.run_id, process)
 
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
-    """Fail a run whose process is gone, unless it ended since that was seen; cancel one that was to be canceled."""
+    """Fail a run whose process is gone, unless it has ended since. Cancel it if it was being canceled."""
     run, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
     if run and run.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, why)
@@ -59,7 +59,7 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """Return a run's process in words if it is surely gone; None if it lives, is on another host, or is unknown."""
+    """Return a run's process if it is gone for certain; None if it is alive, on another host, or unknown."""
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):
@@ -71,24 +71,24 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 
 
 def driver_of(run: dg.DagsterRun) -> str | None:
-    """Return the process of `feed-assets run` that drives it; None for a run made of another one, with its tags."""
+    """Return the process of `feed-assets run` that drives a run. Return None for a re-execution, which copies tags."""
     return None if run.parent_run_id else run.tags.get(DRIVER)
 
 
 def worker_of(run: dg.DagsterRun) -> str | None:
-    """Return the process that was begun warm for this very run, whose tag may be copied to runs made of it."""
+    """Return the warm process of exactly this run: a re-execution has a copy of the tag."""
     run_id, _, process = run.tags.get(WORKER, "").partition(" ")
     return process if run_id == run.run_id else None
 
 
 def _is_local(launched: str | None) -> bool:
-    """Return whether the worker is on this host: its code server was reached by a socket or the loopback interface."""
+    """Return whether the worker is on this host: its code server is reached by a socket or the loopback interface."""
     info: dict[str, Any] = json.loads(launched) if launched else {}
     return "socket" in info or info.get("host") in LOOPBACK
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
-    """Return the pid that the worker put into its run's log as the first thing, and when."""
+    """Return the pid that the worker wrote first into its run's log, and the time."""
     for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None

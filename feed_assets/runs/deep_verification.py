@@ -1,7 +1,7 @@
-"""Read updates to the last byte, and compare those that our runs published with what was written then.
+"""Deep verification: read updates completely, and compare those of our runs with what was published.
 
-Pages are compared with their checksums, rows with the number and the digest in the ledger. So bits that a disk or a
-copy alters later are found before a reader finds them.
+Pages are compared with their checksums, rows with their number and digest in the ledger. So bits that a disk or a
+copy altered later are found before a reader gets them.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from feed_assets.runs.maker import Maker
 
 @dataclass(frozen=True)
 class PublishedFacts:
-    """The ledger's facts about an update that a run of ours published."""
+    """The ledger's facts about an update that one of our runs published."""
 
     files: tuple[File, ...] = ()
     records: int | None = None
@@ -29,15 +29,15 @@ class PublishedFacts:
     version: str | None = None
 
 
-ADVICE = "Invalidate the update (`feed-assets feed invalidate`): it is built again."
+ADVICE = "Invalidate the update (`feed-assets feed invalidate`): then it is built again."
 
 UNKNOWN = PublishedFacts()
-"""The facts about an update of others: the ledger has no digest of its rows."""
+"""Facts about an update that no run of ours published: the ledger has no digest of its rows."""
 
 
 @dataclass(frozen=True)
 class Deep:
-    """One update that was read to the last byte."""
+    """The result of reading one update completely."""
 
     partition: Partition
     id: str
@@ -46,11 +46,11 @@ class Deep:
     is_compared: bool = False
     """True if its rows were compared with their digest in the ledger."""
     damage: str = ""
-    """Reason why it is damaged; empty if it is not."""
+    """Reason why it is damaged; empty if it is intact."""
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> PublishedFacts:
-    """Return what the ledger has of an update that a run of ours published; UNKNOWN for any other."""
+    """Return the ledger's facts about an update. Return UNKNOWN unless one of our runs published it."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         if row is None or row.origin != updates.RUN:
@@ -69,11 +69,11 @@ def look_deep(
     files: Sequence[File] | None = None,
     out_of_time: Callable[[], bool] | None = None,
 ) -> Deep:
-    """Read an update to the last byte, and compare its rows with those that were published.
+    """Read an update completely, and compare its rows with the published ones.
 
-    Rows with arrays or structs are digested by `maker`; without one they are counted. With `files` only their pages are
-    read, and no rows compared. Raise UpdateChanged if a file is gone or altered since it was listed, OutOfTime and
-    BlackboardError.
+    `maker` computes the digest of rows with arrays or structs; without it such rows are only counted. With `files` only
+    the pages of these files are read, and no rows are compared. Raise UpdateChanged if a file has been removed or
+    altered since it was listed, OutOfTime, or BlackboardError.
     """
     look = _DeepReading(board, update, published)
     if problem := look.other_files():
@@ -90,13 +90,15 @@ def look_deep(
         why = f"{update.path} holds {rows:,} rows, and {published.records:,} were published."
         return look.end(rows, damage=f"{why} {look.how} {ADVICE}")
     if version not in (None, published.version):
-        why = f"{update.path} holds other rows than were published (digest {version}, expected {published.version})."
+        why = (
+            f"{update.path} holds other rows than the published ones (digest {version}, expected {published.version})."
+        )
         return look.end(rows, is_compared=True, damage=f"{why} {look.how} {ADVICE}")
     return look.end(rows, is_compared=version is not None)
 
 
 def other_sizes(listed: Sequence[File], expected: Sequence[File], since: str) -> str:
-    """Return the first file whose size is another one; empty if none is, or nothing is known."""
+    """Return a message about the first file with an unexpected size; '' if there is none or nothing is known."""
     was, now = ({file.key: file.size for file in files} for files in (expected, listed))
     if not was or was == now:
         return ""
@@ -111,19 +113,19 @@ def _written_again(listed: Sequence[File], expected: Sequence[File]) -> list[str
 
 
 def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
-    """Return why files of an update are not those that the ledger recorded, and a note if they may be; '' if not.
+    """Return an error if files of an update differ from the recorded ones, and a note if they may differ; else ''.
 
-    Files of the same size that were written again may be equal: a copy of a blackboard on local disk has such ones.
+    Files that were written again with the same size may be equal, as in a copy of a blackboard on local disk.
     """
     if recorded is None:
         return "", ""
     why = other_sizes(update.files, recorded.files, "recorded")
     again = shortened([key.rpartition("/")[2] for key in _written_again(update.files, recorded.files)], 3)
     note = (
-        f"{again} was written again since it was recorded, and is as large: `--deep` compares rows of ours, and of a "
-        "foreign feed its producer knows whether it is the same"
+        f"{again} was written again with the same size since it was recorded: `--deep` compares the rows of our own "
+        "feeds; for a foreign feed, only its producer knows whether it is the same"
     )
-    cure = "; put back what was recorded, or publish a new update"
+    cure = "; restore the recorded files, or publish a new update"
     return f"{why}{cure}" if why else "", note if again and not why else ""
 
 
@@ -135,30 +137,30 @@ class _DeepReading:
 
     @property
     def is_of_parquet(self) -> bool:
-        """Return whether all its files are Parquet, as all are that Spark writes."""
+        """Return whether all files are Parquet, as Spark writes them."""
         return all(is_parquet(self.board, file) for file in self.update.files)
 
     @property
     def written_again(self) -> list[str]:
-        """Return the files whose etags are others than when they were published."""
+        """Return the files whose etags have changed since they were published."""
         return _written_again(self.update.files, self.published.files)
 
     @property
     def how(self) -> str:
-        """Return how the bytes came to differ, as far as the store reports it."""
+        """Return how the bytes may have changed, as far as the store reports it."""
         if not self.published.files:
             return ""
         if files := self.written_again:
             return f"{shortened(files, 3)} was written again in place since it was published."
-        return "The store tells of no write since it was published, so bits have changed at rest."
+        return "The store reports no write since it was published, so stored bits have changed."
 
     def other_files(self) -> str:
-        """Return which file has another size than was published, and advice; empty if none has."""
+        """Return a message with advice about a file with another size than published; '' if there is none."""
         why = other_sizes(self.update.files, self.published.files, "published")
         return f"{why}. {self.how} {ADVICE}" if why else ""
 
     def rows(self, maker: Callable[[], Maker] | None, out_of_time: Callable[[], bool] | None) -> tuple[int, str | None]:
-        """Return the rows of all files, and their digest if it can be compared."""
+        """Return the number of rows in all files, and their digest if there is one to compare it with."""
         columns = self.published.columns
         is_digested = bool(columns and self.published.version) and self.is_of_parquet
         digest = RowDigest(columns) if is_digested and is_flat(columns) else None
@@ -170,7 +172,7 @@ class _DeepReading:
         return pages.rows, None
 
     def end(self, rows: int = 0, *, is_compared: bool = False, damage: str = "") -> Deep:
-        # On local disk a copy of a blackboard has other etags (inode, time), and equal bytes.
+        # On local disk a copied blackboard has other etags (inode, time) with the same bytes.
         if not damage and not is_compared and self.written_again and not local_root(self.board.url):
             damage = f"{self.how} Its rows were not compared: `feed-assets feed verify --deep` does, with Spark."
         return Deep(self.update.partition, self.update.id, len(self.update.files), rows, is_compared, damage.strip())

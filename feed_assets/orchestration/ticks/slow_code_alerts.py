@@ -1,4 +1,4 @@
-"""Datasets by events whose newest code is slower than the code before: an alert that resolves itself.
+"""Alerts for datasets by events whose newest code is slower than the code before. They resolve themselves.
 
 Source: "Data Orchestration via Events" (2024): a regression analysis of the duration from A to B with each code change.
 """
@@ -17,16 +17,16 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
 SLOWER = "slower"
-"""Kind of alerts. The names go on with the dataset, `|`, and the table where its updates begin."""
+"""Kind of alerts. Names continue with the dataset, `|`, and the table where its updates begin."""
 
 UPDATES_LOOKED_AT = 100
-"""Number of newest updates of a dataset that are compared: once all are of the new code, its time is the norm."""
+"""Number of newest updates to compare per dataset. Once all are from the new code, its duration is normal."""
 
 
 def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: Ours) -> None:
-    """Open and resolve these alerts: only datasets with an event since the last check are checked, all at once.
+    """Open and resolve these alerts. Only datasets with new events since the last check are checked, all at once.
 
-    Open alerts of the others stay. The cursors move last: a kill before that repeats the check.
+    Open alerts of other datasets stay. The cursors move last: after a kill the check is repeated.
     """
     factor = settings().slower_factor
     pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}
@@ -49,7 +49,7 @@ def _cursor(feed: Feed) -> str:
 
 
 def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
-    """Yield dataset, rest of the name, and reason of each open alert."""
+    """Yield dataset, name without kind, and reason of each open alert."""
     for each in opened:
         kind, _, key = each.name.partition(":")
         if kind == SLOWER:
@@ -57,13 +57,13 @@ def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
 
 
 def _slower(durations_by_pair: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
-    """Return the reasons of open alerts by the rest of their names."""
+    """Return the reasons for alerts, by name without kind."""
     reasons: dict[str, str] = {}
     for (first, last), durations in durations_by_pair.items():
         comparison = compared(trend(durations))
         if comparison and comparison.times > factor:
             reasons[f"{last}|{first}"] = (
-                f"{last} is slower since its code has changed: from {first} {comparison}; more than {factor:g} times "
-                f"is an alert. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
+                f"{last} is slower since its code has changed: from {first} {comparison}; expected at most {factor:g} "
+                f"times. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
             )
     return reasons
