@@ -1,4 +1,4 @@
-"""What Spark says at its start is left out where somebody waits for results; all else of it is passed on."""
+"""Spark's start-up messages are dropped where a user waits for results; all other output is passed on."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ BANNER = [
     " using builtin-java",
     'Setting Spark log level to "ERROR".',
 ]
-"""As Spark 4.3 says it, each time."""
+"""Start-up messages of Spark 4.3."""
 
 OF_A_FUNCTION = [
     "of a function",
@@ -53,7 +53,7 @@ TRACES = [
     " SQLSTATE: 38000",
     "\tat org.apache.spark.sql.execution.python.PythonArrowOutput$$anon$1.read(PythonArrowOutput.scala:145)",
 ]
-"""As Spark 4.3 says it of a value and of a Python function, shortened."""
+"""Messages of Spark 4.3 about a wrong value and about a failed Python function, shortened."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def hides(monkeypatch):
 
 
 def said_by(lines, monkeypatch):
-    """What is printed of a JVM that has started."""
+    """Return the printed part of a JVM's output."""
     said = StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     with jvm._output() as given:

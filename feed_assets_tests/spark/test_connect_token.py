@@ -26,7 +26,7 @@ class Recorder(grpc.GenericRpcHandler):
 
 @contextmanager
 def server(address: str):
-    """A gRPC server, and its port."""
+    """Start a gRPC server; yield it with its port."""
     recorder = Recorder()
     with ThreadPoolExecutor(2) as threads:
         it = grpc.server(threads)

@@ -1,4 +1,4 @@
-"""What a full disk or a lost Connect server makes of a run; a killed JVM is in `faults/test_stopped.py`."""
+"""Runs with a full disk or a lost Connect server; killed JVMs are tested in `faults/test_stopped.py`."""
 
 from pathlib import Path
 

@@ -62,7 +62,7 @@ STRANGER = (
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What a process with a session of its own says of itself; a stranger's modules lie in its current folder."""
+    """Return the report of a process with its own session, in a folder with a stranger's modules."""
     folder, scratch = tmp_path_factory.mktemp("current"), tmp_path_factory.mktemp("scratch")
     for name in ("psutil", "pyarrow", "pandas", "numpy", "pyspark"):
         (folder / f"{name}.py").write_text(STRANGER)

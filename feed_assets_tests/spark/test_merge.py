@@ -19,7 +19,7 @@ def frame(spark):
 
 @pytest.fixture
 def merged(frame):
-    """What is there after an increment, in order."""
+    """Return a function that merges an increment, and returns the rows in order."""
 
     def merge(new, deletes=None, *, previous=THERE, key="k", newest_by=None):
         there = None if previous is None else frame(previous)
@@ -145,7 +145,7 @@ NEWEST = [
     ("all is newer than NULL", None, 0, "new"),
     ("NULL is as new as NULL", None, None, "new"),
 ]
-"""By a key that says what it shows: the moment of the row that is there, that of the change, and which stays."""
+"""Case: time of the existing row, time of the change, and which row remains."""
 
 
 def test_the_newest_stays(merged):
@@ -184,7 +184,7 @@ DELETES = [
     ("never there", None, [], [4], None),
     ("made and gone", None, [3], [4], None),
 ]
-"""By a key that says what it shows: the moments of what is there, of new rows, of deletes, and of what stays."""
+"""Case: times of the existing row, of new rows, of deletes, and of the remaining row."""
 
 
 def test_a_delete_is_a_change_like_others(merged):

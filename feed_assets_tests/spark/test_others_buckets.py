@@ -15,7 +15,7 @@ UPDATE = "20200101.000000"
 
 @pytest.fixture
 def given(s3_env: S3Server, s3_url: str, partner_url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The keys of the environment may read some of our bucket alone."""
+    """Return settings whose environment keys may read only a part of our bucket."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "producer")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "producer-secret")
     boards = {

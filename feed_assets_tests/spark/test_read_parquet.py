@@ -13,7 +13,7 @@ SCHEMA = "id int, name string"
 
 
 def _parquet(spark, board, update_id, *frames):
-    """An update of several jobs' files: what a foreign writer may leave."""
+    """Write an update with files of several jobs, as a foreign writer may do."""
     path = f"{PARTITION.path}/{update_id}"
     for frame in frames:
         frame.coalesce(1).write.mode("append").parquet(spark_path(board.url, path))

@@ -100,7 +100,7 @@ TURNED_AWAY = Partition(Feed.parse("ads/shown_rejects/v1.0"), "2019-11-24/men")
 
 @pytest.fixture(params=["local", "s3"])
 def board(request):
-    """Where rejects are written: a folder, and a real S3 server."""
+    """Return the target of rejects: a folder, and a real S3 server."""
     if Settings().spark_remote and request.param == "local":
         pytest.skip("the Connect server is configured for a blackboard on S3")
     return request.getfixturevalue(f"{request.param}_board")

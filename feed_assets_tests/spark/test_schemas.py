@@ -1,4 +1,4 @@
-"""What a feed may be declared with is what Spark's own parser reads, and what of that a format can hold."""
+"""Schemas that a feed may declare: those that Spark's parser reads, as far as the format can hold them."""
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -79,7 +79,7 @@ def refused(schema: str, form: str = "parquet") -> str | None:
 
 
 def columns(spark, schema: str) -> list[str] | None:
-    """The columns that Spark reads of a schema, None if it cannot parse it."""
+    """Return the columns that Spark reads from a schema, or None if it cannot parse it."""
     try:
         return ddl(spark, schema).names
     except (PySparkException, Py4JError):  # The second for varchar, which it parses and then cannot use.

@@ -25,7 +25,7 @@ _IDS = (f"20191124.{second:06d}" for second in count(1))
 
 @pytest.fixture(params=["local", "s3"])
 def board(request):
-    """Where Spark writes: a folder with a space in its name, and a real S3 server."""
+    """Return the target of Spark's writes: a folder with a space in its name, and a real S3 server."""
     if Settings().spark_remote and request.param == "local":
         pytest.skip("the Connect server is configured for a blackboard on S3")
     return request.getfixturevalue(f"{request.param}_board")
@@ -209,7 +209,7 @@ def test_a_column_that_has_our_name_is_refused_and_not_lost(spark, local_board, 
 
 
 def test_a_preview_holds_the_first_rows_of_the_first_parts(spark, s3_board):
-    """Of four tasks in whatever order they end; a part may hold nothing."""
+    """Write four tasks, which end in any order; some parts are empty."""
     frame = spark.range(0, 40, 1, 4).where("id >= 17")
     written = write(frame, s3_board, SHOWN, next(_IDS))
     assert written.preview.splitlines()[2:] == ["| 17 |", "| 18 |", "| 19 |", "| 20 |", "| 21 |"]

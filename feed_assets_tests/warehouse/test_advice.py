@@ -1,4 +1,4 @@
-"""What a warehouse says of itself when it cannot be reached or refuses: the cause, and what to do."""
+"""Errors of a warehouse that cannot be reached or refuses: they name the cause and the remedy."""
 
 import subprocess
 import sys

@@ -27,7 +27,7 @@ def fork() -> Iterator[Forks]:
 
 @pytest.fixture
 def other(engine, local_board) -> Loader:
-    """Who takes over."""
+    """Return the loader that takes over."""
     made = Loader(engine, local_board)
     made.place = replace(made.place, holder=ANOTHER)
     return made

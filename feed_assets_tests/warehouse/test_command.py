@@ -80,7 +80,7 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
 
 
 def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
-    """Nothing is loaded yet: the table is made by the first schema, and the second is refused."""
+    """Load nothing first: the first schema makes the table, and the second is refused."""
     world.produce(3)
     world.run_until_done()
     world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])

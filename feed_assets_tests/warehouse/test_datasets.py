@@ -98,7 +98,7 @@ def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_
     assert sorted(table(target.engine, dataset, "id")) == [(1,), (3,)]
     assert f"has no valid update {lost}" in capsys.readouterr().err
     dataset.board.put(f"{dataset.feed}/1/{lost}/_SUCCESS", b"1")
-    assert load(target, dataset) == 1  # Nothing is in the log of that.
+    assert load(target, dataset) == 1  # The log does not have this update.
     check_table(target.engine, dataset)
 
 

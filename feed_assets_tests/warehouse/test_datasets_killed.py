@@ -59,7 +59,7 @@ def is_what_its_state_says(target, dataset: Dataset) -> None:
 
 
 def publish(dataset: Dataset, chance: Random) -> None:
-    """Some updates; now and then a wider schema, or one that is made invalid and stays in `rows` for who has it."""
+    """Publish some updates; now and then with a wider schema, or one that becomes invalid but stays in `rows`."""
     for _ in range(chance.randint(1, 3)):
         more = {f"x{number}": chance.random() for number in range(len(dataset.rows) // 3)}
         rows = [{"id": chance.randint(1, 1 << 40), **more} for _ in range(chance.randint(0, 4))] or [{"id": 0, **more}]

@@ -26,7 +26,7 @@ def fork() -> Iterator[Forks]:
 
 @pytest.fixture
 def stream(loader: Loader, local_board) -> Stream:
-    """A topic whose chunks other processes read, too."""
+    """Return a topic whose chunks other processes can read."""
     loader.place = type(loader.place)(loader.engine, local_board, loader.place.holder, 7)
     return Stream(local_board, f"clicks.{uuid4().hex[:12]}")
 

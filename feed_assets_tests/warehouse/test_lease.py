@@ -1,4 +1,4 @@
-"""Who loads a warehouse: the lease while a load copies, and the state tables that two make at once."""
+"""The lease on a warehouse while a load copies, and state tables that two processes create at once."""
 
 from threading import Event, Semaphore
 

@@ -360,7 +360,7 @@ def test_load_leaves_a_table_that_another_load_changed(loader, stream, schema):
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_load_waits_for_a_commit_under_way(loader, stream, schema):
-    """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
+    """Imitate a connection that broke at the COMMIT: the server may still commit while the next session begins."""
     stream.send(schema, row(1))
     known, (run,) = loader.known(stream), runs(stream.signals)
     with ThreadPoolExecutor() as pool, loader.engine.open() as other:

@@ -1,4 +1,4 @@
-"""What is loaded together, and when."""
+"""Signals that are loaded together, and when they are loaded."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""From one shape of a table to the next: what is done, what is refused, and that nothing is lost."""
+"""Migrations between shapes of a table: which are done, which are refused, and that no data is lost."""
 
 from dataclasses import asdict
 
@@ -142,7 +142,7 @@ def asdict_of(column):
 
 
 def done(table, steps):
-    """What a table is after steps, done one after the other."""
+    """Apply the steps in order; return the resulting columns."""
     found = {each.name: facts(each) for each in table.columns}
     for step in steps:
         match step:

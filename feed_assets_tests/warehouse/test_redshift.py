@@ -162,7 +162,7 @@ def test_a_growth_after_which_the_loader_is_killed_is_done_once(loader, stream, 
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing that comes after it is done."""
+    """Stands for SIGKILL: no code after it runs."""
 
 
 @pytest.mark.parametrize("first", range(3))

@@ -29,12 +29,12 @@ from feed_assets_tests.warehouse.standin import ROLE, StandIn
 
 SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
 GREETING = (b"user", b"database", b"application_name")
-"""What PostgreSQL knows of what the driver says of itself."""
+"""Startup parameters of the driver that PostgreSQL knows."""
 
 
 @pytest.fixture
 def cluster(postgresql, monkeypatch) -> Iterator[Redshift]:
-    """A server that takes the driver for one of its own; it speaks no TLS."""
+    """Provide a server that accepts Redshift's driver as a client; without TLS."""
     path = parse_qs(urlsplit(postgresql.uri).query)["host"][0] + "/.s.PGSQL.5432"
     database = urlsplit(postgresql.database()).path
     monkeypatch.setattr(driver, "connect", partial(driver.connect, ssl=False))
@@ -158,7 +158,7 @@ def world(broker, registry, s3_url, s3_env) -> Iterator[World]:
 
 @pytest.fixture
 def loading(world, url, monkeypatch) -> Iterator[Loading]:
-    """A warehouse by its settings, but for the connection."""
+    """Provide a loader from its settings, except that the stand-in is its connection."""
     made = StandIn(url, ROLE)
     monkeypatch.setattr(redshift, "Redshift", lambda *told: made if told == (url, ROLE) else None)
     loading = loading_of(world.place, url, iam_role=ROLE)

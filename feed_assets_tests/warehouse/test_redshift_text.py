@@ -1,4 +1,4 @@
-"""What loads send to Redshift, which cannot run here: compared, and read by sqlglot's Redshift dialect.
+"""SQL of loads into Redshift, which cannot run here: compared with files, and parsed by sqlglot's Redshift dialect.
 
 The files of `redshift/` are written anew by `WRITE_SQL=1 pytest feed_assets_tests/warehouse/test_redshift_text.py`:
 look at what has changed.
@@ -45,7 +45,7 @@ LATER_ROW = {"title": "b", "amount": Decimal("2.50"), "tags": None, "token": "t"
 
 
 def written(engine, board) -> str:
-    """What an engine got, without what is another one each time."""
+    """Return the statements of an engine, with its random names masked."""
     text = ";\n".join(engine.statements) + ";\n"
     engine.statements.clear()
     return re.sub("[0-9a-f]{32}", "0" * 32, text.replace(board.url, "s3://bucket/lake"))

@@ -1,4 +1,4 @@
-"""From Avro to the shape of a table."""
+"""Conversion of Avro schemas to shapes of tables."""
 
 import json
 

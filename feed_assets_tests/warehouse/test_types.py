@@ -71,7 +71,7 @@ def test_a_decimal_with_more_digits_than_declared_is_refused(loader, stream):
 
 
 def test_a_row_that_is_staged_twice_and_refused_both_times_is_kept_once(loader, stream):
-    """As after positions that were lost: the table goes on."""
+    """Delete the position after the first load, so that the row is staged again. The table must go on."""
     wide = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}
     schema = stream.schemas.add(ID, {"name": "d", "type": wide})
     stream.send(schema, {"id": 1, "d": Decimal("12345678.9")}, {"id": 2, "d": Decimal("1.5")})
@@ -112,7 +112,7 @@ def test_a_schema_that_a_warehouse_has_no_table_for_is_refused(loader, stream):
 
 
 def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
-    """What is only known by a prefix, and what only differs in case."""
+    """Refuse names that are equal up to the maximum length, or except for case."""
     two = "x" * 64 if loader.engine.has_keys else "ID"
     stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
     with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in (DuckDB|Redshift)"):
