@@ -16,7 +16,7 @@ KNOWN = {"id": "OSV-1", "modified": "2026-01-01T00:00:00Z"}
 
 @contextmanager
 def osv(vulnerable: str | None) -> Iterator[str]:
-    """A service that knows one vulnerability of one package; its URL."""
+    """Serve one vulnerability of one package; yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):

@@ -29,7 +29,7 @@ NEEDED = {SUMS, PICKED}
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[SimpleNamespace]:
-    """The names that the page's code makes, all but the dataset at its end; its databases are closed, as by an exit."""
+    """Provide the names that the page's code makes, except its last dataset; close its databases, as an exit would."""
     names: dict[str, Any] = {}
     for block in BLOCKS[:-1]:
         exec(compile(block, "<docs/consumers.md>", "exec"), names)  # noqa: S102
@@ -69,7 +69,7 @@ class Consumer:
             raise KeyboardInterrupt
 
     def ids(self) -> list[tuple[str, dict[str, str]]]:
-        """What it has worked on: partitions, and of each table the update."""
+        """Return the processed partitions, with the update of each table."""
         return [
             (partition, {table: paths[0].split("/")[-2] for table, paths in files.items()})
             for partition, files in self.worked
@@ -106,7 +106,7 @@ def given(_: Task, numbers: Iterator[int] = count()) -> Given:  # noqa: B008 - o
 
 
 def dropped(harness: Harness, day: str, number: int) -> dict[str, str]:
-    """An update that goes all the way; its updates by table."""
+    """Publish an update, and let it reach all tables; return its updates by table."""
     harness.drop(RAW, day, f"k,n\na,{number}\n")
     assert all(run.succeeded for run in harness.run_until_idle())
     harness.ask(name="watch")

@@ -1,4 +1,4 @@
-"""What the docs must name, and that what they name is there."""
+"""Names that the docs must mention, and existence of the names that they do."""
 
 import inspect
 import re
@@ -31,7 +31,7 @@ README, DATASETS, AUTOMATION = TEXTS["README.md"], TEXTS["docs/datasets.md"], TE
 
 
 def commands(group, names=()):
-    """The names of every command below a group, such as ('feed', 'ls')."""
+    """Yield the names of every command below a group, such as ('feed', 'ls')."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*names, name))
@@ -48,7 +48,7 @@ def without_code(text):
 
 
 def anchors(text):
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -72,7 +72,7 @@ DECLARATIONS |= {
 
 
 def documented(name):
-    """The arguments of a declaration that the docs have: rows of its table, or those of its call if it has none."""
+    """Return the documented arguments of a declaration: rows of its table, or those of its call if it has none."""
     (table,) = re.findall(rf"^\| `{re.escape(name)}\(…\)` \|.*\n\|[-|]+\n((?:\|.*\n?)+)", ALL, re.MULTILINE) or [None]
     if table is None:
         return re.search(rf"`{name}\((\w+)\)`", ALL).groups()
@@ -193,7 +193,7 @@ RUN_BY_ITS_OWN_TEST = "docs/reading.md"
     [(name, code) for name in TEXTS if name != RUN_BY_ITS_OWN_TEST for code in blocks(TEXTS[name], "python")],
 )
 def test_python_in_the_docs_runs(name, code):
-    # By a name that is no file: from Python 3.13 on, inspect fails on a page that it takes for the functions' source.
+    # The file name does not exist: from Python 3.13 on, inspect fails on a page that it takes for the source.
     exec(compile(code, f"<{name}>", "exec"), {"__name__": "an_example", "__file__": str(PAGES[name])})  # noqa: S102
 
 

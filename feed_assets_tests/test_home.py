@@ -1,4 +1,4 @@
-"""Where everything is kept: in the folder of the environment, else beside the project's file, from wherever in it."""
+"""Home folder: the one in the environment, else one beside the project's file, from any folder of the project."""
 
 import os
 from contextlib import redirect_stderr
@@ -17,7 +17,7 @@ PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder below one with a project, which is the current one."""
+    """Return the current folder, below one with a project."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     below = tmp_path / "shop" / "tests"
     below.mkdir(parents=True)

@@ -43,7 +43,7 @@ def filled(board: Blackboard) -> Blackboard:
 
 @pytest.fixture
 def page(home: Path, local_board: Blackboard, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names that the page's code has made, block after block."""
+    """Return the names that the page's code has made, block after block."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", filled(local_board).url)
     settings.cache_clear()
     names: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What the README and the docs tell a reader to type, and every setting that they must name."""
+"""Commands of the README and the docs, and every setting that they must name."""
 
 import re
 import shlex
@@ -44,7 +44,7 @@ def inline_commands(text):
 
 
 def subcommand(words):
-    """The words of a command before its first option or argument (which has a capital, a digit, a dot or a slash)."""
+    """Return the words of a command before its first option or argument (with a capital, a digit, a dot or a slash)."""
     names = []
     for word in words:
         if not re.fullmatch(r"[a-z]+", word):

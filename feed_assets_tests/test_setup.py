@@ -1,4 +1,4 @@
-"""What set-up looks at and fetches, with stand-ins for `java` and `python3` on PATH."""
+"""Checks and downloads of the set-up, with stand-ins for `java` and `python3` on PATH."""
 
 import os
 import re
@@ -24,7 +24,7 @@ echo called >> "$CALLS"
 
 
 def program(path, body):
-    """An executable shell script; its folder."""
+    """Write an executable shell script; return its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -42,7 +42,7 @@ def run(*command, path="/usr/bin:/bin", **environment):
 
 
 def check_java(tmp_path, said, code=0):
-    """The check with a JAVA_HOME whose java says this on stderr."""
+    """Run the check with a JAVA_HOME whose java prints this on stderr."""
     program(tmp_path / "jdk" / "bin" / "java", f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
     return run("/bin/sh", SCRIPTS / "check_java.sh", JAVA_HOME=str(tmp_path / "jdk"))
 
@@ -79,7 +79,7 @@ def test_another_java_is_one_line_that_says_what_to_install(tmp_path, said, code
 
 
 def tools(tmp_path):
-    """A PATH with what the scripts call and neither java nor python3."""
+    """Return a PATH with the tools that the scripts call, without java and python3."""
     folder = tmp_path / "tools"
     folder.mkdir()
     for name in ("sh", "sed", "head", "cat"):
@@ -238,7 +238,7 @@ def test_the_files_that_are_to_run_first_are_there():
 
 
 def chromium(tmp_path, **environment):
-    """The script on a machine with no more than what it calls itself."""
+    """Run the script on a machine with only the tools that it calls."""
     path = tools(tmp_path)
     for name in ("id", "grep", "mktemp", "rm", "tail", "timeout"):
         (path / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")

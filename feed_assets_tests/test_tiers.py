@@ -90,7 +90,7 @@ def test_a_fast_test_that_gets_a_server_while_it_runs_fails(tmp_path):
 
 @pytest.fixture(scope="module")
 def collected():
-    """The names of the tests that `make test` runs."""
+    """Return the names of the tests that `make test` runs."""
     options = ["--collect-only", "-q", "-o", "addopts=", "-m", "(fast or promise) and not soak"]
     command = [sys.executable, "-m", "pytest", *options, str(TESTS)]
     printed = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=True).stdout

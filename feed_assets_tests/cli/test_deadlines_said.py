@@ -22,7 +22,7 @@ raw = foreign_feed("web/raw/v1.0", partitions_def=DAYS, schema="n int")
 def made_within(name, deadline):
     @feed_asset(f"web/{name}/v1.0", partitions_def=DAYS, inputs={"raw": raw}, wait=Wait(deadline=deadline))
     def made(raw):
-        """By the day."""
+        """Return the rows of a day."""
 
     return made
 

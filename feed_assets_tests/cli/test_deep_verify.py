@@ -23,7 +23,7 @@ DAY, NEXT = Partition(TOTAL, "2019-11-24"), Partition(TOTAL, "2019-11-25")
 
 @pytest.fixture
 def services(home) -> Services:
-    """The blackboard and the ledger of the settings."""
+    """Return services on the blackboard and the ledger of the settings."""
     found = settings()
     return Services(Blackboard.open(found.blackboard), open_ledger(found.ledger), lambda: pytest.fail("Spark"))
 

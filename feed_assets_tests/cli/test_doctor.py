@@ -23,7 +23,7 @@ from feed_assets_tests.support.servers import PostgreSQL
 
 
 def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    """The exit code, and by thing its state and what was said."""
+    """Return the exit code, and by subject the state and its text."""
     result = CliRunner().invoke(app, ["doctor", "-m", "feed_assets.definitions", "--json", *args])
     assert result.exit_code in (0, 1), result.exception
     return result.exit_code, {each["what"]: (each["state"], each["said"]) for each in json.loads(result.stdout)}
@@ -154,7 +154,7 @@ defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"])]
 
 @pytest.fixture
 def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What is said of Kafka with these settings, where one topic is declared."""
+    """Return a function that checks Kafka with some settings, for one declared topic."""
 
     def look(topic: str = "clicks", **values: str) -> dict[str, tuple[str, str]]:
         for name, value in values.items():
@@ -203,7 +203,7 @@ def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
 
 @pytest.fixture
 def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifyingBucket]:
-    """A blackboard whose bucket tells a queue; and another's, whose queue nobody has made."""
+    """Provide a blackboard whose bucket notifies a queue, and another one whose queue does not exist."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"AWS_{name}", "x")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

@@ -76,7 +76,7 @@ def test_a_server_that_ends_instead_of_answering_is_named(tmp_path):
 
 
 def test_a_stranger_on_the_port_of_a_server_is_not_taken_for_it(tmp_path):
-    """Who would send a token next sends nothing."""
+    """Send nothing to the stranger: a token would be sent next."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as stranger:
 

@@ -99,7 +99,7 @@ def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
 
 
 def groups():
-    """The partitions of the summary by state, as `explain` has them."""
+    """Return the summary's partitions by state, from `explain`."""
     return json.loads(said("explain", SUMMARY, "--json"))["partitions"]
 
 
@@ -126,7 +126,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     with ledger.change() as connection:
         claims.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
         updates.publish(connection, output, "20240101.070000", now)
-    # Nothing of it is on the blackboard, and `explain` looks at the output, too.
+    # The blackboard does not have this update, and `explain` checks the output, too.
     of_update = {"consumed_by": "20240101.070000", "why": "it is no longer there"}
     bounds = {"partition": DAY, "after": "the beginning", "upto": "2024-01-01T06:00:00Z"}
     came_back = json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"]

@@ -23,7 +23,7 @@ PROGRAM = Path(sys.executable).with_name("feed-assets")
 
 @pytest.fixture(params=["local", "s3"])
 def shared(request, monkeypatch) -> Blackboard:
-    """A blackboard that the command line can open, on a machine in Tokyo; the settings are read anew."""
+    """Provide a blackboard that the command line can open, on a machine in Tokyo, with fresh settings."""
     settings.cache_clear()
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -262,7 +262,7 @@ def test_help_imports_nothing_heavy():
 
 @pytest.fixture
 def appended(shared):
-    """A day with two batches, one with two updates; the newest of the other is invalid, and a third has none."""
+    """Write a day with three batches: one with two updates, one whose newest update is invalid, one without any."""
     day = Partition(MEN.feed, "2019-11-24")
     for name, update_id in (("a", OLD), ("a", NEW), ("b", OLD)):
         publish(shared, day.batch(name), {"part": update_id.encode()}, moment(update_id))

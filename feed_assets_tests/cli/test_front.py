@@ -1,4 +1,4 @@
-"""Who may command the web UI, request by request. In a browser: `integration/test_web_ui.py`."""
+"""Authorization of requests to the web UI, one by one. In a browser: `integration/test_web_ui.py`."""
 
 import asyncio
 from typing import Any
@@ -159,7 +159,7 @@ def test_the_token_in_an_address_is_for_visits_alone():
 
 
 def served(scope: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What a front sends for a request, and what its application has seen."""
+    """Return the messages that a front sends for a request, and the requests that reached its application."""
     sent: list[dict[str, Any]] = []
     seen: list[str] = []
 

@@ -44,7 +44,7 @@ def init(name: str) -> str:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty current folder, without settings."""
+    """Return an empty current folder, without settings."""
     for name in ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
 
 @feed_asset(MADE, partitions_def=DAYS, inputs={"raw": raw}, late=Late("5%", max_age=timedelta(days=36500)))
 def made(raw):
-    """By the day."""
+    """Return the rows of a day."""
 
 
 defs = with_automation(dg.Definitions(assets=[raw, made]))
@@ -44,7 +44,7 @@ def said(*command):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, empty_ledger):
-    """A home after the article's days, of which one was built again at the check."""
+    """Return a home after the article's days, one of which was built again at the check."""
     folder = tmp_path_factory.mktemp("played")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
@@ -58,7 +58,7 @@ def played(tmp_path_factory, empty_ledger):
 
 @pytest.fixture
 def late(played, home):
-    """What was played, in a home of the test's own."""
+    """Copy the played home into the home of this test."""
     shutil.copytree(played, home, dirs_exist_ok=True)
     settings.cache_clear()
 

@@ -1,4 +1,4 @@
-"""What `feed-assets` says of errors: one line, whoever raised it."""
+"""Errors that `feed-assets` prints: one line, whatever their origin."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_the_version_is_that_of_the_package(monkeypatch, capsys):
 
 
 def completed(words, at):
-    """What a bash is offered, in a process of its own."""
+    """Return the completions that bash is offered, in a separate process."""
     asked = {"_FEED_ASSETS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
     command = [Path(sys.executable).with_name("feed-assets")]
     done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)

@@ -39,7 +39,7 @@ DECLARED = 'import feed_assets as f\norders = f.foreign_feed("ice/orders/v1.0", 
 
 @pytest.fixture
 def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A project as `dg` makes it, in the current folder."""
+    """Provide a project as `dg` makes it, in the current folder."""
     folder = tmp_path / "project"
     for path, text in {
         "pyproject.toml": PROJECT,
@@ -59,7 +59,7 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def explained(*args: str) -> Exception:
-    """What comes of a command that loads the module: it says that the feed is no dataset, or why it does not load."""
+    """Return the error of a command that loads the module: the feed is no dataset, or the reason why loading fails."""
     error = CliRunner().invoke(app, ["explain", FEED, *args]).exception
     assert isinstance(error, Exception)
     return error

@@ -19,7 +19,7 @@ SUMMARY, RAW = "retail/daily_summary/v1.0", "ads/shown_raw/v1.0"
 
 @pytest.fixture
 def nowhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that is not there, in a folder that is."""
+    """Return a home that does not exist, in a folder that does."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "lake" / "new home"))
     (tmp_path / "lake").mkdir()
     settings.cache_clear()

@@ -1,4 +1,4 @@
-"""What a command is doing, said on stderr: a line that is drawn anew on a terminal, few lines elsewhere."""
+"""Progress on stderr: a line that is redrawn on a terminal, a few lines elsewhere."""
 
 import sys
 from io import StringIO
@@ -21,7 +21,7 @@ class Screen(StringIO):
 
 
 def terminal(monkeypatch):
-    """A screen in place of stderr, which pytest sets anew after each fixture."""
+    """Return a screen that replaces stderr, which pytest sets anew after each fixture."""
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("COLUMNS", "20")
     return sys.stderr

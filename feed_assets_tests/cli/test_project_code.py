@@ -1,4 +1,4 @@
-"""What Dagster's processes load where a module is named: by `feed-assets ui -m`, and in a `workspace.yaml`."""
+"""Modules that Dagster's processes load: named in `feed-assets ui -m`, and in a `workspace.yaml`."""
 
 import sys
 import warnings
@@ -27,7 +27,7 @@ MODULES = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder with modules, and a stranger's file with the name of a library that is not loaded yet."""
+    """Provide a folder with modules, and a stranger's file with the name of a library that is not loaded yet."""
     for name, text in MODULES.items():
         (tmp_path / f"here_{name}.py").write_text(text)
     (tmp_path / "psutil.py").write_text("raise ImportError('a stranger')\n")

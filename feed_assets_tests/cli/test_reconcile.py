@@ -30,7 +30,7 @@ def said(*args: str) -> str:
 
 
 def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
-    """An update of a run whose process is gone, or that ended in `state`; its id."""
+    """Leave an update of a run whose process has died, or that ended in `state`; return its id."""
     board, ledger = open_board(settings()), open_ledger(settings().ledger)
     run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, f"{socket.gethostname()}:1:-1.00", at)
     runs.start(ledger, run)
@@ -103,7 +103,7 @@ def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_truste
 
 
 def lost() -> str:
-    """An update of ours of which somebody has removed everything; its id."""
+    """Publish an update of ours, and remove all its objects; return its id."""
     board, ledger = open_board(settings()), open_ledger(settings().ledger)
     made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO).id
     sync(board, ledger, SHOWN, NOW)

@@ -22,7 +22,7 @@ SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]
 
 @pytest.fixture(params=["local", "s3"])
 def board(request, home, monkeypatch):
-    """The blackboard of the settings, with two updates of a foreign feed that the ledger knows."""
+    """Return the blackboard of the settings, with two updates of a foreign feed that the ledger knows."""
     if request.param == "s3":
         monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", request.getfixturevalue("s3_env").endpoint)
         monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", request.getfixturevalue("s3_url"))

@@ -1,4 +1,4 @@
-"""What others of the machine may read, and whose code is run: the rights of the home, and the current folder."""
+"""Permissions of the home for other users, and code that is run from the current folder."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ def rights(path: Path) -> int:
 
 @pytest.fixture
 def new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that is not there, for a user whose files everybody may read."""
+    """Return a home that does not exist, for a user whose files everybody may read."""
     before = os.umask(0o022)
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
@@ -76,7 +76,7 @@ def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
     done = run()
     assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
     assert rights(new_home) == 0o755
-    logs = ("history", "schedules", "storage")  # What runs print, and the errors of some, have rows in them.
+    logs = ("history", "schedules", "storage")  # Output and errors of runs contain rows.
     assert {name: rights(new_home / name) for name in logs} == dict.fromkeys(logs, 0o700)
     new_home.chmod(0o700)
     assert "others may enter" not in run().stderr
@@ -92,7 +92,7 @@ def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that is not installed, and in its folder a stranger's files with the names of libraries."""
+    """Return a project that is not installed; its folder has a stranger's files with the names of libraries."""
     folder = tmp_path / "project"
     folder.mkdir()
     for name in ("psutil", "numpy", "pandas", "pyspark", "sqlalchemy", "grpc", "requests"):

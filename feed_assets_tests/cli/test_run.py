@@ -33,7 +33,7 @@ def state_of(feed: str, update_id: str) -> str | None:
 
 
 def explained(feed: str, partition: str) -> str:
-    """What `explain` says, without the spaces between its columns."""
+    """Return the output of `explain`, without the spaces between its columns."""
     return " ".join(invoke("explain", feed, partition).output.split())
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_header_is_told_once_with_its_cure_and_needs_a_change_at_once(
 
 
 def without_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """The options for a dataset with an input, whose function finds a service out of reach."""
+    """Return the options for a dataset with an input, whose function cannot reach a service."""
     text = FAILS.replace('return raw.select("nothing")', 'raise OSError("no")')
     (folder / "shop_without_answer.py").write_text(text)
     monkeypatch.syspath_prepend(folder)

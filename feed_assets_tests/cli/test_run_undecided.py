@@ -30,7 +30,7 @@ defs = with_automation(dg.Definitions(assets=[A, B, lost]))
 
 @pytest.fixture
 def world(home, tmp_path, monkeypatch):
-    """A dataset whose pipelines are in a database that is not there, with something to build."""
+    """Prepare a dataset with something to build, whose pipelines are in a database that does not exist."""
     sink = SqlSink(f"sqlite:///{tmp_path / 'team.db'}", "events")
     (tmp_path / "world_of_lost.py").write_text(WORLD.format(url=sink.url))
     monkeypatch.syspath_prepend(str(tmp_path))

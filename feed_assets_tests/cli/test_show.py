@@ -1,4 +1,4 @@
-"""What people see of what a command says: columns that are aligned, and what is within them below."""
+"""Layout of command output: aligned columns, and nested values below them."""
 
 import json
 import sys

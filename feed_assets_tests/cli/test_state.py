@@ -54,7 +54,7 @@ def as_json(*args):
 
 
 def report(*records):
-    """What `state report` says of these lines, which are all sound."""
+    """Return the output of `state report` for these valid lines."""
     return json.loads(
         said("state", "report", "-", "--json", lines="".join(f"{json.dumps(each)}\n" for each in records))
     )

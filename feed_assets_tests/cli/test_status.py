@@ -128,7 +128,7 @@ def test_a_week_has_a_column_for_each_day(filled):
 
 
 class _Read(HTMLParser):
-    """What a browser would make of it: tags with their attributes, and the text."""
+    """Parser that reads a page like a browser: tags with their attributes, and the text."""
 
     def __init__(self, text):
         super().__init__()

@@ -70,7 +70,7 @@ with stopping():
 
 
 def started(script: str, hang_up=signal.SIG_DFL) -> "subprocess.Popen[str]":
-    """A process that has said that it waits; what it does with SIGHUP at first is not what these tests' own does."""
+    """Start a process, and wait until it waits; its action for SIGHUP does not depend on that of these tests."""
     command = [sys.executable, "-c", dedent(HEAD + script)]
     before = signal.signal(signal.SIGHUP, hang_up)
     process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True)

@@ -1,4 +1,4 @@
-"""What `feed-assets ui` looks at before it starts anything."""
+"""Checks of `feed-assets ui` before it starts anything."""
 
 from importlib import import_module
 

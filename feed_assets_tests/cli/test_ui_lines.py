@@ -1,4 +1,4 @@
-"""What `feed-assets ui` prints while it works, from the ledger that all its processes write."""
+"""Lines that `feed-assets ui` prints while it works, from the ledger that all its processes write."""
 
 from datetime import timedelta
 

@@ -21,7 +21,7 @@ RAW, SHOWN, REJECTS, DAILY = (
 
 @pytest.fixture
 def ledger(home, empty_ledger):
-    """A raw update that was cleaned, and a report of that; then the raw one came anew."""
+    """Record a raw update, its cleaned rows, and a report of those; then a new raw update."""
     (home / "ledger.db").write_bytes(empty_ledger.read_bytes())
     made = open_ledger(settings().ledger)
     sync(made, RAW, seen(RAW, FIRST))

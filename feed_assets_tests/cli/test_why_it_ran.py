@@ -32,7 +32,7 @@ raw = foreign_feed("web/raw/v1.0", partitions_def=dg.HourlyPartitionsDefinition(
     wait=Wait(at_least="23 of 24", after=timedelta(hours=2)),
 )
 def daily(raw):
-    """By the day."""
+    """Return the rows of a day."""
 
 
 @feed_asset(
@@ -42,7 +42,7 @@ def daily(raw):
     wait=Wait(at_least="30 of 31", after=timedelta(hours=2)),
 )
 def wrong(raw):
-    """By the day, with the number of a month."""
+    """Return the rows of a day, with the number of a month."""
 
 
 defs = with_automation(dg.Definitions(assets=[raw, daily, wrong]))

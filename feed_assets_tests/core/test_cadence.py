@@ -117,7 +117,7 @@ MOMENTS = st.integers(0, 100 * 3600 * 10**6).map(lambda tiny: LONG_AGO + tiny * 
 
 
 def by_the_rule(last, tolerance, since, now):
-    """The first tick whose time is over, and for which neither the last event counts nor for one before it."""
+    """Return the first tick that is overdue, and to which neither the last event nor an earlier one belongs."""
     known = [tick for tick in HOURS if tick >= since and tick + tolerance <= now]
     return next((tick for tick in known if last is None or last < tick - tolerance), None)
 

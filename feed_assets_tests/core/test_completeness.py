@@ -11,7 +11,7 @@ RATIO = as_fraction("99.995%")
 
 
 def edge(expected):
-    """The least number of records that is complete: `ingested * 100000 >= expected * 99995`."""
+    """Return the least complete number of records: `ingested * 100000 >= expected * 99995`."""
     return -(-expected * 99_995 // 100_000)
 
 

@@ -1,4 +1,4 @@
-"""Whether inputs were made of the same data, as tables."""
+"""Tables of inputs that were, or were not, made of the same data."""
 
 from feed_assets.core.consistency import belong_together, mixed
 from feed_assets.core.feeds import Feed, Partition

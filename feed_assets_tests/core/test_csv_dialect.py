@@ -225,6 +225,6 @@ def test_a_long_header_says_where_it_differs():
     ],
 )
 def test_misplaced_quotes_of_event_files_are_those_of_runs(record):
-    """Of records that a strict parser takes: what stands after a closing quote it refuses itself."""
+    """Test records that a strict parser accepts; it refuses text after a closing quote itself."""
     [found] = parse(record, record.count(","))
     assert (misplaced_quote(record) is not None) == ("quote" in found.problems)

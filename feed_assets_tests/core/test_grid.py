@@ -1,4 +1,4 @@
-"""What a partition is shown as, and the cells that these make."""
+"""Display states of partitions, and the cells that they form."""
 
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What is history, in which order it goes, and how much of it a day has room for."""
+"""History: which partitions belong to it, their order, and how many fit into a day."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

@@ -206,7 +206,7 @@ def test_the_first_batch_of_an_hour_is_a_partition_that_was_not_there():
 
 
 def hours(partner: str, *sizes: int) -> list[Pin]:
-    """A day of a partner's hours; each size is also its version."""
+    """Return a day of a partner's hours; each size is also its version."""
     at = [Partition(SHOWN, f"2019-11-24-{hour:02}:00/{partner}") for hour, _ in enumerate(sizes)]
     return [Pin(each, "20191126.060000", str(size), size=size) for each, size in zip(at, sizes, strict=True)]
 

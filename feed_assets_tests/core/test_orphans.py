@@ -1,4 +1,4 @@
-"""What becomes of a claimed id, as a table."""
+"""Outcomes of claimed ids, as a table."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product

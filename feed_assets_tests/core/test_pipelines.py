@@ -1,4 +1,4 @@
-"""What is published of pipelines, where several code locations do so."""
+"""Publication of pipelines by several code locations."""
 
 from feed_assets.core.pipelines import PipelineTable, together
 

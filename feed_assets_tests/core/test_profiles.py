@@ -1,4 +1,4 @@
-"""What is off against a baseline, by median absolute deviations."""
+"""Outliers against a baseline, by median absolute deviations."""
 
 import pytest
 

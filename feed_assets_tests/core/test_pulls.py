@@ -1,4 +1,4 @@
-"""What a pattern says of a file's name, and what becomes of a listed file: a table of fates."""
+"""Patterns of file names, and the outcome of each listed file, as a table."""
 
 from datetime import UTC, date, datetime
 

@@ -1,4 +1,4 @@
-"""What can be built now, and what each of the others waits for: one literal table."""
+"""Partitions that can be built now, and the reason why others wait: one literal table."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ CLICKS_IF_THERE = need_of(EFFECT, (SHOWN, CLICKED), optional=[CLICKED])
 
 
 def facts_of(newest=None, batches=None, pruned=None, blocked=None, max_attempts=3, **built):
-    """The facts of `EFFECT`, and of inputs by what is known of them."""
+    """Return facts about `EFFECT` and its inputs."""
     outputs = {EFFECT: Built(**{name: value[EFFECT] for name, value in built.items() if EFFECT in value})}
     known = {"newest": newest or {}, "batches": batches or {}, "pruned": pruned or {}, "failed": blocked or {}}
     return Facts(NOW, outputs, **known, max_attempts=max_attempts)

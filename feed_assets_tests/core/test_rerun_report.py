@@ -1,4 +1,4 @@
-"""What a re-run has changed, in numbers."""
+"""Changes that a re-run made, in numbers."""
 
 from base64 import b64decode
 

@@ -1,4 +1,4 @@
-"""What a prune removes, and what stays for which reason: one literal table."""
+"""Updates that a prune removes, and those that it keeps with the reason: one literal table."""
 
 from datetime import UTC, datetime, timedelta
 

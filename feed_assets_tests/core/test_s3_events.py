@@ -1,4 +1,4 @@
-"""What S3 tells, in each form in which it comes, and whose partition an object is."""
+"""S3 notifications in each form, and the partition to which an object belongs."""
 
 import json
 

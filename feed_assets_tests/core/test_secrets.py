@@ -105,7 +105,7 @@ class OwnError(LookupError):
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
-    """An error that was raised while another one was handled, and from it."""
+    """Return an error that was raised from a cause, while another error was handled."""
     try:
         try:
             {}[SAYS]
@@ -166,7 +166,7 @@ def test_an_error_that_cannot_be_made_again_keeps_its_name():
 
 
 class Gone(Exception):
-    """As an error of Spark's whose JVM has ended."""
+    """Stands for a Spark error whose JVM has ended."""
 
     def __str__(self):
         raise ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""Nothing late is starved: whatever trickles in, and however it is weighed, is read or knowingly skipped in time."""
+"""Late data is never starved: however it trickles in and is weighed, it is read or knowingly skipped in time."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ class Day:
         return found.state, found.look_again
 
     def starved(self) -> list[Pin]:
-        """What was not read by the first look after its greatest age, though it came before the cut-off."""
+        """Return data from before the cut-off that the first check after its maximum age did not read."""
         limit = cut_off_of(self.late, PERIODS)
         return [each for each in self.arrived if not (limit and came(each) > limit) and self._is_starved(each)]
 

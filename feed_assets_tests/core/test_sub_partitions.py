@@ -19,7 +19,7 @@ def tracked(regions=None):
 
 
 def on(new, known, today):
-    """A declaration as it is dated on a day."""
+    """Return a declaration with the dates that it gets on a day."""
     return dated(new, known, (), lambda _path, _life: today)
 
 
@@ -80,7 +80,7 @@ def test_who_comes_back_is_expected_from_that_day_on():
 
 
 def test_who_leaves_and_comes_back_on_the_same_day_was_never_away():
-    """As where the old and the new version of a project run beside each other for a while."""
+    """Test two versions of a project that run side by side for a while."""
     both, one, day = Regions({"emea": "UTC", "latam": "UTC"}), Regions({"emea": "UTC"}), date(2026, 3, 1)
     known = tracked(both)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_who_leaves_and_comes_back_on_the_same_day_was_never_away():
 
 
 def test_what_had_counts_of_its_own_keeps_them():
-    """Of a region without countries before: they are expected from now on, and its past is judged as it was."""
+    """Give countries to a region that had none: they are expected from now on, and its past is judged as before."""
     before, nested = (
         tracked(Regions({"apac": "UTC"})),
         Regions({"apac": Member("UTC", below=SubPartitions("c", {"sg": None}))}),

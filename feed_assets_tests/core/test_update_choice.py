@@ -1,4 +1,4 @@
-"""What a dataset by events reads: never inputs of different states of one source, and in the end the newest."""
+"""Choice of updates for a dataset by events: inputs share one state of each source, and end with the newest."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a partition waits for beside its inputs: moments of its end, and how many of its inputs are enough."""
+"""Conditions besides inputs: times after the end of a partition, and how many of its inputs are enough."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -295,7 +295,7 @@ def test_of_the_windows_of_a_feed_no_other_than_the_named_checks_count_and_need_
 
 
 def reprocessed(reprocess: str, data: int, position: int = 9):
-    """What becomes of an output whose third hour was backfilled after it was built."""
+    """Return the verdict on an output whose third hour was backfilled after the build."""
     states = known(h2=KnownWindow(WindowState.BACKFILLED, "", 10, position, data=data))
     consumed = tuple(found for at in AT if (found := COMPLETE.pin(at)))
     need = Need(OUT, (WINDOWED,), reprocess=reprocess)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What becomes of late data by each policy: every byte of them is consumed, waits until a time, or is skipped."""
+"""Late data under each policy: every byte is consumed, waits until a time, or is skipped."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def pin(at: Partition, came: datetime, size: int, files: int = 10, version: str 
 def weighed(
     late, now, *arrived, inputs=(RAW,), late_of=None, costs=None, periods=PERIODS, since=None, read=END - 0.95 * DAY
 ):
-    """The verdict on a day that was built from 1,000 bytes of each input, which came at `read`; more has arrived."""
+    """Return the verdict on a day built from 1,000 bytes of each input at `read`, after more data arrived."""
     first = {at: pin(at, read, 1000) for at in inputs}
     newest = first | {each.partition: each for each in sorted(arrived)}
     need = replace(need_of(MADE, inputs, late=late), late_of=late_of or {}, periods=PERIODS)
@@ -48,7 +48,7 @@ def weighed(
 
 
 def at(days: float = 0, size: int = 1000, files: int = 10, of: Partition = RAW) -> Pin:
-    """An update that came so many days after the partition's end."""
+    """Return an update that arrived `days` days after the partition's end."""
     return pin(of, END + days * DAY, size, files)
 
 
@@ -247,7 +247,7 @@ def test_what_fell_back_to_before_what_was_pruned_waits_for_a_person_whatever_th
 
 
 COST = {MADE.feed: 2e-3}
-"""What a byte costs: the 1,100 of the whole partition 2.2."""
+"""Cost of each byte: 2.2 for the 1,100 bytes of the whole partition."""
 
 
 @each_case(
@@ -290,7 +290,7 @@ def test_each_arrived_byte_is_consumed_or_waits_until_a_time_or_is_knowingly_ski
 
 
 def _settles(late: Late, arrived: Pin) -> bool:
-    """Whether looking again at each moment that is told ends in a re-run or a skip, each time later than before."""
+    """Return True if checks at each announced time end in a re-run or a skip, each time later than the one before."""
     now = END + 6.75 * DAY
     for _ in range(40):
         found = weighed(late, now, arrived, costs=COST)

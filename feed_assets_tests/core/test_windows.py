@@ -40,7 +40,7 @@ def test_the_control_with_days_of_24_hours_is_caught():
 
 @each_case("zone", [*REGIONS, *ODD])
 def test_days_are_the_local_ones(zone):
-    """By a walk in steps of 5 minutes over clocks as people read them."""
+    """Walk in steps of 5 minutes over local clocks."""
     at = datetime(2017, 12, 30, tzinfo=UTC)  # Sao Paulo still left out its midnights.
     days: dict[str, list[datetime]] = {}
     for step in range(12 * 24 * 430):

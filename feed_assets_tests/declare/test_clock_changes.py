@@ -180,7 +180,7 @@ def are_dagsters(zone: str, day: str, kind: str) -> None:
         ("Africa/Cairo", "2025-10-30", 25, "2025-10-30-00:00"),
         ("Antarctica/Troll", "2025-10-26", 26, "2025-10-26-00:00"),
         ("Antarctica/Troll", "2025-03-30", 22, "2025-03-30-00:00"),
-        # Of hours that begin at half past some are of two days.
+        # Hours that begin at half past may belong to two days.
         ("Australia/Lord_Howe", "2025-04-06", 25, "2025-04-06-00:00"),
         ("America/St_Johns", "2010-11-07", 25, "2010-11-07-00:00"),
         ("Europe/Berlin", "2025-10-26", 25, "2025-10-26-00:00"),

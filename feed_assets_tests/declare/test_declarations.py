@@ -1,4 +1,4 @@
-"""What assets declare: it travels in their metadata, and what is declared twice is declared alike."""
+"""Declarations of assets: their metadata carries them, and two declarations of one feed must agree."""
 
 import re
 from datetime import timedelta

@@ -19,7 +19,7 @@ SAMPLES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob(
 
 
 def imported(path: Path) -> set[str]:
-    """What a file imports of ours: `feed_assets.checks` for `from feed_assets import checks`."""
+    """Return the names that a file imports from us: `feed_assets.checks` for `from feed_assets import checks`."""
     found = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
     names = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
     plain = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Import)]
@@ -38,7 +38,7 @@ def test_the_samples_were_found():
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The packages that a fresh interpreter has after a statement."""
+    """Return the packages that a fresh interpreter has loaded after a statement."""
     shown = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", f"{statement}; {shown}"], capture_output=True, text=True, check=True)
     return {*done.stdout.split()}
@@ -89,7 +89,7 @@ def test_what_is_no_public_name_is_refused_with_those_that_are():
 
 
 def sections(docstring: str) -> dict[str, list[str]]:
-    """The sections of a docstring in Google form, and the names that each begins its lines with."""
+    """Return the sections of a docstring in Google form, with the names at the start of their lines."""
     parts = re.split(r"^(Args|Returns|Raises):\n", inspect.cleandoc(docstring), flags=re.MULTILINE)
     return {
         title: re.findall(r"^    (\w+): \S", text, re.MULTILINE)

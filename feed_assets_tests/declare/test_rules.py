@@ -1,4 +1,4 @@
-"""What cannot be declared is refused when it is declared, in one line with file, line, and what was expected."""
+"""Wrong declarations are refused at once, in one line with file, line, and the expected value."""
 
 import re
 from datetime import timedelta
@@ -60,7 +60,7 @@ def together(*assets: Any) -> dg.Definitions:
 
 
 def reads(feed: str, *inputs: str) -> dg.AssetsDefinition:
-    """A dataset that reads other datasets, of which it knows no more than their names."""
+    """Return a dataset that reads other datasets, of which it knows only the names."""
     read = {f"input_{number}": foreign_feed(name, schema="k string") for number, name in enumerate(inputs)}
     parameters = ", ".join(read)
     return feed_asset(feed, inputs=read)(eval(f"lambda {parameters}: None"))  # noqa: S307

@@ -21,7 +21,7 @@ THREE = dg.TimeWindowPartitionsDefinition(cron_schedule="*/3 * * * *", start="20
 def reader(partitions_def, read) -> None:
     @feed_asset("web/out/v1.0", partitions_def=partitions_def, inputs={"foo": read})
     def made(foo):
-        """Of foo."""
+        """Read foo."""
 
 
 def by_region(*keys: str) -> dg.MultiPartitionsDefinition:

@@ -24,7 +24,7 @@ def rows(content):
 
 
 def flags(policy, campaign):
-    """The source file as it is: timestamp and click flag of each row."""
+    """Return timestamp and click flag of each row of the source file, unchanged."""
     path = Path(sample.__file__).with_name("sample") / f"{policy}_{campaign}.csv.gz"
     with gzip.open(path, "rt", newline="") as file:
         return [(row["timestamp"], row["click"]) for row in csv.DictReader(file)]

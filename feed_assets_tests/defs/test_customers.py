@@ -57,7 +57,7 @@ def test_the_visits_of_a_day_come_to_what_its_buyers_paid(day):
 
 @dataclass(frozen=True)
 class Step:
-    """What was to be read, how it was read, and what came of it; and the fold of the CRM's rows of then."""
+    """One step of the story: plans of its runs, published rows, expected rows (a fold of the CRM), and the event."""
 
     plans: list[str]
     rows: list[Visit]
@@ -81,7 +81,7 @@ class World:
         self.steps[name] = Step(plans, self.rows(), fold(self.crm), told)
 
     def rows(self):
-        """The rows of the newest update, by customer."""
+        """Return the rows of the newest update, by customer."""
         update = read.latest(self.harness.board, Partition(Feed.parse(CUSTOMERS), "")).update
         rows = read_own(session(settings()), self.harness.board, update).collect()
         return ordered(Visit(**row.asDict() | {"visited_at": row["visited_at"].astimezone(UTC)}) for row in rows)

@@ -29,7 +29,7 @@ BAD_PARTITION = (DAY, "men")
 
 
 def shown_row(**changes: str) -> str:
-    """The sample's first impression of the bad partition as a line, with some values changed."""
+    """Return the sample's first impression of the bad partition as a line, with some values changed."""
     row = next(csv.DictReader(StringIO(sample.shown_csv(*BAD_PARTITION).decode(), newline="")))
     return ",".join((row | changes)[column] for column in sample.SHOWN)
 
@@ -105,7 +105,7 @@ def drop(ads: Ads, day: str, campaign: str) -> None:
 
 
 def clean_csvs(day: str, campaign: str) -> tuple[bytes, bytes]:
-    """The raw bytes whose every record counts: what the figures are computed from."""
+    """Return the raw bytes without bad records, from which the figures are computed."""
     extra = lines([EARLIER]) if (day, campaign) == BAD_PARTITION else b""
     return sample.shown_csv(day, campaign) + extra, sample.clicked_csv(day, campaign)
 

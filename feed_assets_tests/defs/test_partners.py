@@ -27,7 +27,7 @@ def keys(definitions) -> set[str]:
 
 @pytest.fixture
 def with_women(tmp_path, monkeypatch):
-    """The definitions of a home that has the blackboard of women."""
+    """Return the definitions of a home that has the blackboard of women."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"women": {"url": tmp_path.as_uri()}}))
     return defs()
 

@@ -106,7 +106,7 @@ class Retail:
         return [row.asDict() for row in read_own(session(settings()), open_board(settings()), update).collect()]
 
     def versions(self, feed: str) -> dict[str, str]:
-        """The data version of each of the sample's days."""
+        """Return the data version of each of the sample's days."""
         with open_ledger(settings().ledger).read() as connection:
             found = updates.newest(connection, [Partition(Feed.parse(feed), day) for day in SAMPLE])
         return {partition.key: row.version for partition, row in found.items()}
@@ -118,7 +118,7 @@ class Retail:
         return found.state.value, found.reason
 
     def consumed(self, feed: str, day: str) -> dict[tuple[str, str], str]:
-        """What the newest update was built from: update by input and partition."""
+        """Return the updates that the newest one was built from, by input and partition."""
         mine = (consumed.c.feed == feed) & (consumed.c.partition == day) & consumed.c.is_input
         query = sa.select(consumed).where(mine, consumed.c.id == self.harness.newest(feed, day))
         with open_ledger(settings().ledger).read() as connection:
@@ -126,7 +126,7 @@ class Retail:
 
 
 def ran(runs) -> dict[str, set[str | None]]:
-    """The partitions of each dataset that were run."""
+    """Return the partitions of each dataset that were run."""
     found: dict[str, set[str | None]] = {}
     for run in runs:
         found.setdefault(run.assets[0], set()).add(run.partition)
@@ -142,13 +142,13 @@ def retail(spark, tmp_path_factory):
         settings.cache_clear()
         with Harness(defs()) as harness:
             told = reported(Retail(harness))
-            told.rows = cache(told.rows)  # Nothing changes any more, and each reading is three jobs of Spark.
+            told.rows = cache(told.rows)  # The data no longer changes, and each read takes three Spark jobs.
             yield told
     settings.cache_clear()
 
 
 def reported(retail: Retail) -> Retail:
-    """The story: all rates but Sunday's; these; another one of Friday; one more line of Friday."""
+    """Play the story: all rates but Sunday's; Sunday's; a new version of Friday's; one more invoice line of Friday."""
     for day in INVOICED:
         retail.drop_invoices(day, sample.invoices_csv(day))
     drop_rates(retail, [day for day in SAMPLE if day != SUNDAY])
@@ -174,7 +174,7 @@ def oldest(feed: str, day: str) -> str:
 
 
 def summed_up_from(retail: Retail, named: dict[str, str]) -> dg.ExecuteInProcessResult:
-    """A run of Friday's summary by hand, from updates that are named."""
+    """Run Friday's summary by hand, from named updates."""
     return dg.materialize(
         [*retail.harness.definitions.assets],
         partition_key=FRIDAY,

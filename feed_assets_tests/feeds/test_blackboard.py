@@ -87,7 +87,7 @@ def test_a_local_listing_takes_a_prefix_as_obstore_does(tmp_path, prefix):
 
 
 def children(client, prefix: str) -> list[str] | str:
-    """The names, or the class of the error."""
+    """Return the names, or the class of the error."""
     try:
         return sorted(client.children(prefix))
     except Exception as error:  # noqa: BLE001
@@ -445,7 +445,7 @@ def test_every_error_is_one_line_without_keys(s3_url, s3_env):
 
 
 def keys(access_key, secret_key):
-    """A credential provider with fixed keys."""
+    """Return a credential provider with fixed keys."""
     return lambda: {"access_key_id": access_key, "secret_access_key": secret_key, "token": None, "expires_at": None}
 
 

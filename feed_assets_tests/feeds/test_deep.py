@@ -17,7 +17,7 @@ FOLDERS = 3 * sys.getrecursionlimit() // 2
 
 @pytest.fixture
 def deep(local_board, tmp_path):
-    """A folder with so many others below each other, and a file in the last one."""
+    """Provide `FOLDERS` nested folders, and a file in the last one."""
     folder = os.open(tmp_path / "black board", os.O_RDONLY)
     for name in ("deep", *["d"] * FOLDERS):
         os.mkdir(name, dir_fd=folder)
@@ -78,7 +78,7 @@ def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
 
 @pytest.fixture
 def for_all():
-    """A folder that another user reaches, which pytest's own is not."""
+    """Provide a folder that other users can reach; pytest's own cannot be reached."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

@@ -47,7 +47,7 @@ KINDS = "symbolic link|FIFO|socket|device"
 
 @pytest.fixture
 def partition(local_board: Blackboard, tmp_path: Path) -> Path:
-    """The folder of a partition with two updates; a test that would hang ends."""
+    """Return the folder of a partition with two updates; a test that would hang is ended."""
     write(local_board, OLD)
     write(local_board, NEW, b"3")
     return tmp_path / "black board" / MEN.path
@@ -94,7 +94,7 @@ def test_the_manifest_is_none(local_board, partition, make):
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder that is none of the blackboard's, an update in all but its place."""
+    """Return a folder outside of the blackboard that looks like an update."""
     folder = tmp_path / "outside"
     folder.mkdir()
     for name, content in (("part-1.csv", "a"), ("_SUCCESS", "1")):

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "file-feed.md"
 
 
 def script(name: str) -> str:
-    """A script of the page, as it is printed there."""
+    """Return a script exactly as the page prints it."""
     return dict(re.findall(r"^```bash title=(\S+)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE))[name]
 
 

@@ -69,7 +69,7 @@ def windows(services: Services) -> str | None:
 
 
 def dies_at(services: Services, step: int) -> Services:
-    """The services of a process that is killed before its request of this number."""
+    """Return services of a process that is killed before the request with this number."""
     left = [step]
 
     def before() -> None:

@@ -40,7 +40,7 @@ def connected(partner: Partner, source: str = "127.0.0.1") -> socket.socket:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """What comes back until the receiver ends the connection."""
+    """Return all bytes until the receiver closes the connection."""
     return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
@@ -185,7 +185,7 @@ def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_r
 
 
 class Connection(SimpleNamespace):
-    """What an admission looks at of a connection."""
+    """A connection with only the attributes that admission reads."""
 
     __hash__ = object.__hash__
     __eq__ = object.__eq__

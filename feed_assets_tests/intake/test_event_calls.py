@@ -1,4 +1,4 @@
-"""What other teams tell a receiver: their write events, and that a feed is to be looked at."""
+"""Calls of other teams to a receiver: their write events, and requests to discover a feed."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ SCOPES = ("events:shop", "events:strict", "events:nobody", RAW, HELD)
 
 
 def named(event: WriteEvent, _now) -> WriteEvent | Rejected:
-    """The table `orders` is ours as `shop/orders`; of `secrets` nothing is taken."""
+    """Rename the table `orders` to our `shop/orders`; reject events of `secrets`."""
     if event.table_name == "secrets":
         return Rejected(event_rejects.in_json(event), "not a table of this source")
     return replace(event, table_name=f"shop/{event.table_name}")

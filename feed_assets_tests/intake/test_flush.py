@@ -1,4 +1,4 @@
-"""From the spool to batches: each accepted event once, wherever a flush is killed and however often it is repeated."""
+"""Flushes from spool to batches: each accepted event is published once, however flushes are killed and repeated."""
 
 import asyncio
 from dataclasses import replace
@@ -55,7 +55,7 @@ def push(receiver: Receiver, *events, feed=MEN, key=None, api_key="") -> dict[st
 
 
 def restarted(receiver: Receiver) -> Receiver:
-    """The receiver of the same folder after a kill."""
+    """Return a new receiver on the same folder, as after a kill."""
     receiver.spool.close()
     again = Receiver(receiver.services, FEEDS, Spool(receiver.spool.folder), receiver.ahead)
     again.recover()

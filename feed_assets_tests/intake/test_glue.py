@@ -32,7 +32,7 @@ BATCH = Partition(Feed.parse(FEED), "2026-01-01-05:00/one")
 
 @pytest.fixture
 def glue(home, monkeypatch):
-    """A client of the catalog that the sink `glue:raw` keeps."""
+    """Provide a client of the catalog that the sink `glue:raw` writes."""
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

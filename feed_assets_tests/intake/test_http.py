@@ -310,7 +310,7 @@ def head(partner: Partner, size: int) -> bytes:
 
 
 def spoken(partner: Partner, data: bytes) -> bytes:
-    """What comes back until the receiver ends the connection."""
+    """Return all bytes until the receiver closes the connection."""
     host, port = partner.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(data)

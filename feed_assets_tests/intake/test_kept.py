@@ -1,4 +1,4 @@
-"""What is answered to each kind of request that is not as it should be, and what is kept of it."""
+"""Answers to each kind of wrong request, and the part of it that is kept."""
 
 import gzip
 import json

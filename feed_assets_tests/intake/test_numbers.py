@@ -14,7 +14,7 @@ AT = b'{"at":"2026-01-02T11:29:59Z",'
 
 
 def judged(field: bytes) -> tuple[bool, bool | None]:
-    """Whether an event with a field is accepted alone, and at once; None if it is left to be judged alone."""
+    """Return if an event with a field is accepted alone and at once; None if it is left to be judged alone."""
     line = AT + field + b"}"
     event = sent(line)
     try:

@@ -79,7 +79,7 @@ def spool(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def flushing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written waits for two seconds: long enough to fill a small disk, short enough to see room made."""
+    """Flush after two seconds: long enough to fill a small disk, short enough to see space freed."""
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_FLUSH_SECONDS", "2")
 
 
@@ -108,7 +108,7 @@ def blackboard_of(home: Path) -> Blackboard:
 
 
 def sized(number: int) -> bytes:
-    """An event of this hour that takes some room."""
+    """Return a large event of this hour."""
     return lines({**event(number, NOW), "id": BLOB})
 
 

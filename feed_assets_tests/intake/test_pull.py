@@ -307,7 +307,7 @@ def test_of_what_is_due_comes_first_what_was_looked_at_longest_ago(partner):
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
-    """What is asked of the ledger in one statement has a limit."""
+    """Keep below the ledger's limit on values in one statement."""
     for number in range(2001):
         local_board.put(f"out/{number:04}", b"")
     assert [len(page) for page in local_board.file_pages("out/")] == [1000, 1000, 1]

@@ -35,7 +35,7 @@ CRON = "0 */6 * * *"
 
 @pytest.fixture
 def partner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a partner's blackboard, which is in the settings."""
+    """Return the folder of a partner's blackboard, which is in the settings."""
     (folder := home / "partner").mkdir()
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"them": {"url": folder.as_uri()}}))
     settings.cache_clear()

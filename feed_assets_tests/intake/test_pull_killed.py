@@ -25,7 +25,7 @@ def partner_in(folder: Path) -> Partner:
 
 
 def pull_and_die(folder: Path, number: int) -> None:
-    """A look that is killed right before a change of this number; of 0 it is not."""
+    """Poll, and be killed right before the change with this number; 0 means not at all."""
     call_and_die(number, folder / "ours", partner_in(folder).look)
 
 
@@ -69,7 +69,7 @@ ACTIONS = ("add", "overwrite", "reverse", "truncate", "empty", "rename", "onto",
 
 
 class Model:
-    """What the feed is to hold: the content that each file had when it was last looked at, by what it is."""
+    """Expected content of the feed: for each file, by identity, its content at the last poll."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Model:
         self.numbers = count()
 
     def look(self) -> None:
-        """An emptied file stays as it was pulled, and so does one that is gone."""
+        """Poll: an emptied or deleted file keeps its pulled content."""
         for name, content in self.files.items():
             if content:
                 self.batches[self.of.setdefault(name, (next(self.numbers), name))] = content
@@ -90,11 +90,11 @@ class Model:
         self.of[to] = self.of.pop(name)
 
     def is_known(self, name: str) -> bool:
-        """Whether a file is as it was pulled."""
+        """Return True if a file is unchanged since it was pulled."""
         return bool(self.files[name]) and name in self.of and self.batches[self.of[name]] == self.files[name]
 
     def held(self) -> dict[str, list[str]]:
-        """By hour, which the name of the file says that a batch was first."""
+        """Return the contents by hour; the first name of a batch's file tells the hour."""
         found: dict[str, list[str]] = {}
         for (_, name), content in self.batches.items():
             _, hour, _ = name.split("/")

@@ -1,4 +1,4 @@
-"""What is asked of an event: what a run would reject, a partner hears at once."""
+"""Checks of pushed events: a partner learns at once of all that a run would reject."""
 
 from datetime import datetime
 

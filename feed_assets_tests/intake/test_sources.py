@@ -43,7 +43,7 @@ def feeds_of(*specs):
 
 
 def held(board, source: str) -> list[int]:
-    """The numbers of the events of a source in the hour, as readers see them."""
+    """Return the numbers of a source's events in the hour, as readers see them."""
     reading = batch_set.latest(board, Partition(Feed.parse(FEED), f"{HOUR}/{source}"))
     texts = [board.get(file.key) or b"" for update in reading.updates for file in update.files]
     return numbers(json.loads(line) for text in texts for line in text.splitlines())
@@ -72,7 +72,7 @@ def test_an_idempotency_key_is_its_sources_own_also_after_a_kill(local_board, le
             for number, source in enumerate((MEN, WOMEN)):
                 said = partner.post(lines(event(number)), source, named)
                 assert (said.status_code, "Idempotency-Replayed" in said.headers) == (200, not is_first)
-            door.receiver.spool.seal = lambda **_: None  # Nothing is published at the end, as if it was killed.
+            door.receiver.spool.seal = lambda **_: None  # Publish nothing at the end, as if killed.
     door = door_of(local_board, ledger, tmp_path / "spool", feeds=feeds)
     with listening(door):
         pass

@@ -1,4 +1,4 @@
-"""What waits to be published is seen: how much, since when and why; and it is tried until it is published."""
+"""Unpublished events are visible: how many, since when and why; publication is retried until it succeeds."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ class Away:
 
 
 def waits(partner: Partner) -> dict:
-    """What `/health` says of the spool."""
+    """Return the spool's part of `/health`."""
     return partner.get("/health").json()["spool"]
 
 
@@ -93,7 +93,7 @@ def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, mo
 
 
 def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch):
-    """Of a segment that is written the first frame counts, and not the last."""
+    """Measure the age of a segment from its first frame, not from its last."""
     with listening(door) as partner:
         partner.post(lines(event(1)))
         later = time.monotonic() + 900

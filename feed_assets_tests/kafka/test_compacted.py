@@ -45,7 +45,7 @@ class Compacted:
         self._began = int(time() * 1000) - 3_600_000
 
     def send(self, keys: str, operation: str = "update") -> None:
-        """A message of each key; a delete has no value."""
+        """Send a message for each key; a delete has no value."""
         for key in map(int, keys):
             sent = Sent(key, 7 * len(self.sent) + key, operation)
             value = None if operation == "delete" else self.world.value(sent.number)
@@ -65,7 +65,7 @@ class Compacted:
         )
 
     def there(self) -> set[int]:
-        """The offsets that the broker has."""
+        """Return the offsets that the broker still has."""
         return {each.offset() for each in self.world.messages()}
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Where chunks end: at the grid, where schemas change, when they are full, when their time is over."""
+"""Ends of chunks: at the grid, at schema changes, when full, and when their time is over."""
 
 from collections import Counter
 from itertools import pairwise
@@ -127,7 +127,7 @@ TOPICS = st.lists(KINDS, min_size=1, max_size=80)
 
 
 def messages(kinds, start=0):
-    """Some offsets are missing, as after compaction."""
+    """Return messages with gaps in their offsets, as after compaction."""
     return [kind(offset) for offset, kind in enumerate(kinds, start) if kind]
 
 

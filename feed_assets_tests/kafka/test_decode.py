@@ -1,4 +1,4 @@
-"""From messages to rows, tombstones and dead letters; the registry is a mapping here."""
+"""Conversion of messages to rows, tombstones and dead letters; the registry is a mapping here."""
 
 import json
 import struct

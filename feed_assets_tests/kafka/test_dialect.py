@@ -87,7 +87,7 @@ COLUMNS = {
 
 
 def table(values, name="value"):
-    """A chunk with numbered lines: a file of one empty column would have empty lines."""
+    """Return a chunk with numbered lines: a file of one empty column would have empty lines."""
     return b"".join([dialect.line(["n", name]), *(dialect.line(each) for each in enumerate(values))])
 
 
@@ -184,7 +184,7 @@ def connection(postgresql):
 
 
 def copied(connection, content, kind):
-    """What PostgreSQL reads by COPY, as its driver hands it back; columns beyond Python's dates as text."""
+    """Return the values that PostgreSQL reads by COPY, from its driver; columns beyond Python's dates as text."""
     connection.execute("DROP TABLE IF EXISTS chunk")
     connection.execute(f"CREATE TEMP TABLE chunk (n int, value {kind})")
     with connection.cursor().copy(f"COPY chunk FROM STDIN ({POSTGRESQL})") as copy:
@@ -207,7 +207,7 @@ def test_postgresql_reads_what_was_written(connection, column):
 
 @pytest.fixture(scope="module")
 def by_duckdb(tmp_path_factory) -> dict[str, list]:
-    """What DuckDB reads of each column; moments in microseconds."""
+    """Return the values that DuckDB reads in each column; moments in microseconds."""
     folder = tmp_path_factory.mktemp("chunks")
     queries = [_query(folder / f"{column}.csv", column) for column in COLUMNS]
     for column, (values, _) in COLUMNS.items():

@@ -1,4 +1,4 @@
-"""What is not there, is there twice, or changes while the connector runs."""
+"""Topics and servers that are missing, duplicated, or changed while the connector runs."""
 
 import re
 from threading import Event
@@ -92,7 +92,7 @@ def all_reach(world: World, offset: int) -> bool:
 
 
 def members(world: World):
-    """The members of the group that have partitions."""
+    """Return the members of the group that have partitions."""
     found = world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(120)
     return [each for each in found.members if each.assignment.topic_partitions]
 
@@ -124,7 +124,7 @@ def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
 
 
 def ended_beside_another(world: World) -> BaseException | None:
-    """What a connector ends with that has read partition 1 up to offset 10."""
+    """Return the exception that ends a connector which has read partition 1 up to offset 10."""
     with world.connector() as running:
         running.wait(lambda: world.reached(1) == 10, "the other one")
         running.stopping.set()

@@ -195,7 +195,7 @@ def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
 
 
 def load(world: World, chance: Random, pause: float = 0.02, partition: int = 0) -> None:
-    """A few messages, some of them poison or by another schema."""
+    """Send a few messages, some of them poison or with another schema."""
     sleep(pause)  # A load that leaves whoever reads the time to get somewhere: Spark needs a while to start.
     world.produce(chance.randint(1, 4), partition, MORE if chance.random() < 0.1 else FIELDS)
     if chance.random() < 0.1:

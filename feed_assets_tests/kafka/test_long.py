@@ -20,7 +20,7 @@ LONG = os.urandom(500_000)
 
 
 def narrow(world: World) -> None:
-    """A topic of dead letters that was there before, and takes little."""
+    """Create the topic of dead letters beforehand, with a small limit for messages."""
     name = dead_letters_of(world.name)
     world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(120)
 

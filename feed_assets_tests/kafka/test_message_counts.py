@@ -111,6 +111,6 @@ def ranges_of(messages):
 
 
 def keeps(cells, cell):
-    """As a report of a part: what has a lower version changes nothing."""
+    """Return True unless a newer version is known, as for a report of a part."""
     known = cells.get((cell.partition, cell.start))
     return known is None or known.next_offset <= cell.next_offset

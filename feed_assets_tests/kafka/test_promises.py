@@ -1,4 +1,4 @@
-"""What the connector promises of moments that are hard to come by."""
+"""Promises of the connector for moments that are hard to reproduce."""
 
 from threading import Event
 

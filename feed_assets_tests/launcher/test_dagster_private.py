@@ -1,4 +1,4 @@
-"""What the launcher uses of Dagster that Dagster does not export: a newer one that moves it is named here."""
+"""Private names of Dagster that the launcher uses: if a new Dagster moves one, this test names it."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ USED = {
     "dagster._core.launcher.base.LaunchRunContext": ["dagster_run", "workspace"],
     "dagster._utils.hosted_user_process.recon_repository_from_origin": ["origin"],
 }
-"""What is called, or read, by these names."""
+"""Functions that are called, and fields that are read, by these names."""
 
 _TREE = ast.parse(FILE.read_text())
 _IMPORTS = [node for node in ast.walk(_TREE) if isinstance(node, ast.ImportFrom) and node.module.startswith("dagster")]

@@ -1,4 +1,4 @@
-"""What a process must not have done to be forked, and what its forks do not do at their end."""
+"""Conditions under which a process may be forked, and exit handlers that its forks must not run."""
 
 import subprocess
 import sys

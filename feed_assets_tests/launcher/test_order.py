@@ -1,4 +1,4 @@
-"""What comes before what, where a process could end between the two: with a stand-in for who is not looked at."""
+"""Order of steps between which a process could end; other processes are stand-ins."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ORIGIN: Any = SimpleNamespace(executable_path=sys.executable)
 
 @dg.job
 def nothing() -> None:
-    """A run without steps."""
+    """Run without steps."""
 
 
 @pytest.mark.parametrize("word", [GO, b"no"])

@@ -1,4 +1,4 @@
-"""Who is taken for a code server, and for how long anybody is waited for."""
+"""Recognition of code servers, and limits of all waiting."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ ANOTHER = shutil.which("sh") or ""
 
 @contextmanager
 def listening(where: str, *more: str, before: tuple[str, ...] = ()) -> Iterator[int]:
-    """A process that listens at a port or socket; its id."""
+    """Start a process that listens at a port or socket; yield its id."""
     command = [*before, sys.executable, "-c", LISTEN, where, *more]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:

@@ -1,4 +1,4 @@
-"""What happens to an update between the look and the rows: exactly its rows, or an error that says to read again."""
+"""Changes of an update between its choice and the read: exactly its rows, or an error that says to read again."""
 
 import threading
 from datetime import UTC, datetime

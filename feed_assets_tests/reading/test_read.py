@@ -1,4 +1,4 @@
-"""What `feed_assets.read` finds, on local disk and on S3."""
+"""Results of `feed_assets.read`, on local disk and on S3."""
 
 import re
 from datetime import UTC, date, datetime, timedelta

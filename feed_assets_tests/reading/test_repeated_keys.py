@@ -120,7 +120,7 @@ def test_more_keys_than_memory_holds_are_spilled(spark, local_board, written, mo
 
 @pytest.mark.parametrize("kind", ["IOException", "OutOfMemoryException"])
 def test_a_full_temporary_folder_is_named(spark, local_board, written, monkeypatch, kind):
-    """Where DuckDB can offload no more data it says that it is out of memory."""
+    """Imitate a full folder: DuckDB reports out of memory when it can offload no more data."""
 
     def full(**_):
         raise getattr(repeated_keys.duckdb, kind)("could not write: No space left on device")

@@ -30,12 +30,12 @@ HOUR = WindowAddress(CLEAN, "", "hour", "2019-11-25-05:00")
 
 @pytest.fixture
 def lake(ledger) -> Lake:
-    """A lake whose hour was found invalid."""
+    """Return a lake whose hour was judged invalid."""
     return invalid(Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW + timedelta(hours=1))))
 
 
 def invalid(lake: Lake) -> Lake:
-    """The hour is all there, and was found invalid."""
+    """Make the hour complete, then invalid."""
     ledger, start = lake.services.ledger, NOW.replace(hour=5, minute=0, second=0, microsecond=0)
     window_queries.declare(ledger, {CLEAN: Tracked(("hour",), "100%")}, NOW)
     report(ledger, [Report(CLEAN, "", "one", ((start, 1),), tier) for tier in ("", "served")], NOW)
@@ -44,14 +44,14 @@ def invalid(lake: Lake) -> Lake:
 
 
 def state(lake: Lake) -> tuple[WindowState, str | None]:
-    """The hour's, and what is stale of it."""
+    """Return state and stale data of the hour."""
     with lake.services.ledger.read() as connection:
         row = window_queries.stored_windows(connection, [HOUR])[HOUR]
     return row.state, row.stale
 
 
 def begun(lake: Lake, sealed: int, process: str | None = None) -> runs.Run:
-    """What a run leaves that was killed after it had begun the backfill, with so many manifests."""
+    """Leave a run that was killed after it had begun the backfill, with `sealed` manifests."""
     run = left_behind(lake, sealed, **({"process": process} if process else {}))
     backfills.begin(lake.services.ledger, HOUR, "by hand", run.id, NOW)
     return run

@@ -38,7 +38,7 @@ MAYBE = checks.Check("not_two", "id 2 must not occur", lambda found: found == 0,
 
 
 class Mistake(Exception):
-    """What a user's function raises."""
+    """Raised by a user's function."""
 
 
 def test_an_update_is_published_with_its_rejects_before_it(lake):

@@ -44,7 +44,7 @@ HERE = as_seen_from_here(__file__)
 
 
 class Mistake(Exception):
-    """What a user's function raises."""
+    """Raised by a user's function."""
 
 
 def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lake):

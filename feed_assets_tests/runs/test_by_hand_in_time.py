@@ -24,7 +24,7 @@ RECIPE = Recipe(OUT.feed, (RecipeInput("raw", RAW),), lambda raw: raw)
 
 
 def run(ledger, at, *, there):
-    """What is published at a moment of so many hours, of which two are enough."""
+    """Build at a moment when the first `there` hours exist, of which two are enough. Return the inputs left out."""
     services = Services(Blackboard.open("memory://"), ledger, PlainMaker, lambda: at)
     for each in HOURS[:there]:
         publish(services.board, each, {"part": b"1"}, NOW)

@@ -166,7 +166,7 @@ def test_what_passes_names_nothing(frame):
 
 
 def emptied(frame, *reasons, rejected=None):
-    """The outcome where all records were rejected with these reasons."""
+    """Return the outcome of `not_empty` when all records were rejected with these reasons."""
     rejects = frame("reason string, file string, raw string", *((each, "f", "r") for each in reasons))
     none = frame("id int")
     given = Audited(none, 0, len(reasons) if rejected is None else rejected, {}, {}, lambda: rejects)

@@ -1,4 +1,4 @@
-"""What a run counts by window: its own rows as they are written, and another team's records as the first to read."""
+"""Counts by window: of a run's own rows as it writes them, and of another team's records by their first reader."""
 
 from dataclasses import replace
 
@@ -29,14 +29,14 @@ class Killed(BaseException):
 
 
 def windows(lake: Lake, feed: Feed = RAW, key: str = DAY):
-    """The counts that the ledger has of a partition's updates, in their order."""
+    """Return the recorded counts of a partition's updates, in order."""
     with lake.services.ledger.read() as connection:
         query = sa.select(table.c.windows).where(updates.is_(Partition(feed, key))).order_by(table.c.id)
         return [text and windows_of(text) for text in connection.execute(query).scalars()]
 
 
 def changes(lake: Lake):
-    """What the log says was counted."""
+    """Return the partitions that the log has as counted."""
     with lake.services.ledger.read() as connection:
         found = log.after(connection, 0, log.last(connection), 1000)
     return [each.partition for each in found if each.kind == log.COUNTED]
@@ -62,7 +62,7 @@ def test_the_first_that_reads_another_team_s_feed_counts_its_records_those_that_
 
 
 def lake_count(lake: Lake) -> int:
-    """The number of the last change that says that something was counted."""
+    """Return the number of the last logged count."""
     with lake.services.ledger.read() as connection:
         found = log.after(connection, 0, log.last(connection), 1000)
     return max(each.sequence for each in found if each.kind == log.COUNTED)

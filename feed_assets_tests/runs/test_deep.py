@@ -65,7 +65,7 @@ def test_a_footer_that_would_end_the_process_is_damage(says, data):
 
 
 def test_rows_of_other_numbers_are_said(services):
-    """As many bytes, and one row less."""
+    """Record one row more than the files hold."""
     update = publish_own(services, AT, NOW, version="x" * 32)
     with services.ledger.change() as connection:
         connection.execute(updates.update.update().values(records=19_999))

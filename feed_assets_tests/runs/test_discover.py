@@ -27,7 +27,7 @@ def no_spark():
 
 @pytest.fixture
 def quiet(ledger) -> Lake:
-    """A lake in memory, without Spark."""
+    """Return a lake in memory, without Spark."""
     return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
@@ -36,7 +36,7 @@ def never() -> bool:
 
 
 def after(steps: int):
-    """A time that is over when it was asked about so many times."""
+    """Return a time limit that expires after `steps` calls."""
     asked = count(1)
     return lambda: next(asked) > steps
 
@@ -104,7 +104,7 @@ def days(count: int) -> list[str]:
 
 @pytest.fixture
 def old(quiet) -> Lake:
-    """A lake with 100 partitions that the ledger knows."""
+    """Return a lake with 100 partitions that the ledger knows."""
     for key in days(100):
         quiet.drop("1,x", key=key)
     discover_all(quiet.services, [RAW])
@@ -186,7 +186,7 @@ def test_a_partition_that_has_lost_its_only_valid_update_is_looked_at_as_if_it_w
 
 
 def failing(lake: Lake, *feeds: Feed) -> Services:
-    """The lake's services, on a store that does not answer for some feeds."""
+    """Return the lake's services, on a store that does not answer for some feeds."""
     counting = Counting.around(lake.services.board)
 
     def refuse() -> None:

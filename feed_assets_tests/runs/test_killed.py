@@ -40,11 +40,11 @@ class Killed:
 
     step: str
     is_visible: bool
-    """Whether the manifest of the main update had been written."""
+    """Set if the manifest of the main update had been written."""
     before: UpdateRow
-    """What was published by the first build."""
+    """Update that the first build published."""
     pin: Pin
-    """What the second one read."""
+    """Input that the second build read."""
 
     @property
     def key(self) -> str:
@@ -59,7 +59,7 @@ class Aftermath:
     lake: Lake
     killed: tuple[Killed, ...]
     expected: UpdateRow
-    """What the second build publishes where nobody kills it."""
+    """Update that the second build publishes if it is not killed."""
     finished: tuple[FinishedRun, ...]
 
 
@@ -68,7 +68,7 @@ def key_of(step: str) -> str:
 
 
 def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
-    """The newest update by the blackboard and by the ledger."""
+    """Return the newest update by the blackboard and by the ledger."""
     valid, newest = lake.valid(feed, key), lake.newest(feed, key)
     return valid.id if valid else None, newest.id if newest else None
 
@@ -99,7 +99,7 @@ def aftermath(tmp_path_factory) -> Iterator[Aftermath]:
 
 
 def steps_of_a_build(lake: Lake) -> list[str]:
-    """What a second build announces, in order."""
+    """Return the steps that a second build announces, in order."""
     steps: list[str] = []
     lake.drop(OLD, key="undisturbed")
     lake.clean("undisturbed")
@@ -197,6 +197,6 @@ def test_all_of_it_holds_where_spark_makes_the_rows(spark, tmp_path):
 
 
 def lake_is_whole(aftermath: Aftermath, killed: Killed) -> bool:
-    """Whether readers, ledger and the undisturbed partition all say the same."""
+    """Return True if readers, ledger and the undisturbed partition agree."""
     by_board, by_ledger = ids(aftermath.lake, CLEAN, killed.key)
     return by_board == by_ledger and aftermath.lake.newest(key=killed.key).version == aftermath.expected.version

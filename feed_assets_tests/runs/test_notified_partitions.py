@@ -1,4 +1,4 @@
-"""What a store tells through a queue is looked at: whatever is told, the ledger has what a listing would find."""
+"""Notifications of a store lead to the same ledger as a listing, whatever they contain."""
 
 import json
 import re
@@ -41,7 +41,7 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
 
 @pytest.fixture
 def rung(home, monkeypatch):
-    """A bucket that tells a queue of moto."""
+    """Provide a bucket that notifies a queue of moto."""
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -65,7 +65,7 @@ def heard(local_board, ledger, rung):
 
 
 def written(board: Blackboard, partition: Partition, days: int = 0) -> list[str]:
-    """The keys in the bucket of an update that is published, parts first."""
+    """Publish an update, and return its keys in the bucket, parts first."""
     made = publish(board, partition, {"part-1": b"x", "part-2": b"y"}, NOW + timedelta(days=days))
     return [f"{ROOT}/{key}" for key in [*(file.key for file in made.files), f"{made.path}/{MANIFEST}"]]
 
@@ -356,7 +356,7 @@ class Told:
         return found
 
     def delete(self, messages: Sequence[QueueMessage]) -> None:
-        """It comes once."""
+        """Ignore the deletion: the message was received only once."""
 
 
 @dataclass

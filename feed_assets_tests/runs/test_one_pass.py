@@ -82,7 +82,7 @@ def drop(lake, spark, tmp_path):
     ],
 )
 def test_a_run_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop, form, count, tagged, rejected, jobs):
-    """Of Parquet one more counts the rows by the footers. Keys are compared without Spark."""
+    """Parquet takes one more job, which counts rows by the footers. Keys are compared without Spark."""
     drop(form, count)
     watch = Watch(spark)
     source = RecipeInput("raw", RAW, form, SCHEMA, tagged=tagged, event_time="at", grain="hour")

@@ -32,7 +32,7 @@ def no_spark():
 
 @pytest.fixture
 def lake(board, ledger) -> Lake:
-    """A lake on each kind of store; without Spark."""
+    """Return a lake on each kind of store, without Spark."""
     return Lake(Services(board, ledger, no_spark, lambda: NOW))
 
 
@@ -46,7 +46,7 @@ def at(lake: Lake, now: datetime) -> Services:
 
 
 def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = None, output=OUTPUT) -> str:
-    """A claimed id, its parts, and what became of it in the ledger, all at `NOW`; the id."""
+    """Make a claimed id with parts and a state in the ledger, all at `NOW`; return the id."""
     board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, "host:1:0.00", NOW)
     runs.start(ledger, run)

@@ -104,7 +104,7 @@ MEASURES = Profile({"rows": "count(1)", "ids": "count(DISTINCT id)"}, "7 partiti
 
 
 def known(lake, feed=CLEAN):
-    """The states of a day's checks, and what was measured of it."""
+    """Return the states of a day's checks, and its profile."""
     partition = Partition(feed, DAY)
     with lake.services.ledger.read() as connection:
         found = quality.check_states(connection, [partition])

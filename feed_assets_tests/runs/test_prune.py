@@ -157,7 +157,7 @@ def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(ser
 
 
 def refused(services, update_id, parts=2):
-    """A claimed update of ours that its audit refused, with parts and its claim; no newer valid one has replaced it."""
+    """Leave an update of ours that its audit refused, with parts and claim, before any newer valid update."""
     runs.start(services.ledger, new_run("r1", MEN))
     services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
     claim(services.ledger, "r1", (MEN, update_id))
@@ -186,7 +186,7 @@ def test_claims_stay_for_a_day_after_their_ids_time(services):
 
 
 def test_claims_that_lead_to_nothing_more_go_with_a_prune(services):
-    """Of a published update, of a refused one whose parts it has removed, and of an id that was never used."""
+    """Test claims of a published update, of a refused one whose parts are removed, and of an id without an update."""
     for update_id in (OLD, NEW, "20191126.070000"):
         services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"its producer")
     refused(services, "20191125.070000")

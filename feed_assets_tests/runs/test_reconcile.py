@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 @pytest.fixture
 def quiet(ledger) -> Lake:
-    """A lake in memory, where every change is a request; without Spark."""
+    """Return a lake in memory, where every change is a request; without Spark."""
     return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
@@ -166,7 +166,7 @@ def out_of_reach() -> None:
 
 
 def away(lake: Lake) -> Lake:
-    """The same lake, whose store does not answer."""
+    """Return the same lake on a store that does not answer."""
     names = ("list", "children", "get", "put", "create", "delete")
     board = Counting.around(lake.services.board, dict.fromkeys(names, out_of_reach)).board
     return Lake(replace(lake.services, board=board))
@@ -219,7 +219,7 @@ def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
 
 
 def publish_claimed(lake: Lake) -> None:
-    """What a run does at its end: manifests, then the ledger."""
+    """Publish like the end of a run: write manifests, then the ledger."""
     board = lake.services.board
     with lake.services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, "run with 0")

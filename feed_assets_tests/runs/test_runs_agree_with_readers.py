@@ -16,7 +16,7 @@ from feed_assets_tests.support.parquet_schemas import schema_of
 
 
 def published(lake: Lake, name: str) -> Sequence[Any] | str:
-    """The values of the one column that a run has published, or REFUSED."""
+    """Run, and return the published values of the one column, or REFUSED."""
     raw = publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": FILES[name][0]}, NOW)
     source = RecipeInput("raw", RAW, "parquet", schema_of(lake.services.board, raw))
     try:

@@ -31,7 +31,7 @@ def world(s3_board, ledger):
 
 
 def look(services: Services, feed: Feed) -> list[str]:
-    """The requests of one look."""
+    """Discover once, and return the requests."""
     counting = Counting.around(services.board)
     counting.board._pages = services.board._pages
     counted = Services(counting.board, services.ledger, services.maker, services.now)

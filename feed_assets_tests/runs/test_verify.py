@@ -34,7 +34,7 @@ def never() -> bool:
 
 
 def publish_all(services: Services, feed: Feed, keys: Collection[str]) -> dict[Partition, str]:
-    """An update of each partition, which the ledger knows; their ids."""
+    """Publish an update of each partition, and record it in the ledger; return the ids."""
     made = [publish(services.board, Partition(feed, key), {"part": b"x"}, NOW) for key in keys]
     for update in made:
         sync(services.ledger, update.partition, update)

@@ -28,7 +28,7 @@ def execute(url):
 
 
 def table(execute, kind, *values):
-    """A table of theirs with a column `more` of this kind, a row for each value."""
+    """Create an event table with a column `more` of this type, and a row for each value."""
     execute("DROP TABLE IF EXISTS events")
     execute(f"CREATE TABLE events (id int, table_name text, correlation_id text, marker int, more {kind})")
     for number, value in enumerate(values):
@@ -36,7 +36,7 @@ def table(execute, kind, *values):
 
 
 def longest(url, source, execute):
-    """The cells that a read fetches, by their length: what it asks is asked again, and counted."""
+    """Read, and return the batch with the longest cell that its query fetches: the query is repeated to measure it."""
     asked = []
 
     def note(*told):

@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def uri(postgresql_url):
-    """The database as psycopg takes it, with an event table numbered by the database."""
+    """Return the URI of the database for psycopg, with an event table that the database numbers."""
     made = Sql(postgresql_url, "integer")
     made.close()
     return postgresql_url.replace("+psycopg", "")
@@ -99,7 +99,7 @@ def test_who_begins_to_write_meanwhile_is_not_waited_for(uri):
         fast.commit()
         batch = source(uri, Clock(lambda: insert(later, "later"), slow.commit)).read(None, 10)
         assert names(batch) == ["slow", "fast"]
-        assert source(uri, Clock()).read(batch.position, 10).is_complete  # Nothing new is there to be overtaken.
+        assert source(uri, Clock()).read(batch.position, 10).is_complete  # No newer event can be overtaken.
         later.commit()
     assert names(source(uri).read(batch.position, 10)) == ["later"]
 
@@ -190,7 +190,7 @@ def test_a_materialized_view_is_refused_since_its_writers_cannot_be_seen(uri):
 
 
 def naive(connection, after):
-    """The reader that loses: `id > marker`."""
+    """Read the way that loses events: `id > marker`."""
     return connection.execute("SELECT id, correlation_id FROM events WHERE id > %s ORDER BY id", (after,)).fetchall()
 
 

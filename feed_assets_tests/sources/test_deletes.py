@@ -27,7 +27,7 @@ def marker(kind, number):
 
 
 def stored(kind, number):
-    """As its owner stores it."""
+    """Return a marker in the form in which its owner stores it."""
     at = marker(kind, number)
     if kind == "number as text":
         return str(at)

@@ -30,7 +30,7 @@ def put(board, name, data):
 
 @pytest.fixture(params=["csv", "jsonl"])
 def text(request):
-    """The formats of lines."""
+    """Return each line format."""
     return request.param
 
 
@@ -190,7 +190,7 @@ def test_csv_may_have_a_bom_either_newline_and_newlines_in_quotes(local_board):
 
 
 def is_json_or_cut(raw):
-    """What was rejected as JSON text; of a long one the beginning, with length and digest."""
+    """Return True if a reject is JSON text; a long one is its beginning, with length and digest."""
     return "bytes, sha256 " in raw if len(raw.encode()) > 3900 else json.loads(raw) is not None
 
 

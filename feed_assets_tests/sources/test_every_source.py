@@ -1,4 +1,4 @@
-"""What holds of every event source, over every kind of database and file, with markers of both kinds."""
+"""Behaviour of every event source: each kind of database and file, with markers of both kinds."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Where the records of text files end: blank lines without end, and quotes that hide newlines."""
+"""Ends of records in text files: runs of blank lines, and quotes that hide newlines."""
 
 import csv
 import io

@@ -63,7 +63,7 @@ def database(tmp_path):
 
 @each_case(("kind", "form"), [(kind, form) for kind in ("TEXT", "TIMESTAMP") for form in FORMS])
 def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind, form):
-    """Those without a zone are compared as text."""
+    """Compare moments without a zone as text."""
     url = database(kind, map(FORMS[form], ROWS))
     with reading(url) as connection:
         separator = column_of(connection, "at", piece(None, START)).separator

@@ -15,12 +15,12 @@ FAR = 2**62
 
 
 def text(*cells):
-    """A column of texts that need not be UTF-8."""
+    """Return a text column that need not be valid UTF-8."""
     return pa.Array.from_buffers(pa.string(), len(cells), pa.array(cells).buffers())
 
 
 def written(**columns):
-    """A file of three events, some of whose columns are given."""
+    """Return a file of three events, with some columns replaced."""
     given = {"table_name": ["t/x"] * 3, "marker": [1, 2, 3], "correlation_id": ["a", "b", "c"], **columns}
     pq.write_table(pa.table(given), out := io.BytesIO())
     return out.getvalue()

@@ -61,7 +61,7 @@ def run(code: str, *arguments: str | int) -> str:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory):
-    """A file whose row group would become 450 MB, by the way in which it is written: each takes seconds to write."""
+    """Return a function that writes a file whose row group expands to 450 MB, in a given way; it takes seconds."""
     folder = tmp_path_factory.mktemp("bombs")
 
     @cache
@@ -82,7 +82,7 @@ def test_a_row_group_that_would_become_450_mb_takes_little_and_reading_goes_on_a
     found, rejected, peak = json.loads(run(READING, local_board.url))
     assert found == (["c-1", "c-1", "c-2", "c-2"] if way == "plain" else ["c-1", "c-2"])  # Also within its file.
     assert peak < PEAK_KB
-    if way == "delta":  # Of which the file holds each text once.
+    if way == "delta":  # Such a file holds each text once.
         assert len(rejected) == MANY
         assert all(f"expected at most {ROW_BYTES}" in reason for reason in rejected)
         return

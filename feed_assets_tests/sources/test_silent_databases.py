@@ -23,7 +23,7 @@ SOON = 30
 
 @contextmanager
 def freezing(url: str) -> Iterator[tuple[str, Event]]:
-    """A way to a server, until the event is set: then nothing goes on, and nothing is closed."""
+    """Proxy a server until the event is set; then forward nothing, and close nothing."""
     frozen = Event()
     parts = sa.make_url(url)
     folder, ends = str(parts.query["host"]), list[socket]()

@@ -42,7 +42,7 @@ ODD = [
 
 @pytest.fixture(params=["sqlite", "postgresql", "local", "s3", "kafka"])
 def published(request):
-    """A sink, and the source that reads it back."""
+    """Return a sink, and the source that reads it back."""
     if request.param == "kafka":
         theirs = Topics(request.getfixturevalue("broker").servers, "integer")
         return TopicSink(theirs.clients, theirs.topic), theirs.source()
@@ -72,7 +72,7 @@ def test_publishing_again_changes_nothing_whatever_the_batches(published):
 
 
 def once(events):
-    """As the ledger does with what comes twice: files have it where a position went back, tables never."""
+    """Drop repeated events, as the ledger does. Files repeat events where a position went back, tables never do."""
     return [event for at, event in enumerate(events) if event not in events[:at]]
 
 
@@ -91,7 +91,7 @@ def test_a_reader_who_goes_on_from_its_position_misses_nothing(published):
     for first, last in [(1, 3), (2, 6), (1, 7), (7, 9)]:
         sink.publish(numbered(first, last))
         new, _, position = read_all(source, position)
-        found += [each for each in new if each not in found]  # As the ledger does with what comes twice.
+        found += [each for each in new if each not in found]  # The ledger drops repeated events, too.
     assert found == of(numbered(1, 9))
 
 

@@ -164,7 +164,7 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
     _, _, position = read_all(by_id.source())
     with by_id.engine.begin() as connection:
         connection.execute(sa.delete(by_id.table))
-    assert by_id.source().read(position, 10).is_complete  # As retention leaves it.
+    assert by_id.source().read(position, 10).is_complete  # Retention leaves an empty table.
     with by_id.engine.begin() as connection:
         connection.execute(sa.insert(by_id.table), {"id": 1, **row(1, "integer")})
     with pytest.raises(SourceUnavailable, match=r"read up to id 5, and its highest is 1\. .*from the beginning"):

@@ -33,7 +33,7 @@ def lines(kind, *numbers):
 
 
 def read(board, kind, limit=10):
-    """What is read, and the most memory that it took."""
+    """Read; return events, rejects, position, and the peak of memory."""
     tracemalloc.start()
     try:
         found, rejected, position = read_all(FileEvents(board, FOLDER, kind), limit=limit)
@@ -147,7 +147,7 @@ def test_a_context_that_is_none_or_too_much_is_one_reject(postgresql_url, value)
 
 
 def read_one(url, kind, marker, context="text", value="'{}'"):
-    """The one reject of a table where it stands between two events, in each order of its rows."""
+    """Return the one reject of a table; it is between two events, in each order of the rows."""
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         execute = connection.exec_driver_sql

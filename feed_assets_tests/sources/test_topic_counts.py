@@ -38,12 +38,12 @@ def counts(log, tier, clock):
 
 @pytest.fixture
 def trusted(monkeypatch):
-    """The broker's moments are those that tests give, which a topic of its own moments would not take."""
+    """Make sources accept timestamps that the tests set; otherwise such a topic is refused."""
     monkeypatch.setattr(kafka_counts, "refusal", lambda *_: None)
 
 
 def told(reports):
-    """Records by window, of all reports."""
+    """Return the records by window, over all reports."""
     return sum((Counter({each["start"]: each["records"] for each in said["windows"]}) for said in reports), Counter())
 
 

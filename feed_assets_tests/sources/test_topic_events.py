@@ -1,4 +1,4 @@
-"""What holds of Kafka topics alone, over a real broker: partitions, transactions, what the broker removes."""
+"""Behaviour of Kafka topics only, over a real broker: partitions, transactions, and records that the broker removes."""
 
 import json
 from collections.abc import Callable
@@ -150,7 +150,7 @@ def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leav
         send(theirs, value)
     sink.publish(numbered(2, 5))
     assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
-    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # As from a ledger of a backup.
+    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # Imitates a restored ledger.
     sink.publish(other)
     assert published(theirs)[5:] == ["c-12", "c-13"]
 

@@ -23,7 +23,7 @@ def ours():
 
 @pytest.fixture
 def theirs(monkeypatch):
-    """Settings that no test may touch."""
+    """Provide settings of the user, which no test may change."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     for name, value in {**THEIRS, "FEED_ASSETS_SPARK_MASTER": "local[1]"}.items():

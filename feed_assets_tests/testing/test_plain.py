@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def ran(give=None):
-    """A harness after one update of raw."""
+    """Return a harness after one update of raw."""
     harness = Harness(definitions(), maker=PlainMaker(give) if give else PlainMaker())
     harness.drop(RAW, "", "n\n1\n")
     harness.run_until_idle()

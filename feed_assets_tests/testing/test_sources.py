@@ -115,7 +115,7 @@ def test_a_setting_of_the_shell_or_the_projects_env_file_is_refused_and_one_of_t
     variable, value, tmp_path
 ):
     with pytest.MonkeyPatch.context() as patch:
-        # Who loads a `.env` file takes ${PLACE} from the file, or from the shell.
+        # A program that loads a `.env` file takes ${PLACE} from the file, or from the shell.
         patch.setenv("PLACE", "there")
         (tmp_path / ".env").write_text(f"PLACE=here\n{variable}={re.sub('t?here', '${PLACE}', value)}\n")
         patch.chdir(tmp_path)
