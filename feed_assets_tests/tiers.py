@@ -110,17 +110,17 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "cli/test_event_commands.py::test_our_events_are_published_besides_where_the_settings_say",
         "cli/test_event_commands.py::test_reconcile_publishes_events_that_were_lost",
         "cli/test_first_start.py",
-        "cli/test_init.py::test_it_is_clean_by_pyright_in_strict_mode",
+        "cli/test_init.py::test_a_new_project_passes_pyright_in_strict_mode",
         "cli/test_stopped_while_waiting.py",
         "cli/test_stopping.py",
-        "core/test_update_choice.py::test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all",
+        "core/test_update_choice.py::test_reports_never_mix_inputs_and_end_with_the_newest",
         "core/test_update_choice.py::test_nor_is_one_whose_consumer_takes_updates_in_another_way",
         "core/test_windows.py::test_each_instant_is_in_one_window",
         "declare/test_clock_changes.py::test_an_output_needs_what_affects_it_and_nothing_else",
         "declare/test_clock_changes.py::test_mappings_by_spans_agree_too_from_and_to_utc_and_each_window_has_one_before",
-        "declare/test_clock_changes.py::test_where_no_clock_changes_it_is_dagsters_mapping",
+        "declare/test_clock_changes.py::test_without_clock_changes_mappings_are_those_of_dagster",
         "declare/test_clock_changes.py::test_windows_follow_each_other_without_a_gap_and_keys_are_dagsters_own",
-        "declare/test_lost_windows.py::test_where_dagster_knows_each_partition_nothing_is_refused",
+        "declare/test_lost_windows.py::test_windows_are_accepted_if_dagster_knows_each_partition",
         "faults",
         "feeds/test_plain_readers.py",
         "feeds/test_processes.py",
@@ -274,7 +274,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "ledger/test_statements.py",
     ),
     "a feed is written and read by a shell, and read from Python": (
-        "feeds/test_shell_ends.py::test_what_the_shell_publishes_we_read",
+        "feeds/test_shell_ends.py::test_an_update_published_by_the_shell_script_is_readable",
         "reading/test_to_spark.py::test_spark_and_arrow_read_the_same_rows",
     ),
     "Kafka topics and datasets become warehouse tables exactly once": (
@@ -295,7 +295,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "partners push events": (
         "intake/test_http.py::test_a_key_is_for_its_feeds_alone",
-        "intake/test_http.py::test_what_is_answered_is_published_on_each_kind_of_store",
+        "intake/test_http.py::test_accepted_events_are_published_on_each_kind_of_store",
     ),
     "the web UI shows it, and its runs begin warm": (
         "integration/test_web_ui.py::test_the_graph_leads_from_the_raw_feeds_to_the_result",
@@ -309,7 +309,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "others on the machine read no secret": ("spark/test_jvm.py",),
     "each process may be killed at any moment": (
-        "cli/test_init.py::test_killed_anywhere_it_leaves_all_or_nothing_and_the_next_one_makes_it",
+        "cli/test_init.py::test_a_killed_init_leaves_all_or_nothing_and_the_next_one_succeeds",
         "faults/test_killed.py",
         "intake/test_killed.py::test_every_acknowledged_event_is_there_once_however_often_the_receiver_is_killed",
         "intake/test_pull_killed.py::test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice",

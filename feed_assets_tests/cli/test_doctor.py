@@ -35,7 +35,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_where_all_is_there_all_is_well_and_nothing_is_left(home: Path) -> None:
+def test_doctor_reports_ok_for_a_complete_home_and_leaves_nothing_behind(home: Path) -> None:
     prepare(home)
     open_ledger(settings().ledger)
     board = open_board(settings())
@@ -170,7 +170,7 @@ def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return look
 
 
-def test_of_kafka_nothing_is_said_where_no_setting_is_about_it(kafka) -> None:
+def test_doctor_omits_kafka_without_kafka_settings(kafka) -> None:
     assert kafka() == {}
 
 
@@ -196,7 +196,7 @@ def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monk
     assert "Check that it answers, and the URL." in found["schema registry"][1]
 
 
-def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
+def test_doctor_names_a_missing_broker_or_registry_setting(kafka) -> None:
     assert "FEED_ASSETS_KAFKA_REGISTRY is not set" in kafka(kafka='{"client.id": "x"}')["schema registry"][1]
     assert "FEED_ASSETS_KAFKA has no bootstrap.servers" in kafka()["Kafka"][1]
 

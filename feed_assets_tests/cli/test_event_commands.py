@@ -72,7 +72,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
         (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
     ],
 )
-def test_what_is_no_event_is_refused_with_the_reason(more, error, reason) -> None:
+def test_events_publish_refuses_invalid_events_with_the_reason(more, error, reason) -> None:
     said("events", "publish", "shop/orders", "--marker", "7")
     with pytest.raises(error, match=reason):
         said("events", "publish", "shop/orders", *more)
@@ -117,7 +117,7 @@ def test_explain_names_what_waits() -> None:
     assert (row["state"], row["count"], row["partitions"]) == ("waits for input", 1, DAY)
 
 
-def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consumed_them() -> None:
+def test_explain_names_slices_that_are_due_again_and_the_lost_update_that_had_them() -> None:
     for table in TABLES:
         publish(table)
     output, ledger, now = Partition(Feed.parse(SUMMARY), DAY), open_ledger(settings().ledger), utc_now()
@@ -134,7 +134,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     assert "it is no longer there" in said("explain", SUMMARY, DAY)
 
 
-def test_pause_and_resume() -> None:
+def test_a_dataset_is_paused_with_a_reason_and_resumed() -> None:
     assert "paused since" in said("events", "pause", SUMMARY, "--why", "a release")
     assert f"{SUMMARY}  paused since" in said("events", "due", SUMMARY)
     assert "a release" in json.loads(said("events", "due", SUMMARY, "--json"))[0]["paused"]

@@ -154,7 +154,7 @@ def test_get_says_in_one_line_what_it_cannot_copy(feed, published, tmp_path, opt
     assert not (tmp_path / "out").exists()
 
 
-def test_publish_makes_an_update_of_the_files_and_tells_of_it(feed, shared, tmp_path):
+def test_publish_writes_the_files_as_an_update_and_prints_it(feed, shared, tmp_path):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(name)
     code, output, errors = feed(
@@ -197,7 +197,7 @@ def test_verify_of_what_is_not_there_fails(feed, published):
 
 
 @pytest.mark.parametrize("how", ["manifest", "file"])
-def test_invalidate_goes_back_to_the_update_before_and_tells_of_it(feed, published, how):
+def test_invalidate_restores_the_previous_update_and_prints_it(feed, published, how):
     code, output, errors = feed("invalidate", "ads/shown/v1.0", "2019-11-24/men", NEW, "--how", how)
     assert (code, errors) == (0, f"invalidated ads/shown/v1.0 2019-11-24/men {NEW}\n")
     assert f"{OLD} is valid" in output

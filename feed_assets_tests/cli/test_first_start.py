@@ -56,7 +56,7 @@ def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
 
 
-def test_of_two_first_starts_of_ui_at_once_one_works_and_the_other_says_why_it_does_not(tmp_path, monkeypatch):
+def test_of_two_simultaneous_first_ui_starts_one_works_and_the_other_says_why_not(tmp_path, monkeypatch):
     """Without a Spark of their own, which takes half a minute and comes after what is tried here."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
@@ -108,6 +108,6 @@ def test_a_dagster_yaml_that_is_there_is_kept(tmp_path, monkeypatch):
     assert (tmp_path / "dagster.yaml").read_text() == "telemetry:\n  enabled: false\n"
 
 
-def test_no_page_of_the_web_ui_has_a_form_for_newsletters_over_it(tmp_path):
+def test_dagsters_newsletter_form_is_disabled(tmp_path):
     with dg.DagsterInstance.from_config(str(prepare(tmp_path))) as instance:
         assert not instance.nux_enabled

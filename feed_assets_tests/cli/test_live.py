@@ -109,6 +109,6 @@ def test_a_query_brings_no_other_options_and_what_is_wrong_with_it_is_said_as_te
     assert "refresh" not in headers
 
 
-def test_everything_else_is_answered_by_the_web_server(home):
+def test_other_requests_are_answered_by_dagsters_web_server(home):
     assert [ask("", path=path)[0][0] for path in ("/", "/status/", "/graphql")] == [204, 204, 204]
     assert ask("", method="POST")[0][0] == 204

@@ -45,7 +45,7 @@ class Row(BaseModel):
     url: str = ""
 
 
-def test_what_pydantic_says_in_many_lines_is_one(capsys):
+def test_a_pydantic_error_is_one_line(capsys):
     def refuse():
         Row.model_validate({"at": "nothing", "url": 5})
 
@@ -64,7 +64,7 @@ def fail():
     raise KeyError("x")
 
 
-def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
+def test_an_unexpected_error_is_one_line_with_file_and_line(capsys):
     with pytest.raises(SystemExit) as ended, errors_in_a_line():
         fail()
     (line,) = capsys.readouterr().err.splitlines()
@@ -73,7 +73,7 @@ def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
     assert line.endswith("; `feed-assets -v …` prints its stack trace)")
 
 
-def test_who_asks_gets_the_trace_before_the_line(monkeypatch, capsys, home):
+def test_verbose_prints_the_trace_before_the_error_line(monkeypatch, capsys, home):
     monkeypatch.setattr(traces, "_WANTED", set())
     code, lines = exit_and_errors(monkeypatch, capsys, "-v", "feed", "ls", "--blackboard", "file:///no/such/folder")
     assert code == 4

@@ -72,7 +72,7 @@ def test_the_file_that_is_missing_is_named():
     assert shown()["missing"] == []
 
 
-def test_the_offsets_that_are_missing_are_named_with_the_parts_next_to_them():
+def test_missing_offsets_are_named_with_their_neighbouring_parts():
     ranges = {1: [0, 99], 2: [150, 199], 3: [190, 250]}
     report(source(["15:55"], 300))
     report(*(part(["15:55"], 100, name=FILE.format(n), offsets={"0": each}) for n, each in ranges.items()))

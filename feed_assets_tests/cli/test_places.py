@@ -49,7 +49,7 @@ READING = {
 
 
 @each_case("name", READING)
-def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tmp_path, name):
+def test_read_commands_create_nothing_and_name_the_commands_that_create_the_ledger(nowhere, tmp_path, name):
     # With a blackboard that is there: the ledger alone is missing.
     error = done(*READING[name]).exception
     assert isinstance(error, LedgerUnavailable | BlackboardMissing)
@@ -58,14 +58,14 @@ def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tm
 
 
 @each_case("args", [["ls"], ["ls", RAW], ["show", RAW], ["get", RAW, "k", "--to", "x"], ["verify", RAW]])
-def test_who_only_reads_feeds_makes_no_blackboard(nowhere, tmp_path, args):
+def test_feed_read_commands_create_no_blackboard(nowhere, tmp_path, args):
     error = done("feed", *args).exception
     assert isinstance(error, BlackboardMissing)
     assert "`feed publish` make that of the home folder" in str(error)
     assert [*(tmp_path / "lake").iterdir()] == []
 
 
-def test_what_is_made_is_said_and_only_once(nowhere, tmp_path):
+def test_created_folders_are_printed_once(nowhere, tmp_path):
     said = publish(tmp_path)
     assert said.exit_code == 0, said.exception
     made = [line for line in said.stderr.splitlines() if line.startswith("feed-assets: made")]
@@ -92,7 +92,7 @@ def test_an_event_alone_makes_all_that_who_reads_next_looks_at(nowhere, tmp_path
         ("FEED_ASSETS_BLACKBOARD", "file://{}/typo/lake"),
     ],
 )
-def test_where_the_folder_above_is_missing_nothing_is_made(home, tmp_path, monkeypatch, variable, value):
+def test_nothing_is_created_below_a_missing_folder(home, tmp_path, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value.format(tmp_path))
     settings.cache_clear()
     error = publish(tmp_path).exception
@@ -139,7 +139,7 @@ def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("args", [["events", "publish", "a/b", "--marker", "1"], ["reconcile", *MODULE]])
-def test_who_writes_into_a_home_that_others_may_enter_is_told(home, capsys, args):
+def test_commands_that_write_warn_of_a_home_that_others_may_enter(home, capsys, args):
     home.chmod(0o755)
     said = f"feed-assets: others may enter the home folder: `chmod 700 {home}`"
     assert said in done(*args).stderr

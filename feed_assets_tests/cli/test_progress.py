@@ -36,7 +36,7 @@ def test_a_log_gets_a_line_at_once_and_then_one_in_a_while_and_all_news(capsys):
     assert capsys.readouterr() == ("", "feed-assets: first\nfeed-assets: news\nfeed-assets: fourth\n")
 
 
-def test_of_many_things_each_is_said_when_it_has_its_turn(capsys):
+def test_progress_names_each_item_in_turn(capsys):
     clock = Clock()
     doing = Progress(frozenset(), clock)
     for number, each in enumerate(announced(["a", "b"], doing, "looking at"), 1):
@@ -60,7 +60,7 @@ def fail(doing):
         raise OSError("no")
 
 
-def test_it_goes_too_when_an_error_ends_the_block(monkeypatch):
+def test_the_progress_line_is_cleared_after_an_error(monkeypatch):
     screen = terminal(monkeypatch)
     with pytest.raises(OSError, match="no"):
         fail(Progress())

@@ -59,7 +59,7 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
         (("revoke", "men"), InvalidKey, "no key that holds"),
     ],
 )
-def test_what_cannot_be_a_key_is_said(arguments, error, said):
+def test_invalid_receiver_keys_are_refused_with_the_reason(arguments, error, said):
     with pytest.raises(error, match=said):
         run("keys", *arguments)
 
@@ -136,7 +136,7 @@ def test_the_events_of_a_source_are_named_as_its_tables_are_here():
     assert polled(graph) == {}
 
 
-def test_what_is_declared_is_what_is_received():
+def test_the_receiver_accepts_exactly_the_declared_feeds():
     hours = dg.HourlyPartitionsDefinition("2026-01-01_03", fmt="%Y-%m-%d_%H")
     pushed = foreign_feed(
         MEN, schema="id string, at timestamp", event_time="at", format="json", partitions_def=hours, intake="push"

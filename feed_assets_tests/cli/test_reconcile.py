@@ -47,11 +47,11 @@ def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
     return update_id
 
 
-def test_where_nothing_is_left_behind_it_says_so() -> None:
+def test_reconcile_says_that_nothing_is_left_behind() -> None:
     assert said("reconcile").splitlines()[-1] == "nothing to finish, nothing to sweep"
 
 
-def test_it_says_what_was_finished_and_what_was_swept_and_why() -> None:
+def test_reconcile_names_finished_and_swept_updates_with_the_reason() -> None:
     refused = left_behind(updates.REFUSED, LONG_AGO)
     killed = left_behind(runs.RUNNING, NOW, sealed=True)
     lines = [line.strip() for line in said("reconcile").splitlines()]
@@ -70,7 +70,7 @@ def test_a_young_refused_update_stays() -> None:
     assert len(open_board(settings()).files(SHOWN.path)) == 1
 
 
-def test_what_the_ledger_does_not_know_is_left_and_swept_if_told_with_json_for_machines() -> None:
+def test_reconcile_sweeps_unknown_claims_only_on_request() -> None:
     update_id = write.claim(open_board(settings()), SHOWN, b"lost", LONG_AGO)
     open_board(settings()).put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
     (left,) = json.loads(said("reconcile", "--json"))["done"]
@@ -138,7 +138,7 @@ def test_a_key_of_the_ui_is_understood_where_a_partition_is_named() -> None:
     assert view["partition"] == SHOWN.key
 
 
-def test_what_is_no_partition_names_the_nearest() -> None:
+def test_an_invalid_partition_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(InvalidName, match=r"'2019-11-24/man' is no partition of ads/shown/v1.0: expected men "):
         said("explain", str(SHOWN.feed), "2019-11-24/man")
     with pytest.raises(InvalidName, match=r"comes first in a path only the definitions of no/such/v1.0 say"):

@@ -52,7 +52,7 @@ def run():
     return CliRunner().invoke(app, ["run", "-m", "feed_assets.definitions"])
 
 
-def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path):
+def test_home_and_its_files_are_readable_only_by_the_owner(new_home, tmp_path):
     assert publish(tmp_path).exit_code == 0
     assert run().exit_code in (0, 1)
     assert rights(new_home) == 0o700
@@ -60,7 +60,7 @@ def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path)
     assert {name: rights(new_home / name) for name in made} == dict.fromkeys(made, 0o600)
 
 
-def test_what_is_kept_elsewhere_has_the_rights_that_the_user_gives_it(new_home, tmp_path, monkeypatch):
+def test_files_outside_of_the_home_keep_the_user_s_permissions(new_home, tmp_path, monkeypatch):
     """Other teams read the blackboard."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
     monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{tmp_path}/shared.db")
@@ -71,7 +71,7 @@ def test_what_is_kept_elsewhere_has_the_rights_that_the_user_gives_it(new_home, 
     assert rights(tmp_path / "shared.db") == 0o644
 
 
-def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
+def test_an_existing_home_keeps_its_permissions_with_a_warning(new_home):
     new_home.mkdir(0o755)
     done = run()
     assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
@@ -82,7 +82,7 @@ def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
     assert "others may enter" not in run().stderr
 
 
-def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
+def test_the_demo_s_home_is_readable_only_by_the_owner(new_home, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(new_home))
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", "{}")  # which the demo sets anew, and the next test must not have
     monkeypatch.setenv("RETAIL_CRM", "sqlite://")  # the same

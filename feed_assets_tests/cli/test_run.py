@@ -78,7 +78,7 @@ def test_explain_speaks_json_to_machines() -> None:
         ("ads/shown/v1.0", "2018-01-01/men", "is no partition of ads/shown/v1.0"),
     ],
 )
-def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partition: str, says: str) -> None:
+def test_explain_refuses_what_is_no_partition_of_a_dataset(feed: str, partition: str, says: str) -> None:
     assert says in str(invoke("explain", feed, partition).exception)
 
 
@@ -129,9 +129,7 @@ def test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_
     assert (shown["state"], shown["last_run"]["reason"]) == ("build", error)
 
 
-def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_out_of_attempts_has_its_own_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "1")
     settings.cache_clear()
     result = invoke("run", "--until-idle", *without_answer(tmp_path, monkeypatch))
@@ -141,9 +139,7 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     assert "feed-assets build --failed" in do
 
 
-def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_partition_waits_for_a_person_in_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuses = FAILS.replace('raw.select("nothing")', "raw.where('n > 5')").replace(
         'inputs={"raw": raw}', 'inputs={"raw": raw}, checks=[checks.not_empty()]'
     )
@@ -215,7 +211,7 @@ def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> 
     assert said["ticks"] > 1
 
 
-def test_a_trace_is_printed_for_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_run_prints_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_WANTED", set())
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = invoke("run", "-v")
@@ -278,7 +274,7 @@ def test_publishing_and_invalidating_by_hand_are_in_the_ledger_at_once(tmp_path:
     assert state_of("ads/clicked_raw/v1.0", update_id) == "invalidated"
 
 
-def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
+def test_publishing_to_another_blackboard_leaves_the_ledger_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "part-1.csv"
     file.write_bytes(b"impression_id,clicked_at\n")
     (tmp_path / "elsewhere").mkdir()
@@ -287,7 +283,7 @@ def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
     assert state_of("ads/clicked_raw/v1.0", json.loads(published.stdout)["id"]) is None
 
 
-def test_the_session_is_one(spark: SparkSession) -> None:
+def test_a_process_has_one_spark_session(spark: SparkSession) -> None:
     from feed_assets.spark.session import session
 
     assert session(settings()) is spark

@@ -53,7 +53,7 @@ def test_a_dataset_that_cannot_be_decided_is_named_with_the_reason_and_an_exit_c
 
 
 @pytest.mark.usefixtures("world")
-def test_machines_get_it_too():
+def test_an_undecided_dataset_is_in_the_json_output():
     found = run("--json")
     (undecided,) = json.loads(found.stdout)["undecided"]
     assert (found.exit_code, undecided["what"]) == (1, LOST)

@@ -66,7 +66,7 @@ def changes(*args):
     ]
 
 
-def test_the_articles_story():
+def test_a_slot_of_the_article_completes_its_windows_in_one_report():
     """The slot from 15:58 to 16:08 is reached: its 5 minutes, and what they complete, in one report."""
     report(source([*EARLIER, *SLOT]), part(EARLIER))
     (*_, last) = as_json("state", "transitions")
@@ -114,7 +114,7 @@ def test_transitions_go_on_after_a_number_or_from_a_moment_on():
     assert as_json("state", "transitions", "--since", "2100-01-01") == []
 
 
-def test_what_is_reported_again_is_known():
+def test_a_repeated_report_is_counted_as_known():
     assert report(source(SLOT))["accepted"] == 2
     assert report(source(SLOT)) == {"accepted": 0, "known": 2, "rejected": 0, "transitions": 0, "reasons": []}
     assert said("state", "report", "-", lines=json.dumps(source(SLOT))).splitlines() == [
@@ -215,7 +215,7 @@ def test_a_report_in_many_batches_is_the_same_as_in_one(tmp_path):
     assert (found["accepted"], found["transitions"]) == (2501, 1)
 
 
-def test_it_reads_a_pipe_as_a_program(home):
+def test_state_report_reads_a_pipe(home):
     done = subprocess.run(
         [PROGRAM, "state", "report", "-"], input=b'{"kind": 5}\n', capture_output=True, check=False, timeout=60
     )
@@ -274,7 +274,7 @@ def test_show_says_what_a_window_waits_for():
     ]
 
 
-def test_show_of_a_window_that_was_never_reported_says_so():
+def test_state_show_says_that_a_window_was_never_reported():
     report(source(EARLIER))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-02-15:00")
     assert (hour["complete"], hour["why"], hour["version"]) == (False, "nothing is reported of it", None)
@@ -310,7 +310,7 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
         said("state", "accept", "foo", "15:00", "--why", "x")
 
 
-def test_a_window_is_made_again_by_who_fills_it():
+def test_state_backfill_records_window_reason_and_person():
     report(source(["15:00"]), part(["15:00"]))
     again = ["state", "backfill", "foo", "5min@2026-01-01-15:00", "--why", "INC-4711", "--who", "ann"]
     assert as_json(*again) == {"dataset": "foo", "window": "5min@2026-01-01-15:00", "changed": True}
@@ -328,7 +328,7 @@ ACCEPTED = ["state", "accept", "foo", "5min@2026-01-01-15:00"]
 
 
 @pytest.mark.parametrize("why", ["", "  ", "x" * 100_000, "lost\nby kafka", "a\x1b[2Jb"])
-def test_who_accepts_a_window_says_why_in_one_line(why):
+def test_state_accept_needs_reason_and_person_in_one_line_each(why):
     report(source(["15:00"]), part(["15:00"], 5))
     with pytest.raises(InvalidName, match=r"--why: found .*, expected a line of printable characters, not blank"):
         said(*ACCEPTED, "--why", why)
@@ -373,7 +373,7 @@ def test_the_levels_of_a_sub_partition_come_in_any_order():
     assert as_json("state", "show", "foo")["declared"]
 
 
-def test_what_was_reported_before_it_was_declared_is_not_lost(request):
+def test_reports_of_a_sub_partition_before_its_declaration_are_kept(request):
     at = [{"region": "utc+8", "country": country} for country in ("sg", "jp")]
     for place in at:
         report(source(["15:00"], sub_partition=place), part(["15:00"], 5, sub_partition=place))

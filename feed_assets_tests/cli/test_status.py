@@ -94,7 +94,7 @@ def test_watermarks_and_the_first_hole(found):
     assert (gap["start"], gap["end"]) == (f"{DAY}T09:00:00Z", f"{DAY}T10:00:00Z")
 
 
-def test_what_is_out_of_date_is_listed_in_bulk(found, filled):
+def test_status_stale_lists_all_out_of_date_partitions(found, filled):
     (stale,) = found["stale"]
     assert (stale["dataset"], stale["partition"]) == ("web/feature/v1.0", f"{DAY}-05:00")
     assert stale["state"] == "waits for input"
@@ -117,7 +117,7 @@ def test_the_terminal_shows_a_sign_for_each_hour(filled):
     assert any(each.startswith("= complete  > running") for each in lines)
 
 
-def test_some_datasets_alone(filled):
+def test_status_can_be_limited_to_some_datasets(filled):
     assert [row["dataset"] for row in json.loads(said("--json", "--dataset", "web/foo"))["datasets"]] == ["web/foo"]
 
 

@@ -36,7 +36,7 @@ def uses(*arguments, **options):
     return CliRunner().invoke(app, ["feed", "uses", *arguments], **options)
 
 
-def test_it_says_where_an_update_has_gone_in_columns(ledger):
+def test_uses_prints_the_downstream_updates_in_columns(ledger):
     said = uses("ads/raw/v1.0", "2019-11-24", FIRST).stdout.splitlines()
     assert said == [
         "feed                    partition   id               state      is_newest  depth  how         via",
@@ -64,12 +64,12 @@ def test_machines_get_the_same(ledger):
     }
 
 
-def test_of_a_leaf_there_is_nothing(ledger):
+def test_uses_of_an_unused_update_prints_nothing(ledger):
     assert uses("ads/daily/v1.0", "2019-11-24", SECOND).stdout == "nothing was built from it\n"
     assert json.loads(uses("ads/daily/v1.0", "2019-11-24", SECOND, "--json").stdout) == []
 
 
-def test_the_ledger_says_its_schema_to_machines_too(ledger):
+def test_ledger_upgrade_prints_its_schema_as_json(ledger):
     said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
     assert json.loads(said) == {"schema": BASELINE}
 

@@ -60,5 +60,5 @@ def test_the_order_of_what_is_ready_changes_nothing(points, limit, random):
     assert blocks(shuffled, limit) == blocks(points, limit)
 
 
-def test_two_weeks_of_ten_campaigns_take_as_few_runs_as_can_be():
+def test_two_weeks_of_ten_campaigns_take_the_fewest_possible_runs():
     assert [len(block) for block in blocks([*product(range(14), range(10))], 50)] == [50, 50, 40]

@@ -51,7 +51,7 @@ def test_every_tier_has_to_agree():
     assert judge(100, {"kafka": 100, "other": 500}, ("kafka",), RATIO) is COMPLETE
 
 
-def test_more_than_there_is_is_an_issue():
+def test_more_records_than_ingested_are_an_issue():
     assert judge(1001, {"kafka": 1000}, (), RATIO) is ISSUE
 
 
@@ -78,7 +78,7 @@ def test_counts_in_words_are_cut_off_and_not_rounded():
 
 
 @each_case("ratio", ["0", "101%", "-1%", "x", "", "nan", "1/0"])
-def test_what_is_no_ratio(ratio):
+def test_an_invalid_completeness_ratio_is_refused(ratio):
     with pytest.raises(InvalidDefinition, match="expected a share above 0"):
         Completeness(ratio=ratio)
 

@@ -48,13 +48,13 @@ SCHEMA = "id int, name string"
         ({"header": False, "format": "parquet"}, "is parquet and has header=False, which CSV alone has"),
     ],
 )
-def test_what_nobody_could_write_is_refused_when_it_is_declared(options, says):
+def test_an_impossible_csv_dialect_is_refused_at_declaration(options, says):
     with pytest.raises(InvalidDefinition) as raised:
         foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)
     assert says in str(raised.value)
 
 
-def test_a_declaration_keeps_its_dialect_and_rfc_4180_is_none():
+def test_a_declaration_keeps_its_csv_dialect_and_rfc_4180_is_the_default():
     declared = foreign_feed("shop/orders/v1.0", schema=SCHEMA, delimiter=";", null_value="\\N")
     assert Input(declared).source("raw").dialect == CsvDialect(delimiter=";", null_value="\\N")
     assert Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA)).source("raw").dialect is None
@@ -88,7 +88,7 @@ def test_yaml_says_how_csv_is_written_as_python_does(level):
     assert declaration_of(spec).dialect == CsvDialect(**written)
 
 
-def test_what_yaml_says_wrongly_of_csv_is_said_in_the_same_words():
+def test_a_wrong_csv_dialect_in_yaml_has_the_same_error():
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, "delimiter": "::"}
     component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
     with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is no letter"):

@@ -59,7 +59,7 @@ def test_an_interval_lies_within_another_one(one, other, is_within):
         ("3..5", "7..7", None, "3..7"),
     ],
 )
-def test_nothing_lies_between_an_event_without_new_data_and_the_marker_before_it(slice_, empty, previous, grown):
+def test_an_event_without_new_data_adds_no_interval(slice_, empty, previous, grown):
     assert interval(slice_).grown(interval(empty), previous) == (interval(grown) if grown else None)
 
 

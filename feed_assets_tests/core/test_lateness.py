@@ -237,7 +237,7 @@ def test_the_growth_of_one_partner_is_not_lost_in_what_another_sends():
     assert weigh(changed(newest, consumed, by_partner), FIVE_PERCENT, ARRIVED).rerun
 
 
-def test_what_is_said_of_an_hour_tells_how_the_day_has_grown():
+def test_a_late_hour_s_reason_includes_the_growth_of_the_day():
     changes = changed(hours("men", 300, 100), hours("men", 100, 100), by_partner)
     assert weigh(changes, FIVE_PERCENT, ARRIVED).reason.endswith("(100 to 300 bytes) (with it 200 to 400 bytes)")
 

@@ -28,7 +28,7 @@ UNKNOWN, OPEN, GIVEN_UP, DONE = AttemptStatus
         (UNKNOWN, VALID, Treatment.FORGET),
     ],
 )
-def test_fates(status, contents, expected):
+def test_each_claimed_id_has_the_outcome_of_the_table(status, contents, expected):
     assert RULES[status][contents] is expected
 
 

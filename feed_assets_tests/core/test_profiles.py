@@ -94,6 +94,6 @@ def test_a_baseline_says_how_many_partitions_and_how_far_apart(given, days):
         ({"measures": {"rows": 1}}, r"measures\['rows'\] is 1"),
     ],
 )
-def test_what_is_no_profile_is_refused(options, words):
+def test_invalid_profiles_are_refused(options, words):
     with pytest.raises(InvalidDefinition, match=words):
         Profile(**options)

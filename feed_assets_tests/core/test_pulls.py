@@ -55,7 +55,7 @@ def test_a_day_begins_the_keys_of_its_files_and_a_key_says_its_moment(pattern, p
         "2024-02-29/05/men_1xcsv",
     ],
 )
-def test_what_is_named_otherwise_is_no_file_of_theirs(key):
+def test_files_that_do_not_match_the_pattern_are_ignored(key):
     assert pull().moment_of(key) is None
 
 
@@ -118,7 +118,7 @@ def test_the_lookback_is_of_days_before_today_the_newest_first():
     assert pull(lookback=0).days(NOW.astimezone(UTC)) == [DAY]
 
 
-def test_it_is_due_once_a_tick_of_the_cron_has_come_since_the_last_look():
+def test_a_pull_is_due_after_each_tick_of_its_cron():
     found = pull(cron="0 */6 * * *")
     assert found.is_due(None, NOW)
     assert found.is_due(NOW.replace(hour=11, minute=59), NOW)

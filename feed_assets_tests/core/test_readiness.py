@@ -428,7 +428,7 @@ def test_a_verdict_names_what_is_read_what_is_published_and_how_often_it_was_tri
     assert (verdict.published, verdict.attempt) == ("20191125.030000", 2)
 
 
-def test_an_optional_partition_is_pinned_if_it_is_there():
+def test_an_optional_partition_is_pinned_if_it_exists():
     without, both = (decide([CLICKS_IF_THERE], facts_of(newest=each))[0].pins for each in ({SHOWN: S1}, BOTH))
     assert (without, both) == ((S1,), (S1, C1))
 
@@ -485,7 +485,7 @@ def known(*pins: Pin, batches=(ONE, TWO)) -> dict:
     return {"newest": {pin.partition: pin for pin in (*pins, C1)}, "batches": {EVENTS: batches}}
 
 
-def test_of_an_appendable_input_every_batch_with_a_valid_update_is_read():
+def test_every_valid_batch_of_an_appendable_input_is_read():
     (verdict,) = decide([APPENDED], facts_of(**known(E1, E2)))
     assert (verdict.state, verdict.pins) == (State.BUILD, (E1, E2, C1))
 
@@ -511,7 +511,7 @@ def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches)
         pytest.param((E1,), (Pin(ONE, "20191126.010000", "e1", 100),), State.CURRENT, id="equal data of a batch"),
     ],
 )
-def test_another_set_of_batches_makes_an_output_stale(consumed, newest, state):
+def test_a_changed_set_of_batches_makes_an_output_stale(consumed, newest, state):
     built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, *consumed)}}
     (verdict,) = decide([APPENDED], facts_of(**known(*newest), **built))
     assert verdict.state is state

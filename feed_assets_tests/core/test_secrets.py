@@ -61,7 +61,7 @@ def test_a_secret_is_not_shown(text):
         "Partition(feed='a', key='2019')",
     ],
 )
-def test_what_is_no_secret_stays(text):
+def test_texts_without_secrets_are_unchanged(text):
     assert masked(text) == text
     assert not has_secret(text)
 
@@ -76,7 +76,7 @@ SPEAKS = {
 
 
 @each_case(("url", "said"), SPEAKS)
-def test_what_a_driver_says_again_of_a_url_is_not_shown(url, said):
+def test_parts_of_a_url_in_driver_errors_are_masked(url, said):
     assert masked(said, url) == SPEAKS[url, said]
     assert cause(ValueError(said), url) is None
 

@@ -102,7 +102,7 @@ def pins(steps: list[tuple[int, int]]) -> list[Pin]:
 
 
 @given(policies, arrivals)
-def test_what_comes_before_the_cut_off_is_read_by_its_greatest_age(late, steps):
+def test_late_data_before_the_cut_off_are_read_by_their_maximum_age(late, steps):
     day = Day(late, pins(steps))
     day.live()
     assert day.starved() == []

@@ -275,7 +275,7 @@ def has_one_before(zone: str, day: str, kind: str) -> None:
 
 
 @each_case("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
-def test_where_no_clock_changes_it_is_dagsters_mapping(zone):
+def test_without_clock_changes_mappings_are_those_of_dagster(zone):
     """Also at the first partitions and at the last, which offsets lead beyond."""
     for parent, child in PAIRS:
         is_dagsters(zone, parent, child)

@@ -51,7 +51,7 @@ def test_a_window_that_dagster_lists_and_knows_not_is_named(zone, cron, key):
         ("UTC", "0 2 * * *"),
     ],
 )
-def test_where_dagster_knows_each_partition_nothing_is_refused(zone, cron):
+def test_windows_are_accepted_if_dagster_knows_each_partition(zone, cron):
     times = windows(zone, cron)
     assert lost_window(times, END) is None
     with dg.partition_loading_context(END):

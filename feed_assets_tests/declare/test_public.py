@@ -53,12 +53,12 @@ def test_declaring_a_dataset_loads_no_spark():
     assert "pyspark" not in loaded_by(statement)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in feed_assets.__all__:
         assert getattr(feed_assets, name) is not None
 
 
-def test_what_can_be_typed_is_listed_and_listing_it_loads_nothing():
+def test_dir_lists_public_names_and_imports_nothing_heavy():
     assert {*feed_assets.__all__, "__version__"} <= {*dir(feed_assets)}
     assert loaded_by("import feed_assets; dir(feed_assets)").isdisjoint(
         {"dagster", "pyspark", "sqlalchemy", "pydantic"}
@@ -83,7 +83,7 @@ def test_type_checkers_read_the_package():
     assert (ROOT / "py.typed").read_bytes() == b""
 
 
-def test_what_is_no_public_name_is_refused_with_those_that_are():
+def test_an_unknown_attribute_is_refused_with_the_public_names():
     with pytest.raises(AttributeError, match=r"has no attribute 'feed_aset': it has .*feed_asset"):
         _ = feed_assets.feed_aset
 

@@ -256,7 +256,7 @@ REFUSED = {
 
 
 @each_case("case", REFUSED)
-def test_what_cannot_be_is_refused_in_a_line_with_file_and_line(case):
+def test_an_invalid_declaration_is_refused_in_one_line_with_file_and_line(case):
     declare, said = REFUSED[case]
     with pytest.raises(FeedAssetsError) as refused:
         declare()
@@ -274,7 +274,7 @@ def test_the_line_is_that_of_the_declaration():
     assert f"test_rules.py:{refused.traceback[0].lineno + 1}: Late()" in str(refused.value)
 
 
-def test_both_lines_of_what_differs_are_said():
+def test_two_conflicting_declarations_are_named_with_both_lines():
     one = foreign_feed("t/x/v1.0", schema="k string")
     other = foreign_feed("t/x/v1.0", schema="k int")
     with pytest.raises(FeedAssetsError) as refused:

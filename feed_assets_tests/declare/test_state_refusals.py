@@ -38,12 +38,12 @@ def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
         (HOURS, Input(FOO, beyond=Watermark("end of partition")), "Remove `beyond`"),
     ],
 )
-def test_what_could_never_be_read_is_refused(partitions_def, read, why):
+def test_a_state_table_that_a_reader_could_never_use_is_refused(partitions_def, read, why):
     with pytest.raises(InvalidDefinition, match=why):
         reader(partitions_def, read)
 
 
-def test_what_can_be_read_is_not():
+def test_readable_state_tables_are_accepted():
     reader(by_region("apac", "emea"), FOO)
     reader(HOURS, Input(FOO, mapping=Within(only={"region": "apac"})))
     reader(SINGAPORE, Input(RAW, mapping=Within()))

@@ -33,7 +33,7 @@ def keys(definitions):
     return {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
 
 
-def test_a_home_without_a_crm_has_nothing_of_it(monkeypatch):
+def test_a_home_without_a_crm_defines_no_crm_assets(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     without = defs()
     assert not keys(without) & {KEY, "crm/visits"}
@@ -152,7 +152,7 @@ def test_after_each_step_the_table_is_a_fold_of_the_crms_rows(world, name):
     assert world.steps[name].rows == world.steps[name].fold
 
 
-def test_who_is_forgotten_has_no_row_until_the_next_visit(world):
+def test_a_deleted_customer_has_no_row_until_the_next_visit(world):
     of_somebody = {name: [row for row in each.rows if row.customer == SOMEBODY] for name, each in world.steps.items()}
     assert of_somebody["day"]
     assert of_somebody["delete"] == of_somebody["late"] == []

@@ -122,7 +122,7 @@ def test_every_run_succeeded_and_no_partition_was_built_twice(ads):
     assert len({(run.assets, run.partition) for run in runs}) == len(runs) == 3 * 3 + 1
 
 
-def test_a_day_is_built_only_when_every_campaign_is_there(ads):
+def test_a_day_is_built_only_when_every_campaign_is_present(ads):
     daily = [
         [run.partition for run in runs if run.assets == ("ads/effectiveness_daily",)]
         for runs in (ads.first, ads.second)
@@ -179,12 +179,12 @@ def assert_rejected(ads: Ads, feed: str, line: str, reason: str) -> None:
     assert found[0]["file"].endswith(f"/{feed}.csv")
 
 
-def test_of_an_id_the_earliest_impression_is_kept(ads):
+def test_the_earliest_impression_of_an_id_is_kept(ads):
     (kept,) = [row for row in ads.rows("ads/shown/v1.0", "2019-11-24/men") if row["impression_id"] == "early"]
     assert kept["position"] == 3
 
 
-def test_nothing_is_rejected_where_nothing_is_bad(ads):
+def test_valid_input_has_no_rejects(ads):
     assert ads.rows("ads/shown_rejects/v1.0", f"{NEXT_DAY}/men") == []
 
 
@@ -196,7 +196,7 @@ def test_effectiveness_shows_a_chart_its_inputs_and_its_rows(ads):
     assert reported.metadata["preview"].startswith("| policy | item_id | position |")
 
 
-def test_the_range_of_event_times_is_told(ads):
+def test_a_materialization_has_the_range_of_event_times(ads):
     (reported,) = ads.harness.reported("ads/shown", f"men|{NEXT_DAY}")
     assert {"first event", "last event"} <= reported.metadata.keys()
 

@@ -228,14 +228,14 @@ def test_clean_lines_are_what_was_computed_apart(retail, day):
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_what_is_counted_in_them_is_what_was_computed_apart(retail, day):
+def test_counts_of_purchases_equal_separately_computed_figures(retail, day):
     expected = retail_figures.summary(day, retail.invoices[day], retail.rates)
     assert retail.rows(PER_DAY, day) == [{"date": expected.date, "purchases": expected.purchases}]
     buyers = {row["CustomerID"]: (row["purchases"], row["gbp"]) for row in retail.rows(PER_BUYER, day)}
     assert buyers == retail_figures.buyers(retail.invoices[day])
 
 
-def test_of_equal_invoices_the_smaller_number_is_the_most_expensive(retail):
+def test_of_equally_expensive_invoices_the_smaller_number_wins(retail):
     (row,) = retail.rows(SUMMARY, NO_RATE)
     assert (row["most_expensive_invoice"], row["most_expensive_gbp"]) == ("99999", 10)
 
@@ -293,12 +293,12 @@ def test_a_day_with_purchases_waits_for_the_rates_event_and_not_for_a_rate(retai
     assert ran(retail.sunday)["retail/daily_summary"] == {SUNDAY}
 
 
-def test_what_no_event_came_for_is_not_built(retail):
+def test_days_without_an_event_are_not_built(retail):
     assert ran(retail.first)["retail/daily_summary"] == {FRIDAY, MONDAY, *MADE_UP}
     assert retail.harness.newest(SUMMARY, SATURDAY) is None
 
 
-def test_another_rate_of_friday_is_in_effect_until_monday_alone(retail):
+def test_a_new_friday_rate_changes_only_the_days_before_monday(retail):
     weekend = {FRIDAY, SATURDAY, SUNDAY}
     assert {day for day in retail.before if retail.before[day] != retail.after[day]} == weekend
     rates, summaries, more = map(ran, retail.friday)
@@ -329,6 +329,6 @@ def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):
     assert retail.rows(SUMMARY, FRIDAY)[0]["most_expensive_invoice"] == "599999"
 
 
-def test_every_run_succeeded(retail):
+def test_every_run_of_the_retail_story_succeeds(retail):
     runs = [*retail.first, *retail.sunday, *(run for tick in retail.friday for run in tick), *retail.line]
     assert [run.error for run in runs if not run.succeeded] == []

@@ -184,7 +184,7 @@ OUTSIDE = [
 ]
 
 
-def test_no_call_takes_a_key_that_may_leave_the_blackboard(board):
+def test_every_call_refuses_keys_that_may_leave_the_blackboard(board):
     board.put("u/a", b"")
     on_disk = {"half_written", "no_files"} if board._root is None else set()
     taken = list[tuple[str, str]]()
@@ -273,12 +273,12 @@ def test_a_target_that_cannot_be_written_is_not_the_stores_fault(board, tmp_path
         (Path(__file__).as_uri(), BlackboardMissing, "is a file: expected a folder"),
     ],
 )
-def test_what_is_no_blackboard_is_said_when_it_is_opened(url, error, message):
+def test_an_invalid_blackboard_url_is_refused_at_opening(url, error, message):
     with pytest.raises(error, match=message):
         Blackboard.open(url)
 
 
-def test_of_others_nobody_is_told_to_make_what_is_not_there(tmp_path):
+def test_a_missing_blackboard_of_others_is_not_suggested_to_be_created(tmp_path):
     url = (tmp_path / "theirs").as_uri()
     with pytest.raises(BlackboardMissing, match=r"\(the blackboard 'them'\): .* It is not ours to make: mount it, ask"):
         Blackboard.open(url, name="them")
@@ -372,7 +372,7 @@ def test_a_missing_bucket_is_told_from_a_missing_key(s3_env):
             read()
 
 
-def test_no_credentials_at_all_says_where_they_are_looked_for(s3_env, monkeypatch):
+def test_missing_credentials_are_reported_with_the_settings(s3_env, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(BlackboardRefused, match="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):

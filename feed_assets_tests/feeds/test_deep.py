@@ -31,7 +31,7 @@ def deep(local_board, tmp_path):
     local_board.sweep("deep")
 
 
-def test_what_is_too_deep_is_not_listed_but_named(deep):
+def test_too_deep_folders_are_named_and_not_listed(deep):
     deep.put("deep/file", b"")
     assert [file.key for file in deep.files("deep")] == ["deep/file"]
     assert deep.no_files("deep", below=True) == [("deep" + "/d" * DEPTH, f"a folder below {DEPTH} others")]
@@ -47,7 +47,7 @@ def test_a_sweep_removes_folders_however_deep_and_nothing_through_links(deep, tm
     assert [*(tmp_path / "black board").iterdir()] == []
 
 
-def test_what_a_killed_sweep_moved_up_goes_with_the_next_one(deep, tmp_path, monkeypatch):
+def test_leftovers_of_a_killed_sweep_are_removed_by_the_next_one(deep, tmp_path, monkeypatch):
     removed, rmdir = [], os.rmdir
 
     def killed(name, dir_fd=None):

@@ -54,7 +54,7 @@ def partition(local_board: Blackboard, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_it_is_no_part_of_an_update_which_is_not_valid_and_says_why(local_board, partition, make):
+def test_an_update_with_a_special_file_is_invalid_with_the_reason(local_board, partition, make):
     make(partition / NEW / "part-3.csv")
     reading = latest(local_board, MEN)
     assert require(reading).id == OLD
@@ -64,7 +64,7 @@ def test_it_is_no_part_of_an_update_which_is_not_valid_and_says_why(local_board,
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_what_is_not_counted_spoils_nothing_and_is_not_copied(local_board, partition, tmp_path, make):
+def test_a_special_file_outside_of_the_count_is_ignored_and_not_copied(local_board, partition, tmp_path, make):
     local_board.put(f"{MEN.path}/{NEW}/_SUCCESS", b"2")
     make(partition / NEW / "more.csv")
     download(local_board, require(latest(local_board, MEN)), tmp_path / "copy")
@@ -72,7 +72,7 @@ def test_what_is_not_counted_spoils_nothing_and_is_not_copied(local_board, parti
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_it_is_not_served_and_says_what_it_is(local_board, partition, tmp_path, make):
+def test_a_special_file_is_not_served_and_is_named(local_board, partition, tmp_path, make):
     key = f"{MEN.path}/{NEW}/part-3.csv"
     make(partition / NEW / "part-3.csv")
     for read in (local_board.get, local_board.stream, lambda key: local_board.download(key, tmp_path / "copy")):
@@ -84,7 +84,7 @@ def test_it_is_not_served_and_says_what_it_is(local_board, partition, tmp_path, 
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_the_manifest_is_none(local_board, partition, make):
+def test_a_special_file_is_no_manifest(local_board, partition, make):
     (partition / NEW / "_SUCCESS").unlink()
     make(partition / NEW / "_SUCCESS")
     reading = latest(local_board, MEN)
@@ -102,7 +102,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_delete_goes_through_a_link_in_the_place_of_an_update(local_board, partition, outside):
+def test_deletes_do_not_follow_a_link_in_place_of_an_update(local_board, partition, outside):
     newest = "20191127.060000"
     for change in (
         lambda: local_board.sweep(f"{MEN.path}/{newest}"),

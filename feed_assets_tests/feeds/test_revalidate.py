@@ -73,7 +73,7 @@ def test_the_last_request_alone_makes_it_valid(board, update, way):
 
 
 @WAYS
-def test_it_can_be_killed_before_each_request_and_repeated(board, update, way):
+def test_a_revalidation_can_be_killed_before_each_request_and_repeated(board, update, way):
     way(board, update)
 
     def die():
@@ -87,7 +87,7 @@ def test_it_can_be_killed_before_each_request_and_repeated(board, update, way):
     assert latest(board, MEN).update == update
 
 
-def test_what_is_valid_stays_so(board, update):
+def test_revalidating_a_valid_update_changes_nothing(board, update):
     counted = Counting.around(board)
     revalidate(counted.board, update)
     assert "put" not in dict(counted.requests)
@@ -120,7 +120,7 @@ def test_a_file_gone_and_a_mark_too_many_is_a_right_count_of_wrong_files(board):
 
 
 @WAYS
-def test_no_reader_takes_the_files_that_invalidated_it_for_data_while_they_go(board, update, way):
+def test_files_that_invalidate_an_update_are_never_read_while_removed(board, update, way):
     way(board, update)
     seen, counted = [], Counting.around(board)
 

@@ -86,7 +86,7 @@ def judged(raw: bytes) -> tuple[int | None, str]:
         return None, str(error)
 
 
-def test_what_the_receiver_rejects_a_run_rejects_and_what_it_takes_a_run_takes(spark, local_board):
+def test_receiver_and_run_reject_and_accept_the_same_lines(spark, local_board):
     """Thousands of lines at random: digits of numbers, exponents, and fields that are there twice as well."""
     dice = Random(5)  # noqa: S311
     asked = [raw for raw in (made(dice).strip(b" \t\r") for _ in range(6_000)) if raw]

@@ -91,7 +91,7 @@ async def _once(data: bytes):
         (b"x", "br", 415),
     ],
 )
-def test_what_is_not_as_it_says_is_refused(data, packing, status):
+def test_a_body_that_is_too_large_or_wrongly_packed_is_refused(data, packing, status):
     with pytest.raises(RefusedRequest) as refused:
         read(data, packing)
     assert refused.value.status == status

@@ -65,7 +65,7 @@ def test_write_events_are_in_the_ledger_before_the_answer_and_may_be_sent_again(
     assert recorded(ledger) == expected
 
 
-def test_what_is_no_event_of_the_source_is_told_of_and_kept(team, ledger):
+def test_lines_that_are_no_event_of_the_source_are_reported_and_kept(team, ledger):
     body = lines(written(1), {"marker": 1}, written(2, "secrets"), 7) + b"nonsense"
     said = team.call("/events/shop", body).json()
     assert (said["accepted"], said["rejected"], [each["index"] for each in said["reasons"]]) == (1, 4, [1, 2, 3, 4])

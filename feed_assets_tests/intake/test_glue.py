@@ -98,7 +98,7 @@ def test_date_and_hour_are_those_of_the_partition_however_its_key_is_written(glu
     assert not any(name.startswith("failing:watch") for name in told())
 
 
-def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_last(glue):
+def test_a_glue_partition_moves_back_with_invalid_updates_and_goes_with_the_last(glue):
     tested, first = world(), published()
     second = published(text="id,at,n,price\n1,,,\n")
     watched(tested)
@@ -110,7 +110,7 @@ def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_la
         assert partitions(glue) == left
 
 
-def test_what_is_told_again_changes_nothing_and_a_position_that_went_back_is_no_harm(glue):
+def test_repeated_events_and_earlier_positions_leave_glue_unchanged(glue):
     tested, first = world(), published()
     other = BATCH.parent.batch("two")
     second = published(other)

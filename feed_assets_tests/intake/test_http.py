@@ -49,7 +49,7 @@ def partner(door):
         yield partner
 
 
-def test_what_is_answered_is_published_on_each_kind_of_store(board, ledger, tmp_path):
+def test_accepted_events_are_published_on_each_kind_of_store(board, ledger, tmp_path):
     door = door_of(board, ledger, tmp_path / "spool")
     with listening(door) as partner:
         said = partner.post(lines(event(1), event(2)))
@@ -60,7 +60,7 @@ def test_what_is_answered_is_published_on_each_kind_of_store(board, ledger, tmp_
     assert numbers(published(board)) == [1, 2, 3]
 
 
-def test_what_is_old_enough_is_published_while_it_listens(door, local_board):
+def test_old_events_are_published_while_the_receiver_listens(door, local_board):
     with listening(door, flush_seconds=0.1) as partner:
         partner.post(lines(event(1)))
         while not published(local_board):
