@@ -59,7 +59,7 @@ def test_a_service_that_is_not_reached_is_told_and_no_failure():
     assert "audit: NOT DONE" in done.stderr
 
 
-def test_any_other_failure_of_the_audit_is_one(tmp_path):
+def test_other_failures_of_the_audit_fail_it(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "audit.sh").write_bytes(AUDIT.read_bytes())
     (tmp_path / ".cache").symlink_to(AUDIT.parents[1] / ".cache")

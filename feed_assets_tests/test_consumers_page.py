@@ -156,7 +156,7 @@ def test_an_update_that_is_invalidated_is_not_read_and_the_next_one_is(world: tu
     assert consumer.ids() == [(DAY, first)]
 
 
-def test_what_has_come_since_is_not_read_before_its_event(world: tuple[Harness, Consumer]) -> None:
+def test_updates_are_not_read_before_their_event(world: tuple[Harness, Consumer]) -> None:
     """Upper bounds: the next update is there, and an event of one half of it."""
     harness, consumer = world
     first = dropped(harness, DAY, 1)
@@ -195,7 +195,7 @@ def test_an_id_that_was_consumed_and_comes_again_begins_anew(page: SimpleNamespa
     assert [event["marker"] for event in found] == ["2", "2"]
 
 
-def test_an_event_of_several_updates_has_come_for_each_of_them(page: SimpleNamespace) -> None:
+def test_a_joined_event_counts_for_each_of_its_updates(page: SimpleNamespace) -> None:
     place = SimpleNamespace(pipelines=lambda at=None: {RAW: {SUMS, PICKED}})
     joined = told(PICKED, "3", correlation="X+Y", parents=["X", "Y"])
     assert page.complete([told(SUMS, "1"), joined], place, NEEDED) == [[joined, told(SUMS, "1")]]

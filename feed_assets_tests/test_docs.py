@@ -94,7 +94,7 @@ def test_a_check_is_in_the_docs(name):
     assert f"| `checks.{name}(" in DATASETS
 
 
-def test_all_checks_were_found():
+def test_every_check_factory_is_found_in_the_code():
     assert {"not_empty", "not_null", "unique", "within", "references", "accounted"} <= set(FACTORIES)
 
 
@@ -103,7 +103,7 @@ def test_a_setting_is_in_the_docs(name):
     assert f"FEED_ASSETS_{name.upper()}`" in TEXTS["docs/operations.md"]
 
 
-def test_every_setting_in_the_docs_is_one():
+def test_every_setting_in_the_docs_exists():
     named = {name.lower() for name in re.findall(r"FEED_ASSETS_([A-Z0-9_]+[A-Z0-9])", ALL)}
     assert named
     assert named <= set(Settings.model_fields)
@@ -114,7 +114,7 @@ def test_a_command_is_in_the_readme(command):
     assert re.search(rf"\| `feed-assets {command}[ `]", README)
 
 
-def test_every_command_in_the_docs_is_one():
+def test_every_command_in_the_docs_exists():
     groups = "connector|events|feed|kafka|late|ledger|receive keys|state|warehouse"
     named = {*re.findall(rf"`feed-assets ((?:(?:{groups}) )?[a-z][a-z-]*)", ALL)}
     assert named
@@ -126,7 +126,7 @@ def test_a_state_is_in_the_docs(state):
     assert f"**`{state.value}`**" in AUTOMATION
 
 
-def test_an_extra_is_in_the_docs_and_every_one_there_is_one():
+def test_the_docs_name_exactly_the_existing_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = TEXTS["docs/operations.md"].partition("| extra | ")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*project["optional-dependencies"]]
@@ -145,7 +145,7 @@ def test_a_table_of_the_ledger_is_in_the_docs(table):
     assert f"- `{table}`, " in TEXTS["docs/architecture.md"]
 
 
-def test_what_each_type_accepts_is_said_as_in_the_code():
+def test_the_docs_repeat_the_table_of_accepted_texts():
     code = (ROOT / "feed_assets" / "spark" / "parse.py").read_text(encoding="utf-8")
     rows = [line for line in code.splitlines() if line.startswith("| ")]
     assert len(rows) > 8
@@ -198,7 +198,7 @@ def test_python_in_the_docs_runs(name, code):
 
 
 @each_case("line", "".join(blocks(TEXTS["docs/state.md"], "json")).splitlines())
-def test_a_report_in_the_docs_is_one(line):
+def test_every_report_in_the_docs_is_valid(line):
     assert parse_report(line)
 
 

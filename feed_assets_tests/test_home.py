@@ -35,7 +35,7 @@ def test_a_file_that_names_no_module_is_no_project(folder: Path):
     assert home() == folder / ".feed_assets"
 
 
-def test_what_the_environment_says_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_of_the_environment_takes_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     assert home() == folder
@@ -49,7 +49,7 @@ def test_a_file_that_is_no_toml_is_named(folder: Path, text: bytes):
 
 
 @each_case(("mode", "is_said"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_it_is_said_if_others_may_read_the_file_that_a_token_is_printed_to(mode, is_said):
+def test_a_token_printed_to_a_readable_file_causes_a_warning(mode, is_said):
     with TemporaryFile() as file, redirect_stderr(StringIO()) as said:
         os.fchmod(file.fileno(), mode)
         say_who_reads(file.fileno())

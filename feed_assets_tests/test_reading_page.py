@@ -89,7 +89,7 @@ def test_polars_reads_on_s3_as_the_page_says(home, s3_board, s3_env, monkeypatch
     assert names["hot"].equals(pl.DataFrame({"plant": ["a", "b"], "temperature": [10.0, 0.5]}))
 
 
-def test_the_page_names_all_that_can_be_given_and_every_error_is_one():
+def test_the_page_names_all_arguments_and_only_existing_errors():
     given = [*signature(read).parameters][3:]
     assert [name for name in given if f"| `{name}=" not in TEXT] == []
     public = [name for name in vars(FeedData) if not name.startswith("_")]

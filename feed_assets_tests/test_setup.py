@@ -70,7 +70,7 @@ def test_java_17_or_newer_passes_in_silence(tmp_path, said):
         ("cannot run", 1, "fails"),
     ],
 )
-def test_another_java_is_one_line_that_says_what_to_install(tmp_path, said, code, found):
+def test_a_wrong_java_is_one_line_with_the_version_to_install(tmp_path, said, code, found):
     done = check_java(tmp_path, said, code)
     assert done.returncode == 1
     assert found in done.stderr
@@ -87,7 +87,7 @@ def tools(tmp_path):
     return folder
 
 
-def test_no_java_is_one_line(tmp_path):
+def test_a_missing_java_is_one_line(tmp_path):
     done = run("/bin/sh", SCRIPTS / "check_java.sh", path=tools(tmp_path))
     assert done.returncode == 1
     assert "found none on PATH" in done.stderr
@@ -103,7 +103,7 @@ def test_the_first_python_that_fits_is_taken(tmp_path):
     assert (done.returncode, done.stdout) == (0, "/with space/python3.12\n")
 
 
-def test_no_python_that_fits_is_one_line(tmp_path):
+def test_a_missing_python_is_one_line(tmp_path):
     path = tools(tmp_path)
     program(path / "python3", "echo 3.9 /usr/bin/python3")
     done = run("/bin/sh", SCRIPTS / "find_python.sh", path=path)
@@ -175,14 +175,14 @@ def fetch_servers():
 
 
 @each_case("group", FETCHED)
-def test_what_a_test_asks_for_is_fetched_whole(group):
+def test_a_server_group_for_a_test_is_fetched_completely(group):
     module = fetch_servers()
     folder = fetched(group)
     assert folder == module.CACHE / module.GROUPS[group]
     assert module.is_whole(folder)
 
 
-def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
+def test_make_keeps_bytecode_even_if_an_image_disables_it():
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["make", "-f", ROOT / "Makefile", "-f", "-", "shown"]
     done = subprocess.run(
@@ -233,7 +233,7 @@ def test_the_size_of_what_is_installed_is_told_with_the_largest():
     assert re.match(r"installed: \d{3,4} MB in \d+ packages \(pyspark \d+, pyarrow \d+, ", done.stdout)
 
 
-def test_the_files_that_are_to_run_first_are_there():
+def test_the_files_that_run_first_exist():
     assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
 
 

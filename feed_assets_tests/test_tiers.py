@@ -101,7 +101,7 @@ def test_make_test_is_no_larger_than_somebody_waits_for(collected):
     assert 1_000 < len(collected) <= MOST_TESTS
 
 
-def test_each_promise_has_tests_that_are_there(collected):
+def test_each_promise_names_existing_tests(collected):
     gone = {
         name
         for names in PROMISES.values()

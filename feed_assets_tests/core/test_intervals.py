@@ -67,6 +67,6 @@ def test_an_event_without_new_data_adds_no_interval(slice_, empty, previous, gro
     ("replaces_all", "is_empty", "start"),
     [(False, False, "5"), (True, False, None), (False, True, "7"), (True, True, "7")],
 )
-def test_where_the_data_of_an_event_begin(replaces_all, is_empty, start):
+def test_data_of_an_event_begin_at_the_previous_marker_unless_it_replaces_all(replaces_all, is_empty, start):
     assert start_of("5", "7", replaces_all=replaces_all, is_empty=is_empty) == start
     assert Interval(start, "7").is_empty is is_empty

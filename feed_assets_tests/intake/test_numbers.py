@@ -46,14 +46,14 @@ REFUSED = [
 
 
 @each_case("field", ACCEPTED)
-def test_what_a_run_takes_is_accepted(field):
+def test_numbers_that_a_run_accepts_are_accepted(field):
     alone, together = judged(field)
     assert alone
     assert together in (None, True)
 
 
 @each_case("field", REFUSED)
-def test_what_a_run_rejects_is_refused(field):
+def test_numbers_that_a_run_rejects_are_refused(field):
     assert judged(field) == (False, None)
 
 

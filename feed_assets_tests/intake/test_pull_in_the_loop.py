@@ -74,7 +74,7 @@ def test_a_file_is_pulled_and_built_from_at_once_and_another_one_at_a_later_tick
     assert told() == {}
 
 
-def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
+def test_a_file_replaced_by_a_rename_is_no_longer_in_built_data(partner):
     for name, number in (("a", 1), ("b", 5)):
         put(partner, f"{TODAY}/{name}.csv", rows(number))
     world = harness(theirs(), sums_of(theirs(), partitions_def=DAYS), now=lambda: NOW)
@@ -86,7 +86,7 @@ def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
     assert (rows_of(world.board, update), told()) == ([{"k": "a", "n": 1}], {})
 
 
-def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
+def test_wrong_files_raise_an_alert_until_they_are_repaired(partner):
     put(partner, f"{TODAY}/a.csv", "")
     world = world_of(theirs())
     world.run_until_idle()
@@ -99,7 +99,7 @@ def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
 
 
 @pytest.mark.parametrize("then", ["it is gone", "it is still wrong"])
-def test_what_is_wrong_with_files_is_told_for_the_lookback_and_a_day_and_then_no_longer(partner, then):
+def test_wrong_files_are_reported_for_the_lookback_and_one_day(partner, then):
     put(partner, f"{TODAY}/a.csv", rows(1))
     put(partner, f"{TODAY}/empty.csv", "")
     world = world_of(theirs(changed="alert"))
@@ -178,7 +178,7 @@ def test_partitions_that_names_do_not_lead_to_are_refused(days):
         foreign_feed(THEIRS, schema=SCHEMA, partitions_def=days, intake=Pull("them", "%Y-%m-%d/*"))
 
 
-def test_what_is_declared_comes_out_of_dagsters_graph():
+def test_a_pull_declaration_survives_dagsters_graph():
     graph = Graph(dg.Definitions([theirs(changed="alert", lookback=9)]).resolve_asset_graph())
     (source,) = pulled(graph, NOW)
     declared = graph.node(Feed.parse(THEIRS)).declaration

@@ -46,7 +46,7 @@ def folder(tmp_path: Path, empty_ledger: Path) -> Path:
     return tmp_path
 
 
-def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder, forker):
+def test_a_pull_killed_anywhere_loses_and_repeats_nothing(folder, forker):
     codes = [-signal.SIGKILL]
     while codes[-1] == -signal.SIGKILL:
         shutil.rmtree(folder / "ours")
@@ -142,7 +142,7 @@ def step(partner: Partner, model: Model, dice: random.Random, number: int) -> No
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 200))])
-def test_whatever_a_partner_does_the_feed_holds_what_each_file_was_when_it_was_looked_at(tmp_path, ledger, seed):
+def test_a_pulled_feed_matches_a_model_under_random_partner_actions(tmp_path, ledger, seed):
     """A differential oracle: a model of plain dictionaries."""
     dice, model = random.Random(seed), Model()  # noqa: S311
     theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]

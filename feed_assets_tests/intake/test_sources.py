@@ -80,7 +80,7 @@ def test_an_idempotency_key_is_its_sources_own_also_after_a_kill(local_board, le
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_pushed_of_one_source_builds_its_partition_alone():
+def test_events_of_one_source_build_only_its_partition():
     raw = spec()
     world = harness(raw, sums_of(raw, partitions_def=BY_SOURCE), give=lambda _: Given([{"k": "a", "n": 1}]))
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
@@ -89,7 +89,7 @@ def test_what_is_pushed_of_one_source_builds_its_partition_alone():
 
 
 @pytest.mark.usefixtures("home")
-def test_its_windows_are_complete_by_source():
+def test_windows_of_a_pushed_feed_are_complete_by_source():
     raw = spec(
         completeness=Completeness(grains=("hour",)), regions=Regions({"men": "UTC", "women": "UTC"}, name="source")
     )
@@ -107,7 +107,7 @@ def test_its_windows_are_complete_by_source():
 
 
 @pytest.mark.usefixtures("home")
-def test_in_a_catalog_the_source_is_a_key_of_the_table():
+def test_the_source_is_a_partition_key_of_the_catalog_table():
     services = Services.of(settings())
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
     publish(services, BatchContent(batch, {"events.json": b"{}\n"}), "receiver a")

@@ -73,7 +73,7 @@ def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp
         assert numbers(published(local_board)) == [1]
 
 
-def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, monkeypatch):
+def test_a_stop_during_a_flush_flushes_once_more(door, monkeypatch):
     asked = []
 
     async def ended_during_the_first_look() -> None:
@@ -92,7 +92,7 @@ def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, mo
     assert asked == [60, 0]
 
 
-def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch):
+def test_the_age_of_a_segment_counts_from_its_first_frame(door, monkeypatch):
     """Measure the age of a segment from its first frame, not from its last."""
     with listening(door) as partner:
         partner.post(lines(event(1)))
@@ -104,7 +104,7 @@ def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch)
         monkeypatch.undo()
 
 
-def test_a_segment_that_a_flush_removes_while_it_is_looked_at_is_none(door, monkeypatch):
+def test_a_segment_removed_while_the_spool_is_measured_is_ignored(door, monkeypatch):
     glob = Path.glob
 
     def with_one_gone(folder, pattern):

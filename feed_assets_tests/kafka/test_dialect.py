@@ -147,7 +147,7 @@ REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"],
 
 
 @each_case("number", range(len(REFUSED)))
-def test_what_no_database_takes_is_refused(number):
+def test_values_that_no_database_accepts_are_refused(number):
     with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
         dialect.line([1, REFUSED[number]])
 
@@ -159,7 +159,7 @@ NESTED = [
 """Numbers that JSON has not, and texts that look like a NUL."""
 
 
-def test_what_is_in_json_is_what_every_database_takes(connection):
+def test_json_cells_are_valid_for_every_database(connection):
     texts = cells(table(NESTED))
     assert [json.loads(each, parse_constant=pytest.fail) for each in texts] == [
         ["nan", {"up": "inf", "down": ["-inf", None, 0.5, {"deep": "nan"}]}],
@@ -171,7 +171,7 @@ def test_what_is_in_json_is_what_every_database_takes(connection):
 
 
 @each_case("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
-def test_what_is_none_of_the_dialect_is_no_chunk(content):
+def test_text_outside_of_the_dialect_is_refused(content):
     with pytest.raises(ValueError, match=r"no cell|no end"):
         [*dialect.read(content)]
 
@@ -248,7 +248,7 @@ def micros(moment):
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def test_both_decode_bytes(connection):
+def test_postgresql_and_duckdb_decode_bytes(connection):
     values = [each for each in BYTES if each is not None]
     texts = copied(connection, table(values), "text")
     assert [connection.execute("SELECT decode(%s, 'hex')", [text]).fetchone()[0] for text in texts] == values

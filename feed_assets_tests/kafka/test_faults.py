@@ -17,7 +17,7 @@ from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
 from feed_assets_tests.support.servers import wait_until
 
 
-def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
+def test_a_second_service_on_a_partition_fences_the_first(world):
     world.create()
     world.produce(10)
     with world.connector() as first:
@@ -31,7 +31,7 @@ def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
     assert re.search(r"signal clicks.*/0: another process does.*group.id", str(fenced))
 
 
-def test_of_two_processes_that_say_they_are_the_same_member_the_first_one_is_fenced(world):
+def test_a_second_process_with_the_same_member_name_fences_the_first(world):
     world.create()
     world.produce(10)
     with world.connector("same") as first:
@@ -45,7 +45,7 @@ def test_of_two_processes_that_say_they_are_the_same_member_the_first_one_is_fen
     assert isinstance(fenced, FencedOff)
 
 
-def test_who_was_put_out_and_wakes_up_changes_no_file_that_is_signalled(world):
+def test_a_fenced_connector_that_wakes_up_changes_no_signalled_file(world):
     world.create()
     world.produce(4)
     asleep, awake = Event(), Event()
@@ -97,7 +97,7 @@ def members(world: World):
     return [each for each in found.members if each.assignment.topic_partitions]
 
 
-def test_the_topics_beside_have_as_many_partitions_and_get_more_with_it(world):
+def test_companion_topics_grow_with_the_partitions_of_their_topic(world):
     world.create(partitions=2)
     world.produce(3, 1)
     with world.connector() as running:
@@ -178,7 +178,7 @@ def test_signals_that_were_deleted_are_missed(world):
         world.run_until_it_fails()
 
 
-def test_what_somebody_else_wrote_behind_the_signals_stops_that_partition_alone(world, capfd):
+def test_a_stray_signal_stops_only_its_partition(world, capfd):
     world.create(partitions=2)
     world.produce(10)
     world.run_until_done()
@@ -209,7 +209,7 @@ def test_the_last_signal_is_found_behind_what_was_undone(world):
     assert world.reached() == 20
 
 
-def test_what_producers_undo_and_the_ends_of_transactions_are_no_messages(world):
+def test_aborted_messages_and_transaction_markers_are_not_read(world):
     world.create()
     producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name, "log_level": 0})
     producer.init_transactions(30)

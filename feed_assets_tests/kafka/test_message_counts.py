@@ -57,7 +57,7 @@ def test_the_ends_of_transactions_are_counted_too_so_offsets_do_for_no_transacti
     assert sum(counted.windows.values()) == 4
 
 
-def test_what_the_broker_has_removed_before_it_was_counted_is_an_error(broker):
+def test_messages_removed_before_they_were_counted_are_an_error(broker):
     log = CountedTopic(broker)
     log.produce([(0, each) for each in minutes(1, 2, 6, 7)])
     after = by_offsets(log.clients, log.topic, {}, minutes(0, 5)).after

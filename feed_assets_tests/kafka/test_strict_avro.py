@@ -145,6 +145,6 @@ def test_an_array_of_what_takes_bytes_ends_where_the_bytes_do(items):
         avro.decoded(avro.HEAD.pack(0, 1) + varint(2**62) + b"\x00" * 100, schema)
 
 
-def test_what_the_library_makes_nothing_of_is_no_schema():
+def test_a_schema_that_the_avro_library_cannot_parse_is_refused():
     with pytest.raises(InvalidSchema, match="TypeError"):
         schema_of({"type": {"type": "int"}})

@@ -29,17 +29,17 @@ def found(path: str) -> object:
 
 
 @each_case("path", NAMES)
-def test_what_is_not_exported_is_where_it_was(path: str) -> None:
+def test_private_names_of_dagster_exist(path: str) -> None:
     assert found(path) is not None, f"Dagster {dg.__version__} has no {path}: see {FILE}"
 
 
 @each_case("path", USED)
-def test_what_is_called_takes_what_it_took(path: str) -> None:
+def test_private_functions_of_dagster_keep_their_parameters(path: str) -> None:
     assert path in NAMES
     assert [*inspect.signature(found(path)).parameters] == USED[path], f"Dagster {dg.__version__}, {path}: see {FILE}"
 
 
-def test_nothing_else_of_the_launcher_imports_what_is_not_exported() -> None:
+def test_only_one_launcher_module_imports_private_names_of_dagster() -> None:
     others = [each for each in FILE.parent.glob("*.py") if each != FILE]
     assert others
     assert [each.name for each in others if "dagster._" in each.read_text()] == []

@@ -67,7 +67,7 @@ def assert_agreed(lake: Lake, spark: Any, expected: Any) -> None:
 
 
 @each_case("name", FILES)
-def test_all_have_equal_values_or_refuse(local_lake, spark, name):
+def test_all_readers_return_equal_values_or_refuse(local_lake, spark, name):
     data, expected = FILES[name]
     local_lake.put(MONDAY, data)
     assert_agreed(local_lake, spark, expected)

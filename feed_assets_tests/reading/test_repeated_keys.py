@@ -99,7 +99,7 @@ def test_a_column_may_have_any_name(spark, local_board, written, name):
     assert repeated_rows(local_board, update, [name, "second"]) == 0
 
 
-def test_no_rows_repeat_nothing(spark, local_board, written):
+def test_an_update_without_rows_has_no_repeated_keys(spark, local_board, written):
     assert repeated_rows(local_board, written(spark.range(0)), ["id"]) == 0
 
 

@@ -79,7 +79,7 @@ def test_a_declared_schema_is_what_parquet_is_held_to(local_lake, spark):
     assert local_lake.read(MONDAY).to_spark(spark, "id bigint").columns == ["id", "_raw", "_file", "_reasons"]
 
 
-def test_what_is_gone_or_has_no_files_is_no_empty_frame(local_lake, spark):
+def test_a_missing_or_empty_update_is_refused_and_no_empty_frame(local_lake, spark):
     local_lake.put(MONDAY)
     for given in ([], [SCHEMA]):
         with pytest.raises(UnreadableUpdate, match=rf"{MONDAY}/{OLD}: there is no file, so nothing tells of columns"):

@@ -63,7 +63,7 @@ def test_a_manifest_counts_exactly_the_parts_that_were_written(lake):
         assert listed == {f"{path}/{MANIFEST}", *(file.key for file in output.written.files)}
 
 
-def test_what_was_written_is_in_the_ledger(lake):
+def test_the_ledger_records_the_written_update(lake):
     lake.drop(ONE, TWO)
     output = lake.clean().outputs[-1]
     row = lake.newest()
@@ -75,14 +75,14 @@ def test_what_was_written_is_in_the_ledger(lake):
     assert tuple(times) == (at(1), at(2))
 
 
-def test_what_was_written_is_measured_again_as_it_was(lake):
+def test_measuring_a_written_update_again_gives_the_same_result(lake):
     lake.drop(ONE, TWO)
     output = lake.clean().outputs[-1]
     measured = lake.services.maker().measure(lake.services.board, lake.valid())
     assert measured == (2, output.written.data_version)
 
 
-def test_what_spark_cannot_read_is_not_measured(lake):
+def test_an_update_that_spark_cannot_read_is_refused_by_measure(lake):
     bad = lake.drop(ONE)
     with pytest.raises(UnreadableUpdate, match=rf"{bad.path}.* cannot be read"):
         lake.services.maker().measure(lake.services.board, bad)
@@ -133,7 +133,7 @@ def test_a_rebuild_with_the_same_rows_stops_there(lake):
     assert lake.top() == Unchanged(Partition(TOP, DAY), top, (lake.newest().pin,))
 
 
-def test_another_code_version_builds_from_equal_pins(lake):
+def test_a_new_code_version_rebuilds_from_equal_pins(lake):
     lake.drop(ONE)
     lake.clean()
     assert isinstance(lake.clean(code_version="2"), Published)
@@ -301,7 +301,7 @@ def test_an_input_of_another_format_is_told_by_its_name(lake):
         lake.clean(sources=(replace(CLEANING.sources[0], schema="other int, at timestamp"),))
 
 
-def test_what_is_in_this_process_s_memory_is_no_blackboard_for_spark(lake):
+def test_spark_refuses_an_in_memory_blackboard(lake):
     memory = Lake(replace(lake.services, board=Blackboard.open("memory://")))
     memory.drop(ONE)
     with pytest.raises(InvalidName, match=r"Spark cannot read a blackboard at 'memory://'.*use a file:// URL"):

@@ -42,7 +42,7 @@ def run(ledger, at, *, there):
     [(AFTER - timedelta(seconds=1), 2), (AFTER, 1)],
     ids=["a second before", "fewer than are enough"],
 )
-def test_it_reads_nothing_before_it_may_go_without(ledger, at, there):
+def test_a_manual_run_before_the_wait_is_over_refuses_missing_inputs(ledger, at, there):
     with pytest.raises(NoValidUpdate, match=f"{HOURS[there].key}"):
         run(ledger, at, there=there)
     with ledger.read() as connection:
@@ -50,7 +50,7 @@ def test_it_reads_nothing_before_it_may_go_without(ledger, at, there):
         assert runs.last(connection, OUT).state == "abandoned"
 
 
-def test_from_then_on_it_goes_without_and_says_so(ledger):
+def test_a_manual_run_after_the_wait_records_the_missing_inputs(ledger):
     assert run(ledger, AFTER, there=2) == [str(HOURS[2])]
 
 

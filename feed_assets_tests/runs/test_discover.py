@@ -116,7 +116,7 @@ def newest(lake: Lake, key: str) -> str | None:
     return row.id if row else None
 
 
-def test_what_is_new_is_seen_before_what_is_known_even_if_it_is_the_oldest(old):
+def test_new_partitions_are_discovered_before_known_ones(old):
     new = old.drop("1,x", key="2017-12-31")
     discover(old.services, [RAW], lambda: True)
     assert newest(old, "2017-12-31") == new.id
@@ -204,7 +204,7 @@ def test_discovery_goes_on_beside_an_unreadable_feed(quiet):
     assert ([*found.failed], known(quiet, RAW)) == ([OTHER], [f"{RAW} 2019-11-24"])
 
 
-def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
+def test_discovery_raises_if_no_feed_can_be_read(quiet):
     with pytest.raises(BlackboardUnavailable, match="connection refused"):
         discover(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
 
@@ -230,7 +230,7 @@ def held(lake: Lake, parent: Partition) -> list[tuple[str, str]]:
         return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [parent])[parent]]
 
 
-def test_of_an_appendable_feed_every_batch_is_seen_and_every_new_update_of_one(quiet):
+def test_discovery_sees_every_batch_of_an_appendable_feed_and_its_updates(quiet):
     day = Partition(EVENTS, "2019-11-24")
     first, other = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/b")
     discover(quiet.services, [EVENTS], never, {EVENTS})

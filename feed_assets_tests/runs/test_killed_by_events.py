@@ -121,7 +121,7 @@ def team(killed, tmp_path) -> Iterator[Team]:
     made.services.ledger.engine.dispose()
 
 
-def test_these_are_all_the_steps_of_a_build(team):
+def test_the_listed_steps_are_all_steps_of_a_build_by_events(team):
     steps: list[str] = []
     play(replace(team.services, on_step=steps.append), UNDISTURBED, team.run_spec(UNDISTURBED))
     assert steps == STEPS

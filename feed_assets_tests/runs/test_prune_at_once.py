@@ -61,7 +61,7 @@ class AtOnce:
         self.read.append(found.id)
 
 
-def test_no_reader_meets_a_torn_update_or_one_that_is_older_than_the_last(board, ledger, tmp_path):
+def test_readers_beside_a_prune_never_see_torn_or_older_updates(board, ledger, tmp_path):
     """Two publish, one prunes all but the last without pause, two read: ids never go back, copies are whole.
 
     The clock is the real one: a day ahead, a prune would forget the claim of who is just publishing.

@@ -183,7 +183,7 @@ def test_a_run_that_is_stopped_while_it_waits_leaves_nothing(lake):
     assert ([run.id for run in lake.running()], lake.objects(), lake.last_change()) == (["other"], *before)
 
 
-def test_what_is_closed_meanwhile_is_not_built(lake):
+def test_a_partition_closed_during_the_wait_is_not_built(lake):
     def close() -> None:
         end(lake)
         closures.close(lake.services.ledger, [OUTPUT], "it never comes", "a person", NOW)
@@ -194,7 +194,7 @@ def test_what_is_closed_meanwhile_is_not_built(lake):
     assert lake.running() == []
 
 
-def test_who_is_overtaken_between_look_and_start_goes_on_waiting(lake):
+def test_a_run_overtaken_between_check_and_start_keeps_waiting(lake):
     other_run(lake)
     told, acts = [], []
 

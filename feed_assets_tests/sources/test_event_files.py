@@ -54,7 +54,7 @@ def test_half_a_line_is_not_read_until_it_is_whole(board, text):
     assert found == ["c-1", "c-2", "c-3"]
 
 
-def test_the_last_line_of_a_file_is_whole_once_a_newer_file_is_there(local_board, text):
+def test_the_last_line_of_a_file_is_complete_once_a_newer_file_exists(local_board, text):
     put(local_board, "1", encoded(text, rows(1, 2))[: -2 if text == "csv" else -1])
     source = FileEvents(local_board, FOLDER, text)
     assert names(source.read(None, 10).events) == ["c-1"]
@@ -162,7 +162,7 @@ def test_files_that_are_none_are_left_out_and_sub_folders_are_read(board, kind):
     assert names(read_all(FileEvents(board, FOLDER, kind))[0]) == ["c-1"]
 
 
-def test_a_file_that_cannot_be_read_does_not_hold_up_those_before_it(local_board):
+def test_an_unreadable_file_does_not_block_earlier_files(local_board):
     put(local_board, "1", encoded("parquet", rows(1)))
     put(local_board, "2", b"nonsense")
     source = FileEvents(local_board, FOLDER, "parquet")
@@ -252,7 +252,7 @@ def test_moments_finer_than_microseconds_are_no_markers(local_board):
     assert "whole microseconds" in rejected[0].reason
 
 
-def test_a_header_with_a_column_twice_is_told(local_board):
+def test_a_header_with_a_repeated_column_is_refused(local_board):
     header, _, rest = encoded("csv", rows(1)).partition(b"\r\n")
     put(local_board, "1", header + b",marker\r\n" + rest.replace(b"\r\n", b",1\r\n"))
     with pytest.raises(SourceUnavailable, match="expected each once"):

@@ -28,7 +28,7 @@ def test_events_come_in_order_and_each_once_in_batches_of_any_size(theirs, limit
     assert rejected == []
 
 
-def test_what_came_since_is_read_after_the_position_and_nothing_twice(theirs):
+def test_events_after_the_position_are_read_exactly_once(theirs):
     source, position, found = theirs.source(), None, []
     for number in range(1, 13):
         theirs.add(rows(theirs, number))

@@ -63,7 +63,7 @@ def test_a_text_that_is_no_utf_8_is_one_reject(local_board, name):
     assert ["line 2: " in each.reason for each in rejected] == [True]
 
 
-def test_what_an_event_tells_besides_may_be_in_no_calendar(local_board):
+def test_context_dates_outside_of_the_calendar_are_accepted(local_board):
     days = pa.array([{"day": 1}, {"day": 2**31 - 1}, {"day": 2}], pa.struct([("day", pa.date32())]))
     others = Columns(event_marker=None, write_operation=None, partition_key=None, context=None, others_in_context=True)
     assert read(local_board, others, written(more=days)) == (["a", "b", "c"], [])

@@ -54,7 +54,7 @@ def test_a_row_of_the_last_moment_that_comes_later_is_read(by_marker, limit):
     assert read_all(by_marker.source(), position, limit)[0] == []
 
 
-def test_rows_that_are_wholly_alike_do_not_hold_up_those_beside_them(by_marker):
+def test_identical_rows_do_not_block_their_neighbours(by_marker):
     markers = by_marker.markers
     by_marker.add([row(1, markers)] * 7)
     by_marker.add([row(2, markers, event_marker=event(1, markers).event_marker)])
@@ -77,7 +77,7 @@ def test_a_read_is_one_query_that_begins_at_the_position(sqlite_url):
     theirs.close()
 
 
-def test_the_parts_of_a_source_are_together_all_of_it(by_id):
+def test_the_parts_of_a_source_cover_all_events(by_id):
     tables = ["fx/rates", "retail/purchases", "retail/buyers"]
     by_id.add([row(number, "integer", table_name=tables[number % 3]) for number in range(1, 20)])
     fx = by_id.source(where={"table_name": ["fx/rates"]})
@@ -201,7 +201,7 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are(by_id):
         SqlEvents(by_id.url, "events", order_by="ids").read(None, 10)
 
 
-def test_an_order_that_cannot_be_kept_as_a_position_is_told(tmp_path):
+def test_an_order_column_that_cannot_be_a_position_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "blobs.db") as connection:
         connection.execute("CREATE TABLE events (id BLOB, table_name, marker, correlation_id)")
         connection.execute("INSERT INTO events VALUES (x'00', 'a', 1, 'c')")

@@ -59,7 +59,7 @@ class World:
 
 @settings(max_examples=3)
 @given(worlds)
-def test_any_sequence_is_what_a_fold_makes_of_it(spark, plans):
+def test_any_sequence_of_merges_equals_a_fold(spark, plans):
     every = [World(steps) for steps in plans]
     for number in range(STEPS):
         played = [world.step(number) for world in every]

@@ -28,7 +28,7 @@ SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 @each_case("master", ["local", "local[2]", "local[*]", "spark://host:7077", "yarn"])
-def test_nothing_that_would_be_counted_is_ever_written(master):
+def test_spark_writes_no_extra_files_into_updates(master):
     found = conf(Settings(spark_master=master))
     assert found["spark.master"] == master
     assert found[SUCCESS] == "false"
@@ -86,7 +86,7 @@ def test_checksums_of_pages_are_on_whatever_is_set(prefix, remote):
     assert named == {f"{'' if remote else 'spark.hadoop.'}{name}": "true" for name in CHECKSUMS}
 
 
-def test_who_sets_checksums_of_pages_off_is_warned_by_each_session(caplog):
+def test_each_session_warns_if_page_checksums_are_off(caplog):
     """Also where there can be none: nobody listens there."""
     settings = Settings(spark_remote="sc://127.0.0.1:1", spark_conf={CHECKSUMS[0]: " False"})
     with pytest.raises(SparkUnavailable):
@@ -186,7 +186,7 @@ def test_a_connect_server_that_is_not_there_is_named_at_once():
         "sc://h/?token=hunter2",
     ],
 )
-def test_what_is_no_address_of_a_connect_server_is_refused_and_not_said(remote):
+def test_an_invalid_connect_address_is_refused_without_showing_it(remote):
     with pytest.raises(InvalidSetting, match="FEED_ASSETS_SPARK_REMOTE: expected sc://host, sc://host:15002") as raised:
         Settings(spark_remote=remote)
     assert "hunter2" not in str(raised.value)

@@ -30,7 +30,7 @@ def test_small_data_have_one_partition_wherever_spark_is(current):
 
 
 @each_case("size", [0, 1 << 40])
-def test_what_the_user_sets_stays(size):
+def test_spark_settings_of_the_user_are_kept(size):
     assert PARTITIONS not in conf_for(size, SMALL, {PARTITIONS})
     assert PARTITIONS not in conf_for(size, {**DEFAULTS, PARTITIONS: "48"}, ())
 
@@ -88,7 +88,7 @@ def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, co
     assert heap.in_words(conf(Settings())).startswith(f"a heap of {expected} (spark.driver.memory in ")
 
 
-def test_who_starts_spark_on_this_machine_says_with_which_heap(monkeypatch):
+def test_the_heap_of_a_local_spark_is_printed(monkeypatch):
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
     assert (
         heap_in_words(Settings()) == " with a heap of 5g (spark.driver.memory in FEED_ASSETS_SPARK_CONF sets another)"

@@ -101,6 +101,6 @@ def test_files_with_fewer_rows_than_announced_are_refused():
         check_counts({"a": 5, "b": 3}, {"a": 2, "b": 1})
 
 
-def test_more_rows_than_announced_are_refused_too():
+def test_more_rows_than_a_footer_announces_are_refused():
     with pytest.raises(UnreadableUpdate, match="announces 1 rows, and Spark read 2"):
         check_counts({"a": 1}, {"a": 2})

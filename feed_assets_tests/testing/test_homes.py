@@ -50,7 +50,7 @@ def failing(folder):
         raise ZeroDivisionError
 
 
-def test_the_environment_is_put_back_after_an_error_too(tmp_path, theirs):
+def test_the_environment_is_restored_after_an_error(tmp_path, theirs):
     with pytest.raises(ZeroDivisionError):
         failing(tmp_path / "home")
     assert ours() == theirs

@@ -239,7 +239,7 @@ def test_pipelines_are_given_as_rows():
         ({"topic_clicks": "sqlite://", "crm": []}, "in no SQL database: expected rows or a path"),
     ],
 )
-def test_what_is_given_and_cannot_be_read_is_refused(sources, said):
+def test_unreadable_given_sources_are_refused(sources, said):
     with pytest.raises(SourceNotGiven, match=said):
         harness(visits(), CLICKS, sources={"topic_clicks": [], "crm": []} | sources)
 

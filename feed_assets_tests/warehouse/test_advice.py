@@ -45,7 +45,7 @@ def test_a_block_that_does_not_fit_into_memory_is_no_lock():
         raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 1.1 GiB")
 
 
-def test_a_file_that_another_process_has_open_is_said(tmp_path):
+def test_a_warehouse_file_open_in_another_process_is_reported(tmp_path):
     held = f"import duckdb; opened = duckdb.connect({str(tmp_path / 'f.db')!r}); print(flush=True); input()"
     command = [sys.executable, "-c", held]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -65,7 +65,7 @@ def test_missing_rights_are_a_statement(postgresql_url):
 
 
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
-def test_a_table_of_somebody_else_is_said(url):
+def test_a_table_made_by_others_is_reported(url):
     name = f"t_{uuid4().hex}"
     with engine_of(url).open() as connection:
         connection.execute(f"CREATE TABLE {name} (a integer)")
@@ -78,7 +78,7 @@ def test_an_old_server_is_refused():
         postgresql._refuse_old(150_018)
 
 
-def test_what_is_wrong_with_a_file_is_said(tmp_path):
+def test_a_wrong_warehouse_file_is_reported_with_the_remedy(tmp_path):
     (tmp_path / "text.db").write_text("no database " * 1000)
     for name, expected in (
         ("", "is a folder: name a file in it"),
@@ -94,7 +94,7 @@ def test_a_missing_extra_names_the_warehouse(monkeypatch):
         engine_of("postgresql://h/d", "", "main")
 
 
-def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):
+def test_repeated_client_errors_are_printed_once_a_minute(capsys, monkeypatch):
     monkeypatch.setattr(clients, "_last_logged", {})
     for _ in range(3):
         clients.say_heard(KafkaError(KafkaError._TRANSPORT))

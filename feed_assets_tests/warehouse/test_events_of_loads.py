@@ -28,7 +28,7 @@ def loads(target, monkeypatch) -> TableLoads:
     return TableLoads("main", target.engine)
 
 
-def test_nothing_is_no_position(loads):
+def test_events_of_loads_begin_without_a_position(loads):
     assert loads.read(None, 10, 0) == warehouse_events.EventBatch((), (), None, True)
 
 

@@ -77,14 +77,14 @@ def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monke
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]
 
 
-def test_two_who_come_first_have_one_lease_between_them(postgresql):
+def test_two_simultaneous_first_loaders_share_one_lease_row(postgresql):
     engine = engine_of(postgresql.database())
     with engine.open() as connection:
         load_state.prepare(connection, engine)
         assert connection.execute("SELECT id, holder FROM feed_assets.lease") == [(1, "")]
 
 
-def test_of_a_long_problem_there_is_the_beginning(loader, stream):
+def test_a_long_problem_is_stored_shortened(loader, stream):
     with loader.engine.open() as connection:
         load_state.note(connection, stream.name, "the table is " + "é" * 70_000)
         [problem] = [each.problem for each in load_state.tables(connection) if each.topic == stream.name]

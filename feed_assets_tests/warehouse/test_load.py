@@ -35,7 +35,7 @@ def schema(stream):
     return stream.schemas.add(ID, TEXT)
 
 
-def test_the_newest_row_of_each_key_is_there(loader, stream, schema):
+def test_a_table_has_the_newest_row_of_each_key(loader, stream, schema):
     stream.send(schema, row(1, "a"), row(2, 'é, \n"b"'), row(1, "c"))
     stream.send(schema, ("create", row(3)), ("refresh", row(2, "\\N")), ("update", row(1, "")))
     loader.load(stream)
@@ -207,7 +207,7 @@ def test_load_of_a_topic_waits_for_a_full_disk(loader, stream, schema, monkeypat
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema, url):
+def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
     """State tables that are there are not made again, which would need `CREATE` on the database."""
     role = f"loader_{uuid4().hex[:8]}"
     for each in (
@@ -388,7 +388,7 @@ def test_a_position_says_when_its_own_partition_was_loaded(loader, stream, schem
     assert found[0] == first[0] < found[1]
 
 
-def test_who_lost_the_lease_loads_nothing(loader, stream, schema):
+def test_a_loader_without_its_lease_loads_nothing(loader, stream, schema):
     stream.send(schema, row(1))
     with loader.engine.open() as connection:
         with pytest.raises(WarehouseTaken, match="the test loads this warehouse"):

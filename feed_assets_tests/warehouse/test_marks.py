@@ -108,7 +108,7 @@ def forgotten(target, dataset: Dataset) -> None:
     ask(target, f"DROP TABLE {quoted(dataset.name)}", f"DELETE FROM feed_assets.tables {where}")
 
 
-def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
+def test_a_dropped_table_with_old_state_is_loaded_completely(target, dataset, monkeypatch):
     forgotten(target, dataset)
     session = loader.LoaderSession(target, {dataset.name: dataset.published}, "the test")
     with session._begun():

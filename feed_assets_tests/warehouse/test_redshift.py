@@ -132,7 +132,7 @@ def test_names_are_folded_to_lower_case(loader, stream):
     assert loader.ask(f'SELECT id, pagetitle FROM "{stream.name.lower()}" ORDER BY id') == [(1, "a"), (2, "x" * 300)]
 
 
-def test_a_key_grows_where_it_is_remembered_too(loader):
+def test_a_key_grows_in_table_and_state(loader):
     stream = Stream(loader.place.board, f"keys.{id(loader)}", "k")
     stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
     schema = stream.schemas.add({"name": "k", "type": "string"})

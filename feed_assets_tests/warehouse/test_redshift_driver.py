@@ -79,7 +79,7 @@ def test_statements_and_rows_are_what_they_were(cluster):
         assert connection.execute("SELECT a FROM t ORDER BY a") == [(1,), (2,)]
 
 
-def test_transactions_begin_and_end_as_they_are_told(cluster):
+def test_transactions_begin_and_end_only_by_statement(cluster):
     with cluster.open() as connection:
         connection.execute("CREATE TABLE kept (a integer)")
         connection.execute("BEGIN")
@@ -91,7 +91,7 @@ def test_transactions_begin_and_end_as_they_are_told(cluster):
         assert connection.execute("SELECT a FROM kept") == [(1,)]
 
 
-def test_what_the_server_refuses_is_said_in_its_words(cluster):
+def test_errors_of_the_server_are_reported_in_its_words(cluster):
     with (
         cluster.open() as connection,
         pytest.raises(LoadFailed, match='Redshift refuses: column "nope" does not exist'),
@@ -130,7 +130,7 @@ def test_a_connection_that_breaks_is_no_end(cluster):
         (redshift_connector.DataError("no number"), LoadFailed),
     ],
 )  # fmt: skip
-def test_what_the_driver_raises_is_over_later_or_fails_again(error, kind):
+def test_driver_errors_are_classified_as_temporary_or_permanent(error, kind):
     with pytest.raises(kind) as said, translated("redshift://me:planted@h/d"):
         raise error
     assert "planted" not in str(said.value)

@@ -69,7 +69,7 @@ def orders(loader) -> Stream:
 
 
 @pytest.mark.parametrize("url", ["redshift"], indirect=True)
-def test_what_loads_send(loader, orders):
+def test_statements_of_loads_match_the_stored_files(loader, orders):
     engine, board = loader.engine, loader.place.board
     engine.statements += load_state.create(engine)
     check("state", written(engine, board))
@@ -121,6 +121,6 @@ def test_the_stand_in_refuses_what_redshift_does(statement, said):
     assert said in refused(parsed(statement), is_within=True)
 
 
-def test_what_is_no_statement_is_none_of_redshift():
+def test_an_invalid_statement_is_refused_by_the_parser():
     with pytest.raises((AssertionError, ParseError)):
         parsed("VACUUM FULL of what")

@@ -77,7 +77,7 @@ def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch)
         assert connection.execute(young)
 
 
-def test_who_commits_later_is_later_whatever_its_clock_says(place, dataset):
+def test_later_loads_are_dated_after_earlier_ones_despite_clocks(place, dataset):
     engine, name = place.engine, dataset.name
     with engine.open() as connection:
         connection.execute("BEGIN")

@@ -139,7 +139,7 @@ def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream)
 
 @pytest.mark.parametrize(("fields", "is_held"), [(("bytes",), True), (("string", *["long"] * 12), False)])
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_all_of_a_key_counts_and_bytes_by_what_they_are(loader, fields, is_held):
+def test_composite_keys_compare_all_fields_and_bytes_by_value(loader, fields, is_held):
     names = [f"k{number}" for number in range(len(fields))]
     stream = Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}", *names)
     schema = stream.schemas.add(*({"name": name, "type": kind} for name, kind in zip(names, fields, strict=True)))
