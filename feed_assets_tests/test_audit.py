@@ -53,7 +53,7 @@ def test_a_known_vulnerability_fails(vulnerable, code):
     assert ("what is wrong with it" in done.stderr) is bool(code)
 
 
-def test_a_service_that_is_not_reached_is_told_and_no_failure():
+def test_an_unreachable_audit_service_is_reported_without_failure():
     done = audit("http://127.0.0.1:9/")
     assert done.returncode == 0
     assert "audit: NOT DONE" in done.stderr

@@ -166,7 +166,7 @@ def test_updates_are_not_read_before_their_event(world: tuple[Harness, Consumer]
     assert consumer.ids() == [(DAY, first)]
 
 
-def test_a_table_that_is_gone_holds_up_nothing_and_one_that_is_new_comes_with_the_others(
+def test_a_removed_table_blocks_nothing_and_a_new_one_is_included(
     world: tuple[Harness, Consumer],
 ) -> None:
     harness, consumer = world

@@ -240,7 +240,7 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
 
 
 @each_case("name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest", "rows"])
-def test_the_harness_has_what_the_docs_say(name):
+def test_the_harness_has_the_documented_members(name):
     assert callable(getattr(Harness, name))
     assert re.search(rf"(harness\.|`){name}\(", DATASETS)
 

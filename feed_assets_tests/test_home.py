@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return below
 
 
-def test_below_a_project_it_is_that_of_the_project(folder: Path):
+def test_below_a_project_the_home_is_that_of_the_project(folder: Path):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     assert home() == folder.parent / ".feed_assets"
 

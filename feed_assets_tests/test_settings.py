@@ -80,7 +80,7 @@ def test_all_invalid_variables_are_reported_at_once(monkeypatch):
         Settings()
 
 
-def test_a_command_says_it_in_a_line(monkeypatch, capsys):
+def test_a_command_reports_an_invalid_setting_in_one_line(monkeypatch, capsys):
     monkeypatch.setenv("FEED_ASSETS_MAX_REQUESTS", "abc")
     monkeypatch.setattr("sys.argv", ["feed-assets", "feed", "ls"])
     with pytest.raises(SystemExit) as ended:
@@ -91,7 +91,7 @@ def test_a_command_says_it_in_a_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("url", ["file:///lake", "s3://bucket/lake", "az://account/c", "gs://bucket", "memory://"])
-def test_every_kind_of_blackboard_is_taken(url):
+def test_every_kind_of_blackboard_url_is_accepted(url):
     assert Settings(blackboard=url).blackboard == url
 
 
@@ -135,7 +135,7 @@ def test_printed_settings_hide_all_passwords(monkeypatch):
         ('{"n/o": {"url": "file:///x"}}', "['n/o']: expected letters, digits, '_' and '-'"),
     ],
 )
-def test_a_wrong_blackboard_of_others_is_said_in_our_words(monkeypatch, boards, said):
+def test_a_wrong_foreign_blackboard_setting_has_a_plain_error(monkeypatch, boards, said):
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", boards)
     with pytest.raises(InvalidSetting) as raised:
         Settings()
@@ -159,7 +159,7 @@ def test_a_warning_about_an_open_home_is_printed_once(tmp_path, capsys):
     assert capsys.readouterr().err.count("others may enter") == 1
 
 
-def test_an_unknown_variable_is_said_once_with_the_nearest_name(monkeypatch, capsys):
+def test_an_unknown_variable_is_reported_once_with_the_nearest_name(monkeypatch, capsys):
     monkeypatch.setenv("FEED_ASSETS_LEGDER", "sqlite:///x.db")
     for _ in range(2):
         settings()

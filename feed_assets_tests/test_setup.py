@@ -94,7 +94,7 @@ def test_a_missing_java_is_one_line(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_first_python_that_fits_is_taken(tmp_path):
+def test_the_first_suitable_python_is_used(tmp_path):
     path = tools(tmp_path)
     program(path / "python3", "echo 3.14 /usr/bin/python3")
     program(path / "python3.13", "exit 127")
@@ -247,17 +247,17 @@ def chromium(tmp_path, **environment):
     return run("/bin/sh", SCRIPTS / "get_chromium.sh", path=path, PLAYWRIGHT=str(path / "playwright"))
 
 
-def test_a_chromium_that_is_there_is_named_and_nothing_is_fetched(tmp_path):
+def test_an_existing_chromium_is_named_and_nothing_is_fetched(tmp_path):
     done = chromium(tmp_path, chromium="exit 0", playwright="exit 9")
     assert (done.returncode, done.stdout) == (0, f"chromium: {tmp_path}/tools/chromium\n")
 
 
-def test_a_chromium_that_is_not_there_is_fetched_by_playwright(tmp_path):
+def test_a_missing_chromium_is_fetched_by_playwright(tmp_path):
     done = chromium(tmp_path, playwright='test "$1" = install')
     assert (done.returncode, done.stdout) == (0, "chromium: installed\n")
 
 
-def test_a_chromium_that_cannot_be_had_is_said_and_no_error(tmp_path):
+def test_a_chromium_that_cannot_be_fetched_is_reported_without_an_error(tmp_path):
     done = chromium(tmp_path, playwright="echo no route to the host; exit 1")
     assert done.returncode == 0
     assert "no route to the host\nchromium: could not be installed" in done.stdout

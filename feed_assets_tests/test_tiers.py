@@ -97,7 +97,7 @@ def collected():
     return [line.removeprefix(f"{TESTS.name}/") for line in printed.splitlines() if "::" in line]
 
 
-def test_make_test_is_no_larger_than_somebody_waits_for(collected):
+def test_make_test_stays_below_its_limit_of_tests(collected):
     assert 1_000 < len(collected) <= MOST_TESTS
 
 

@@ -100,8 +100,8 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "spark/test_out_of_memory.py",
         "spark/test_run_profile.py::test_a_process_of_its_own_starts_spark_with_the_whole_profile",
         "spark/test_scratch.py::test_shuffle_files_are_private_and_published_parts_keep_permissions",
-        "spark/test_scratch.py::test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept",
-        "spark/test_session.py::test_without_java_it_is_said_what_was_found_and_what_to_do",
+        "spark/test_scratch.py::test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill",
+        "spark/test_session.py::test_a_session_without_java_names_the_found_version_and_the_remedy",
     ),
     Tier.SLOW: (
         "cli/test_as_of_now.py",
@@ -114,7 +114,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "cli/test_stopped_while_waiting.py",
         "cli/test_stopping.py",
         "core/test_update_choice.py::test_reports_never_mix_inputs_and_end_with_the_newest",
-        "core/test_update_choice.py::test_nor_is_one_whose_consumer_takes_updates_in_another_way",
+        "core/test_update_choice.py::test_reports_never_mix_inputs_under_other_consumer_options",
         "core/test_windows.py::test_each_instant_is_in_one_window",
         "declare/test_clock_changes.py::test_an_output_needs_what_affects_it_and_nothing_else",
         "declare/test_clock_changes.py::test_mappings_by_spans_agree_too_from_and_to_utc_and_each_window_has_one_before",
@@ -187,7 +187,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "warehouse/test_volume.py",
         "warehouse/test_wire.py",
         "test_tiers.py::test_each_promise_names_existing_tests",
-        "test_tiers.py::test_make_test_is_no_larger_than_somebody_waits_for",
+        "test_tiers.py::test_make_test_stays_below_its_limit_of_tests",
     ),
 }
 """Folders, files and functions of each tier. The narrowest entry applies; fixtures and parameters can only raise it."""
@@ -261,7 +261,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "`run`, `build` and `explain` work in a project": (
         "cli/test_build.py::test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked",
         "cli/test_run.py::test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_the_pause",
-        "cli/test_run.py::test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing",
+        "cli/test_run.py::test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones",
         "test_tutorial.py",
     ),
     "feeds are on S3, and the ledger on PostgreSQL": (

@@ -69,7 +69,7 @@ def test_explain_includes_events_that_no_tick_has_read(team):
 
 
 @pytest.mark.parametrize("command", [("events", "due"), ("explain",)])
-def test_a_source_that_cannot_be_read_is_named_with_the_reason_and_when_it_was_read_last(team, tmp_path, command):
+def test_an_unreadable_source_is_named_with_the_reason_and_its_last_read(team, tmp_path, command):
     rename(tmp_path, "events", "hidden")
     (never,) = unread_of(said(*command, REPORT))
     assert (never["source"], never["as_of"]) == ("part 0 of team", None)
@@ -99,7 +99,7 @@ def test_a_lineage_table_out_of_reach_is_the_reason_that_explain_gives(team):
     assert "There is no SQLite database /nowhere/at/all.db" in found["reason"]
 
 
-def test_a_lineage_table_out_of_reach_keeps_no_other_consumer_from_being_told_of(team):
+def test_an_unreachable_lineage_table_hides_no_other_consumer(team):
     lost, report = said("events", "due")
     assert (lost["consumer"], report["consumer"]) == (LOST, REPORT)
     assert "There is no SQLite database /nowhere/at/all.db" in lost["problem"]
@@ -120,7 +120,7 @@ def test_run_prints_an_unreadable_source_at_the_start_and_at_the_end_only(team, 
     assert (stderr.splitlines().count(line), stderr.count(why), caplog.text.count(why)) == (1, 1, 0)
 
 
-def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_is_over(capsys):
+def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_ends(capsys):
     teller = Teller(Progress(), check=lambda: None)
     for problems in ({"s:a": "no", "s:b": "no"}, {"s:a": "no", "s:b": "never"}, {"s:a": "no"}, {}):
         teller.say_problems("s", problems)
@@ -143,7 +143,7 @@ def test_explain_lists_unreadable_sources_after_all_waiting_partitions(team, tmp
     assert "part 0 of team was never read" in told[-1]
 
 
-def test_a_paused_dataset_says_so_whatever_its_state(team):
+def test_explain_says_that_a_dataset_is_paused_in_any_state(team):
     said("events", "pause", REPORT, "--why", "release")
     assert "paused since" in said("explain", REPORT)["reason"]
 

@@ -77,7 +77,7 @@ def test_build_command_prints_why_a_partition_without_input_is_left() -> None:
     )
 
 
-def test_machines_get_what_was_built_and_what_is_left() -> None:
+def test_build_prints_built_and_remaining_partitions_as_json() -> None:
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
     result = invoke("build", CLICKED, "2019-11-24/men...2019-11-25/men", "--json")
     said = json.loads(result.stdout)

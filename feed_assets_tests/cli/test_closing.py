@@ -178,7 +178,7 @@ def test_levels_of_a_window_may_be_typed_in_any_order():
         ("t/theirs/v1.0", HOUR, "is no state table, .* expected partitions"),
     ],
 )
-def test_a_window_that_is_none_of_a_state_table_is_not_closed(dataset, typed, expected):
+def test_an_invalid_window_of_a_state_table_is_not_closed(dataset, typed, expected):
     report_state([part("15:00", 10)])
     ledger = open_ledger(settings().ledger)
     ours, theirs = (Feed.parse(f"t/{name}/v1.0") for name in ("ours", "theirs"))

@@ -42,7 +42,7 @@ def verify(services, monkeypatch, capsys):
     return run
 
 
-def test_rows_of_ours_are_compared_with_what_was_published(services, verify):
+def test_deep_verify_compares_our_rows_with_the_published_ones(services, verify):
     first, second = publish_own(services, DAY, NOW), publish_own(services, NEXT, NOW)
     code, rows, _ = verify(str(TOTAL), "--deep")
     assert (code, [row["id"] for row in rows]) == (0, [first.id, second.id])

@@ -52,7 +52,7 @@ def test_doctor_reports_ok_for_a_complete_home_and_leaves_nothing_behind(home: P
     assert board.files("") == ()
 
 
-def test_a_home_that_is_not_there_is_said_and_not_made(
+def test_doctor_reports_a_missing_home_and_does_not_create_it(
     home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = home / "missing"
@@ -68,7 +68,7 @@ def test_a_home_that_is_not_there_is_said_and_not_made(
     assert not missing.exists()
 
 
-def test_each_thing_that_fails_is_one_line_and_the_others_are_looked_at(
+def test_doctor_prints_one_line_for_each_failure_and_continues(
     home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(home)
@@ -111,7 +111,7 @@ def test_a_blackboard_that_refuses_access_is_named(
     assert "access refused" in said
 
 
-def test_a_clock_that_is_apart_and_a_disk_that_is_full_are_to_be_looked_at(
+def test_doctor_warns_of_a_wrong_clock_and_a_full_disk(
     home: Path, no_java: None, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgresql.database()
@@ -174,7 +174,7 @@ def test_doctor_omits_kafka_without_kafka_settings(kafka) -> None:
     assert kafka() == {}
 
 
-def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, registry) -> None:
+def test_doctor_checks_broker_registry_and_declared_topics(kafka, broker, registry) -> None:
     conf = json.dumps({"bootstrap.servers": broker.servers})
     found = kafka(f"none.{uuid4()}", kafka=conf, kafka_registry=registry.url)
     assert found["Kafka"][0] == found["schema registry"][0] == "ok", found
@@ -187,7 +187,7 @@ def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, regist
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
 
 
-def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monkeypatch) -> None:
+def test_doctor_reports_a_silent_broker_and_registry_in_time(kafka, monkeypatch) -> None:
     monkeypatch.setattr("feed_assets.cli.kafka_looks.SECONDS", 0.5)
     found = kafka(kafka='{"bootstrap.servers": "127.0.0.1:1"}', kafka_registry="http://127.0.0.1:1")
     assert [state for state, _ in found.values()] == ["FAILED"] * 3
@@ -217,7 +217,7 @@ def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield made
 
 
-def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful(rung: NotifyingBucket) -> None:
+def test_doctor_checks_each_queue_and_warns_without_a_dead_letter_queue(rung: NotifyingBucket) -> None:
     rung.write("t/raw/v1.0/20260101.000000/_SUCCESS")
     waiting = rung.left
     _, found = looked()

@@ -100,7 +100,7 @@ def test_a_foreign_process_on_a_server_s_port_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("listens", ["server", "subprocess.run([sys.executable, '-c', server], check=True)"])
-def test_a_server_is_known_by_what_it_or_its_child_listens_on(tmp_path, listens):
+def test_a_server_is_recognized_by_its_own_or_its_child_s_port(tmp_path, listens):
     port = free_port()
     server = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
     script = server if listens == "server" else f"import subprocess, sys; server = {server!r}; {listens}"
@@ -140,7 +140,7 @@ def test_groups_that_end_together_end_in_order_though_each_waits_for_the_other(t
         assert all(each.with_suffix(".done").exists() for each in (one, other))
 
 
-def test_a_command_that_used_duckdb_ends_without_a_word_of_what_is_left_to_be_freed():
+def test_a_command_that_used_duckdb_ends_without_memory_warnings():
     used = "import sys, duckdb; duckdb.connect().execute('SELECT 1'); sys.argv = ['feed-assets', '--version']"
     command = [sys.executable, "-c", f"{used}; from feed_assets.cli import main; main()"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

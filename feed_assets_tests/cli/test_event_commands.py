@@ -84,7 +84,7 @@ def due_of_day() -> list[str]:
     return line[1:3]
 
 
-def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
+def test_due_lists_incomplete_updates_with_their_start_and_selected_ones() -> None:
     for table in TABLES[:2]:
         publish(table)
     (found,) = json.loads(said("events", "due", SUMMARY, "--json"))
@@ -103,7 +103,7 @@ def groups():
     return json.loads(said("explain", SUMMARY, "--json"))["partitions"]
 
 
-def test_explain_names_what_waits() -> None:
+def test_explain_names_waiting_propagations() -> None:
     assert [group["state"] for group in groups()] == ["missing"]
     assert said("explain").splitlines()[0] == "nothing waits"
     publish(TABLES[0])
@@ -217,7 +217,7 @@ def test_our_events_are_published_besides_where_the_settings_say(tmp_path, monke
     assert rows == [("shop/orders", "X")] * 2
 
 
-def test_an_sink_that_does_not_answer_is_told_and_served_later(tmp_path, monkeypatch) -> None:
+def test_a_sink_that_does_not_answer_is_reported_and_served_later(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"sqlite:///{tmp_path / 'not there' / 'team.db'}#told")
     settings.cache_clear()
     publish("shop/orders")

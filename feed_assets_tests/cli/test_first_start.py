@@ -79,7 +79,7 @@ def test_of_two_simultaneous_first_ui_starts_one_works_and_the_other_says_why_no
     assert (found.keys() >= {*DATABASES, "ledger.db"}, {*found.values()}) == (True, {1}), found
 
 
-def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_path, monkeypatch):
+def test_a_first_start_killed_before_writing_its_version_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     prepare(tmp_path)
     for name in DATABASES:
@@ -91,7 +91,7 @@ def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
 
 
-def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path, monkeypatch):
+def test_a_hanging_first_start_is_reported_after_a_limited_wait(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with (
         FileLock(tmp_path / ".lock"),
@@ -101,7 +101,7 @@ def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path,
     prepare(tmp_path)
 
 
-def test_a_dagster_yaml_that_is_there_is_kept(tmp_path, monkeypatch):
+def test_an_existing_dagster_yaml_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     prepare(tmp_path)

@@ -99,7 +99,7 @@ def test_a_link_of_another_page_may_be_followed_but_not_by_a_form_nor_into_a_fra
 
 @each_case("path", ["/graphql", "/graphql/"])
 @each_case("method", ["GET", "HEAD", "PUT"])
-def test_graphql_is_asked_by_post_only(method, path):
+def test_graphql_accepts_only_post(method, path):
     assert status(method, path, COOKIE, query="mutation{wipeAssets{__typename}}") == 403
 
 
@@ -121,7 +121,7 @@ def test_graphql_refuses_content_types_that_a_form_can_post(kind):
     assert ask("POST", "/graphql", {**COOKIE, "content-type": "application/json; charset=utf-8"}) is None
 
 
-def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that():
+def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address():
     answer = ask("GET", "/assets/a b", {"host": HERE}, view="x&y", token=TOKEN)
     assert answer == FrontAnswer(
         303,
@@ -142,7 +142,7 @@ def test_the_token_redirect_stays_on_this_server(path):
 
 
 @each_case("token", ["", "the-toke", "the-token2", "tökén"])
-def test_without_the_token_there_is_a_page_that_says_where_it_is(token):
+def test_without_the_token_a_page_says_where_to_find_it(token):
     wrong = {"host": HERE, "cookie": f"feed_assets_3000={token}; feed_assets_3001={TOKEN}"}
     for answer in (
         ask("GET", "/", wrong),
@@ -202,13 +202,13 @@ def test_a_refusal_page_does_not_repeat_request_headers():
     assert b"<input" not in sent[1]["body"]
 
 
-def test_a_header_that_is_there_twice_is_none_that_is_expected():
+def test_a_repeated_header_is_refused():
     scope = scope_of("http", COOKIE)
     scope["headers"].append((b"host", b"evil.example"))
     assert served(scope)[0][0]["status"] == 403
 
 
-def test_graphql_for_people_is_told_by_the_header_that_dagster_reads():
+def test_a_graphql_page_for_people_is_recognized_by_its_accept_header():
     """It executes a GET whose first `Accept` is another one."""
     scope = scope_of("http", {**COOKIE, "accept": "*/*"}, b"query=mutation{a}") | {"path": "/graphql"}
     scope["headers"].append((b"accept", b"text/html"))

@@ -75,7 +75,7 @@ def test_a_project_has_its_files_and_its_sample_on_its_own_blackboard(here):
     assert (here / "my_shop/.feed_assets").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_its_blackboard(here, monkeypatch):
+def test_init_from_files_declares_their_feed_and_publishes_them(here, monkeypatch):
     days = {f"in/2024-01-0{day}/orders.csv": f"id;price\n{day};1.50\n" for day in (1, 2)}
     for name, text in days.items():
         (here / name).parent.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_init_prints_the_next_commands(here):
 
 
 @pytest.mark.parametrize("variable", ["DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER"])
-def test_settings_that_lead_elsewhere_are_said_and_nothing_is_put_there(here, monkeypatch, variable):
+def test_init_reports_foreign_settings_and_writes_nothing_there(here, monkeypatch, variable):
     (elsewhere := here / "elsewhere").mkdir()
     monkeypatch.setenv(variable, str(elsewhere))
     said = init("my_shop")
@@ -146,7 +146,7 @@ def test_settings_that_lead_elsewhere_are_said_and_nothing_is_put_there(here, mo
         ("feed_assets", "Python has a module feed_assets already", "such as 'feed_assets_data'"),
     ],
 )
-def test_a_name_that_cannot_be_is_said_with_another(here, name, reason, what_to_do):
+def test_init_refuses_an_invalid_name_with_a_suggestion(here, name, reason, what_to_do):
     with pytest.raises(InvalidName) as raised:
         make_project(name, here)
     assert str(raised.value).startswith(f"{name!r} is no name for a project: ")

@@ -110,7 +110,7 @@ def test_the_script_of_each_shell_asks_the_command(monkeypatch, capsys, shell):
     assert "_FEED_ASSETS_COMPLETE=complete_" in capsys.readouterr().out
 
 
-def test_json_is_alone_on_stdout_whatever_else_prints_there():
+def test_with_json_only_the_json_goes_to_stdout():
     """Python's print, and what a process below it writes to the same file."""
     program = (
         "import subprocess, sys; from feed_assets.cli.show import Values, json_alone, show\n"

@@ -102,6 +102,6 @@ def test_events_publish_refuses_a_mistyped_version(home):
 
 
 @pytest.mark.parametrize("name", ["t/raw/v1.0", "t/raw/v0.10", "t/raw", "t/2020"])
-def test_a_version_as_it_should_be_is_published_and_so_is_a_feed_without_one(part, name):
+def test_a_feed_with_a_valid_version_or_none_is_published(part, name):
     assert feed("feed", "publish", name, "2020-01-01", part).exit_code == 0
     assert read.latest(open_board(settings()), Partition(Feed.parse(name), "2020-01-01")).update

@@ -86,7 +86,7 @@ def test_the_module_setting_is_read_like_dagster_reads_it(project, text):
     assert f"{FEED} is a foreign feed" in str(explained())
 
 
-def test_a_module_that_is_given_wins(project):
+def test_a_module_option_takes_precedence_over_the_project(project):
     (project / "pyproject.toml").write_text('[tool.dagster]\nmodule_name = "no.such"\n')
     assert f"{FEED} is a foreign feed" in str(explained("-m", "ice.plain"))
 
@@ -157,7 +157,7 @@ DATASET = dedent(
 )
 
 
-def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monkeypatch):
+def test_an_invalid_setting_used_by_declarations_is_reported_like_any_other(project, monkeypatch):
     (project / "ice" / "defs" / "orders.py").write_text(DATASET)
     monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "0")
     error = explained()
@@ -186,7 +186,7 @@ def test_a_mistake_in_yaml_is_two_lines_with_file_and_line(project, attributes, 
     assert what.startswith(said)
 
 
-def test_a_mistake_of_a_partner_is_told_with_its_line_and_key(project):
+def test_a_mistake_in_a_partner_component_is_reported_with_line_and_key(project):
     (project / "ice" / "defs" / "men").mkdir()
     text = "type: feed_assets.PartnerComponent\nattributes: {feed: a/b/v1.0, schema: n int, start: x, intake: push}\n"
     (project / "ice" / "defs" / "men" / "defs.yaml").write_text(text)

@@ -62,7 +62,7 @@ def test_each_part_is_listed_with_what_it_contributed():
     ]
 
 
-def test_the_file_that_is_missing_is_named():
+def test_a_missing_file_is_named():
     files = [source(["15:55"], 100, part=FILE.format(n)) for n in (1, 2, 3)]
     report(*files, part(["15:55"], 100, name=FILE.format(1)), part(["15:55"], 100, name=FILE.format(3)))
     (missing,) = shown()["missing"]

@@ -77,7 +77,7 @@ def test_created_folders_are_printed_once(nowhere, tmp_path):
     assert "feed-assets: made" not in publish(tmp_path).stderr
 
 
-def test_an_event_alone_makes_all_that_who_reads_next_looks_at(nowhere, tmp_path):
+def test_publishing_one_event_creates_all_that_later_readers_need(nowhere, tmp_path):
     said = done("events", "publish", "shop/orders", "--marker", "7")
     assert said.exit_code == 0, said.exception
     assert said.stderr.count("feed-assets: made") == 3
@@ -101,7 +101,7 @@ def test_nothing_is_created_below_a_missing_folder(home, tmp_path, monkeypatch, 
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_blackboard_of_ones_own_is_never_made(home, tmp_path, monkeypatch):
+def test_a_configured_blackboard_is_never_created(home, tmp_path, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
     settings.cache_clear()
     assert isinstance(publish(tmp_path).exception, BlackboardMissing)
@@ -118,7 +118,7 @@ def test_run_says_that_it_makes_a_home(nowhere, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a b#c%zé", "a&b=c;d"])
-def test_ledger_and_blackboard_are_in_the_home_however_it_is_called(tmp_path, monkeypatch, name):
+def test_ledger_and_blackboard_are_in_the_home_under_any_name(tmp_path, monkeypatch, name):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
     settings.cache_clear()
     publish(tmp_path)

@@ -44,7 +44,7 @@ def test_progress_names_each_item_in_turn(capsys):
         clock.now += 10
 
 
-def test_a_terminal_has_one_line_that_fits_and_goes_before_a_result_and_at_the_end(monkeypatch):
+def test_a_terminal_shows_one_fitting_line_that_is_cleared_before_results(monkeypatch):
     screen = terminal(monkeypatch)
     with progress() as doing:
         doing.say("a" * 50)

@@ -53,7 +53,7 @@ def test_beta_warnings_of_dagster_are_hidden(folder):
         assert getattr(project_code, attribute_for("here_beta", None, str(folder)))
 
 
-def test_an_attribute_that_is_named_is_taken(folder):
+def test_a_named_attribute_is_loaded(folder):
     assert getattr(project_code, attribute_for("here_whole", "other", str(folder))) == 1
 
 

@@ -213,7 +213,7 @@ def test_reading_dynamic_partitions_creates_no_home(home: Path) -> None:
     assert not (home / "dagster.yaml").exists()
 
 
-def test_links_and_names_that_no_store_can_share_are_listed_with_what_is_unknown(home: Path) -> None:
+def test_feed_ls_unknown_lists_links_and_unportable_names(home: Path) -> None:
     publish(open_board(settings()), Partition(Feed.parse(ORDERS), "2020-01-02/north"), {"a": b""}, datetime.now(UTC))
     day = home / "blackboard" / ORDERS / "2020-01-02"
     (day / "south").symlink_to("north")

@@ -92,7 +92,7 @@ defs = dg.Definitions([
         ("shop/orders", "it is a table feed: expected a feed"),
     ],
 )
-def test_a_key_that_nothing_can_be_sent_with_is_made_and_told_of(scope, said, tmp_path, monkeypatch):
+def test_a_receiver_key_without_usable_feeds_is_created_with_a_warning(scope, said, tmp_path, monkeypatch):
     (tmp_path / "sent_to.py").write_text(SENT_TO)
     monkeypatch.syspath_prepend(tmp_path)
     result = CliRunner().invoke(app, ["receive", "keys", "add", "men", scope, "-m", "sent_to"], catch_exceptions=False)
@@ -110,7 +110,7 @@ def test_a_key_can_be_made_where_there_is_no_project(tmp_path, monkeypatch):
     assert "whether that can be sent to is not known (which module?" in result.stderr
 
 
-def test_a_key_that_is_not_there_is_not_revoked():
+def test_revoking_a_missing_key_is_refused():
     run("keys", "add", "men", MEN)
     with pytest.raises(InvalidKey, match="has no key nobody"):
         run("keys", "revoke", "men", "--key", "nobody")

@@ -85,7 +85,7 @@ def test_reconcile_sweeps_unknown_claims_only_on_request() -> None:
     assert open_board(settings()).files(SHOWN.path) == ()
 
 
-def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_trusted() -> None:
+def test_a_rebuilt_ledger_reports_unknown_updates_until_they_are_trusted() -> None:
     board = open_board(settings())
     raw = write.publish(board, RAW, {"part-1.csv": b"x"}, LONG_AGO).id
     made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO + timedelta(hours=1)).id
@@ -113,7 +113,7 @@ def lost() -> str:
     return made
 
 
-def test_data_that_vanished_are_told_once() -> None:
+def test_vanished_data_are_reported_once() -> None:
     made = lost()
     (gone,) = json.loads(said("reconcile", "--json"))["gone"]
     assert (gone["feed"], gone["partition"], gone["update_id"]) == (str(SHOWN.feed), SHOWN.key, made)

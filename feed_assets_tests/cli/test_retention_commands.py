@@ -56,7 +56,7 @@ GOES = f"    {OLD}  yes   1 newer valid, the first of 2019-11-26 06:00 UTC  no"
 
 
 @pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
-def test_prune_says_what_would_go_and_removes_it_when_it_is_told_to(feed, board, where):
+def test_prune_lists_updates_and_removes_them_only_with_apply(feed, board, where):
     code, out, err = feed("prune", *where, "--keep", "1", "--foreign")
     assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates would go: --apply removes them"])
     assert err == f"blackboard: {settings().blackboard}\n"
@@ -73,7 +73,7 @@ def test_prune_prints_json_for_machines(feed, board):
     assert (code, json.loads(out)) == (0, [{"partition": SHOWN[1], "applied": False, "updates": [kept, gone]}])
 
 
-def test_a_foreign_feed_is_pruned_only_where_that_is_asked_for(feed, board):
+def test_a_foreign_feed_is_pruned_only_on_request(feed, board):
     code, _, err = feed("prune", *SHOWN, "--keep", "1", "--apply")
     assert code == 1
     assert "No run of this ledger has written ads/shown/v1.0: its updates are somebody else's data" in err

@@ -105,7 +105,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "-m", "shop.definitions"], ["explain", "shop/raw/v1.0"]])
-def test_a_library_is_the_installed_one_whatever_lies_in_the_current_folder(project, tmp_path, command):
+def test_files_in_the_current_folder_do_not_shadow_installed_libraries(project, tmp_path, command):
     env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
     program = [str(Path(sys.executable).with_name("feed-assets")), *command]
     (tmp_path / "home" / "blackboard").mkdir(parents=True, mode=0o700)

@@ -37,7 +37,7 @@ def explained(feed: str, partition: str) -> str:
     return " ".join(invoke("explain", feed, partition).output.split())
 
 
-def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing() -> None:
+def test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones() -> None:
     drop_sample()
     ready = explained("ads/shown/v1.0", DAY)
     assert "build it has no valid update, and every input is there" in ready
@@ -62,7 +62,7 @@ def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_bu
     assert "waits for input no valid update of ads/effectiveness/v1.0 2019-11-24/women" in daily
 
 
-def test_explain_speaks_json_to_machines() -> None:
+def test_explain_prints_json() -> None:
     raw = drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
     said = json.loads(invoke("explain", "ads/shown/v1.0", DAY, "--json").output)
     assert (said["state"], said["published"]) == ("build", None)
@@ -82,7 +82,7 @@ def test_explain_refuses_what_is_no_partition_of_a_dataset(feed: str, partition:
     assert says in str(invoke("explain", feed, partition).exception)
 
 
-def test_a_wrong_header_is_told_once_with_its_cure_and_needs_a_change_at_once(
+def test_a_wrong_header_is_reported_once_with_its_remedy_and_not_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     many = ",".join(f"a_name_that_nobody_has_declared_{number}" for number in range(60))
@@ -153,7 +153,7 @@ def test_a_refused_partition_waits_for_a_person_in_later_runs(tmp_path: Path, mo
         assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: " in result.stdout
 
 
-def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(
+def test_an_unreachable_engine_is_reported_once_and_costs_no_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drop_sample()
@@ -183,14 +183,14 @@ def test_a_tick_that_does_nothing_says_so() -> None:
     assert invoke("run").stdout == "one tick: nothing was to be done\n"
 
 
-def test_progress_goes_to_stderr_and_says_what_is_done_from_the_first_moment() -> None:
+def test_progress_is_printed_to_stderr_from_the_start() -> None:
     drop_sample()
     said = invoke("run", "--until-idle").stderr.splitlines()
     assert said[0] == "feed-assets: loading the definitions"
     assert not [line for line in said if not line.startswith(("feed-assets: ", "blackboard: "))], said
 
 
-def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> None:
+def test_run_prints_runs_and_remaining_partitions_as_one_json_object() -> None:
     drop_sample()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = invoke("run", "--until-idle", "--json")

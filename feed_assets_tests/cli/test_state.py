@@ -80,7 +80,7 @@ def test_a_slot_of_the_article_completes_its_windows_in_one_report():
     ]
 
 
-def test_a_transition_has_these_fields_and_says_who_and_why():
+def test_a_transition_has_its_fields_with_person_and_reason():
     report(source(["15:00"], sub_partition={"region": "utc"}), part(["15:00"], sub_partition={"region": "utc"}))
     row = as_json("state", "transitions", "--dataset", "foo")[0]
     assert list(row) == [
@@ -185,7 +185,7 @@ def test_a_line_of_no_sub_partition_is_shown_as_it_was_sent():
     assert [row["raw"] for row in found["reasons"]] == [line]
 
 
-def test_a_mistyped_tier_is_taken_back_by_a_report_of_no_windows():
+def test_a_mistyped_tier_is_removed_by_a_report_without_windows():
     report(source(["15:00"]), source(["15:00"], 1_000_000, tier="kafak"), part(["15:00"]))
     (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
     assert (window["state"], sorted(window["sources"])) == ("open", ["kafak", "kafka"])
@@ -208,7 +208,7 @@ def test_counts_that_no_database_holds_together_reject_one_report_alone():
     assert "records are more than 9223372036854775807" in found["reasons"][0]["reason"]
 
 
-def test_a_report_in_many_batches_is_the_same_as_in_one(tmp_path):
+def test_a_report_in_many_batches_equals_one_in_a_single_batch(tmp_path):
     lines = [json.dumps(part(["15:00"], 1, name=f"part-{number}")) for number in range(2500)]
     (tmp_path / "reports.jsonl").write_text("\n".join([*lines, json.dumps(source(["15:00"], 2500))]))
     found = as_json("state", "report", str(tmp_path / "reports.jsonl"))
@@ -243,7 +243,7 @@ def test_quality_of_no_window_is_rejected():
     )
 
 
-def test_show_says_how_far_a_dataset_is():
+def test_state_show_prints_the_progress_of_a_dataset():
     report(source(EARLIER), part(EARLIER, schema="id int"))
     found = as_json("state", "show", "foo")
     assert list(found) == ["dataset", "declared", "grains", "ratio", "tiers", "tz", "schema", "watermarks", "newest"]
@@ -258,7 +258,7 @@ def test_show_says_how_far_a_dataset_is():
     assert "11 complete" in text
 
 
-def test_show_says_what_a_window_waits_for():
+def test_state_show_names_what_a_window_waits_for():
     report(source([*EARLIER, "15:55"]), part(EARLIER[:-1]), part(["15:50"], 900, name="p2"))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00")
     assert hour["state"] == "open"
@@ -347,7 +347,7 @@ def test_a_reason_of_many_lines_is_one_line_of_the_table():
 
 
 @pytest.mark.parametrize("since", ["9" * 23, "-1", "0001-01-01T00:00:00+14:00"])
-def test_since_what_no_number_or_moment_is_is_refused_in_one_line(since):
+def test_an_invalid_since_option_is_refused_in_one_line(since):
     report(source(["15:00"]))
     with pytest.raises(InvalidEvent, match="expected"):
         said("state", "transitions", "--since", since)

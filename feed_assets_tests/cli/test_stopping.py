@@ -96,7 +96,7 @@ def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, co
 
 
 @each_case("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_somebody_swallows_is_found_at_the_next_look(number):
+def test_a_swallowed_signal_is_noticed_at_the_next_check(number):
     code, said, _ = end_of(started(SWALLOWS), number)
     assert (code, said) == (128 + number, "swallowed\n")
 

@@ -54,7 +54,7 @@ def test_ui_prints_a_line_when_an_alert_opens_and_when_it_ends(ledger):
     assert new_lines(ui_lines, said) == ["over    person:ads/effectiveness/v1.0"]
 
 
-def test_a_ledger_that_cannot_be_read_is_said_once():
+def test_an_unreadable_ledger_is_reported_once():
     said: list[str] = []
     ui_lines = UiLines("postgresql+psycopg://127.0.0.1:1/none", said.append)
     (line,) = new_lines(ui_lines, said)

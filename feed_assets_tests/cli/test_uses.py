@@ -50,7 +50,7 @@ def test_uses_prints_the_downstream_updates_in_columns(ledger):
     ]
 
 
-def test_machines_get_the_same(ledger):
+def test_uses_prints_the_same_as_json(ledger):
     (found,) = json.loads(uses("ads/shown/v1.0", "2019-11-24", FIRST, "--json").stdout)
     assert found == {
         "feed": "ads/daily/v1.0",

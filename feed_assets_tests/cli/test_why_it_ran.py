@@ -93,7 +93,7 @@ def test_explain_works_where_nothing_but_a_report_was_made():
         assert [*row][:2] == ["feed", "state"]
 
 
-def test_a_run_whose_process_is_gone_is_not_called_running():
+def test_a_run_without_its_process_is_not_shown_as_running():
     output = Partition(Feed.parse("web/daily/v1.0"), DAY)
     begun = runs.Run("1", output, runs.RUNNING, f"{socket.gethostname()}:1:0", datetime.now(UTC))
     runs.start(open_ledger(settings().ledger), begun)

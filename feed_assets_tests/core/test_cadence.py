@@ -129,7 +129,7 @@ def test_the_rule_holds_at_every_moment(last, tolerance, since, now):
 
 
 @each_case("cron", ["", "* * * *", "0 0 6 * * *", "61 * * * *", "0 6 * * MOO", "@daily", "0 6 30 2 *"])
-def test_a_cron_that_is_none_is_refused_when_the_cadence_is_made(cron):
+def test_an_invalid_cron_of_a_cadence_is_refused(cron):
     with pytest.raises(InvalidDefinition, match=r"xpected .*'0 6 \* \* \*'"):
         Cadence(cron)
 
@@ -145,6 +145,6 @@ def test_a_negative_tolerance_is_refused():
 
 
 @each_case("zone", ["Mars/Olympus", "", "../UTC", "Europe", "/etc/localtime"])
-def test_a_time_zone_that_is_none_is_refused(zone):
+def test_an_invalid_time_zone_of_a_cadence_is_refused(zone):
     with pytest.raises(InvalidDefinition, match="'Europe/Berlin'"):
         Cadence("0 6 * * *", HOUR, zone)

@@ -40,7 +40,7 @@ def test_an_absent_source_is_unknown(ingested):
     assert judge(ingested, {"kafka": ingested}, ("kafka", "adserver"), RATIO) is OPEN
 
 
-def test_0_of_0_is_complete_if_the_source_says_0():
+def test_zero_of_zero_records_are_complete_if_the_source_reports_zero():
     assert judge(0, {"kafka": 0}, (), RATIO) is COMPLETE
     assert judge(1, {"kafka": 0}, (), RATIO) is ISSUE
 

@@ -57,7 +57,7 @@ def test_years_have_four_digits(moment):
 
 
 @each_case("moment", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
-def test_a_moment_that_is_in_no_calendar_in_utc_is_refused(moment):
+def test_a_time_outside_of_the_utc_calendar_is_refused(moment):
     with pytest.raises(InvalidEvent, match="in UTC it is before the year 1 or after 9999"):
         encode(parse_marker(moment))
 
@@ -71,7 +71,7 @@ def test_the_marker_of_a_whole_second_is_an_update_id():
     assert encode(MOMENT) == update_id(MOMENT) == "20240101.060000"
 
 
-def test_a_marker_is_the_same_moment_in_every_zone_also_in_an_hour_that_comes_twice():
+def test_a_marker_is_the_same_in_every_zone_even_in_a_repeated_hour():
     assert encode(MOMENT.astimezone(timezone(timedelta(hours=9)))) == encode(MOMENT)
     twice = datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
     texts = [encode(twice), encode(twice.replace(fold=1))]
@@ -189,7 +189,7 @@ def test_a_foreign_update_has_the_same_id_wherever_it_is_made():
     assert foreign_correlation(partition, "20191125.060000") != foreign_correlation(partition, "20191125.060001")
 
 
-def test_one_correlation_id_in_the_same_out_and_several_a_new_one_with_its_parents():
+def test_one_correlation_id_is_passed_on_and_several_make_a_new_one_with_parents():
     assert joined_correlation(["X", "X"]) == ("X", ())
     joined, parents = joined_correlation(["Y", "X"])
     assert joined not in ("X", "Y")

@@ -100,7 +100,7 @@ def test_a_tolerance_may_be_longer_than_the_interval_and_may_be_nothing():
     assert due_upto(Cadence("0 * * * *", timedelta()), known, at(25, 12)) == at(25, 12)
 
 
-def test_a_clock_that_goes_back_expects_nothing_twice():
+def test_a_clock_set_back_expects_no_partition_twice():
     known = Expected(at(20), at(25), 0)
     assert due_upto(SIX, known, at(22)) == at(25)
 
@@ -154,7 +154,7 @@ def heard(*days: tuple[int, datetime]) -> Expected:
         pytest.param([(12, at(13)), (14, at(16)), (15, at(16, 2))], at(16, 2), at(14), id="each by its own tolerance"),
     ],
 )
-def test_without_a_cron_what_is_before_one_that_has_come_is_expected(came, now, upto):
+def test_without_a_cron_partitions_before_an_arrived_one_are_expected(came, now, upto):
     assert due_upto(NO_HOLES, heard(*came), now) == upto
 
 

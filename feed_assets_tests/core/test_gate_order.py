@@ -56,7 +56,7 @@ NEVER_BOTH = ("news", "history")
 
 
 @each_case("stops", sorted({*combinations(SAID, 1), *combinations(SAID, 2)} - {NEVER_BOTH}))
-def test_the_first_of_two_that_stop_it_is_the_verdict(stops):
+def test_the_first_of_two_stopping_gates_is_the_verdict(stops):
     its = case(stops)
     told = [answer.reason for gate in GATES if (answer := gate(its))]
     assert [SAID[stop] in reason for stop, reason in zip(stops, told, strict=True)] == [True] * len(stops), told

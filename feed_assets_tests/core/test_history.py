@@ -19,7 +19,7 @@ def ended(days: float) -> datetime:
     ("days", "end", "is_history"),
     [(7, ended(8), True), (7, ended(7), False), (7, ended(6), False), (0, ended(1), True), (7, None, False)],
 )
-def test_history_is_what_ended_so_many_days_ago_and_never_what_has_no_time(days, end, is_history):
+def test_history_begins_after_its_days_and_never_includes_partitions_without_time(days, end, is_history):
     assert History(days).has(end, NOW) is is_history
 
 

@@ -53,6 +53,6 @@ def test_the_blackboard_is_asked_only_where_the_ledger_cannot_tell(status, looks
         ("20180231.000000", None, MOMENT + ORPHANED_AFTER, False),
     ],
 )
-def test_old_is_a_day_after_the_id_and_a_day_after_what_touched_it_last(update_id, touched, now, old):
+def test_a_claim_is_old_a_day_after_its_id_and_its_last_change(update_id, touched, now, old):
     assert is_old(update_id, now, touched) is old
     assert is_old(update_id, now, None, touched, MOMENT - SECOND) is old

@@ -11,7 +11,7 @@ def test_pipelines_of_others_are_kept_and_our_earlier_ones_replaced():
     assert together([*OURS, gone, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
 
 
-def test_we_are_known_by_a_feed_that_we_make_whatever_our_first_one_was():
+def test_a_publisher_is_recognized_by_any_feed_that_it_makes():
     before = [PipelineTable("raw", "0/v1.0", "1", "0"), PipelineTable("raw", "a/v1.0", "0", "0")]
     assert together([*before, *THEIRS], OURS) == tuple(sorted([*OURS, *THEIRS]))
 
@@ -21,7 +21,7 @@ def test_the_maker_of_another_feed_version_is_another_publisher():
     assert together(newer, OURS) == together(OURS, newer) == tuple(sorted([*OURS, *newer]))
 
 
-def test_a_foreign_feed_that_both_declare_makes_nobody_the_other():
+def test_publishers_that_share_a_foreign_feed_stay_distinct():
     both = PipelineTable("raw", "z/v1.0", "", "a")
     assert together(THEIRS, [*OURS, both]) == tuple(sorted([*OURS, both, *THEIRS]))
 

@@ -130,7 +130,7 @@ def test_a_table_in_no_pipeline_is_a_pipeline_of_its_own():
     assert taken(due_of(who, arrived(("weather", "W")))) == ["W"]
 
 
-def test_an_overwrite_among_increments_begins_anew():
+def test_an_overwrite_restarts_the_slice_from_the_beginning():
     one = consumer("orders")
     found = due_of(one, arrived(("orders", "A", 1), ("orders", "B", 2, Operation.OVERWRITE), ("orders", "C", 3)))
     assert ranges(found) == {"orders": (None, 3)}
@@ -159,7 +159,7 @@ def test_two_propagations_at_once_are_one_run_over_both_slices_if_they_may_be_me
     assert ranges(found) == {"purchases": (None, 1), "num_purchases_per_day": (3, 4)}
 
 
-def test_a_slice_never_spans_what_is_not_taken():
+def test_a_slice_never_spans_skipped_events():
     whole = [("purchases", "W"), ("num_purchases_per_day", "W")]
     found = due_of(SUMMARY, arrived(*whole, *FAILED_THEN_GOOD))
     assert taken(found) == ["W"]
@@ -260,7 +260,7 @@ def test_an_event_without_new_data_holds_two_slices_together_between_which_it_li
 TWICE = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases", "X")]
 
 
-def test_a_propagation_that_begins_anew_is_a_new_one():
+def test_a_restarted_propagation_is_a_new_one():
     events = arrived(*TWICE, ("num_purchases_per_day", "X"))
     found = due_of(SUMMARY, events[2:3], events[:3])
     assert found.selected == ()

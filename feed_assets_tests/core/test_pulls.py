@@ -59,12 +59,12 @@ def test_files_that_do_not_match_the_pattern_are_ignored(key):
     assert pull().moment_of(key) is None
 
 
-def test_a_code_that_comes_again_says_the_same():
+def test_a_repeated_date_code_must_have_the_same_value():
     assert pull("%Y/%m/%d/%Y_*").moment_of("2024/02/29/2023_x") is None
 
 
 @each_case("key", ["2024-02-29/24/men_1.csv", "2024-02-30/05/men_1.csv", "0000-02-01/05/men_1.csv"])
-def test_a_name_that_says_no_moment_is_refused(key):
+def test_a_file_name_without_a_time_is_refused(key):
     with pytest.raises(InvalidName, match="expected a day and an hour that exist"):
         pull().moment_of(key)
 
@@ -103,12 +103,12 @@ def test_stars_match_in_every_way_that_a_name_allows(pattern, key, moment):
 
 
 @each_case("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
-def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
+def test_a_pattern_must_have_the_date_before_other_parts(pattern):
     with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):
         pull(pattern)
 
 
-def test_a_cron_that_is_none_is_refused():
+def test_an_invalid_cron_of_a_pull_is_refused():
     with pytest.raises(InvalidDefinition, match="Pull: the cron is"):
         pull(cron="hourly")
 

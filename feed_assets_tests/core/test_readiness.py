@@ -454,7 +454,7 @@ def test_many_are_decided_at_once_and_answered_in_their_order():
     ]
 
 
-def test_a_long_list_of_what_is_missing_is_cut_short():
+def test_a_long_list_of_missing_inputs_is_shortened():
     inputs = tuple(Partition(SHOWN.feed, f"2019-11-24/{number}") for number in range(8))
     (verdict,) = decide([need_of(EFFECT, inputs)], facts_of())
     assert verdict.reason.endswith("2019-11-24/4 and 3 more")

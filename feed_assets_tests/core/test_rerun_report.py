@@ -43,7 +43,7 @@ def found(before: dict, after: dict) -> Effect:
     )
 
 
-def test_figures_come_first_and_one_that_is_not_known_any_more_last():
+def test_a_rerun_report_lists_figures_first_and_unknown_ones_last():
     effect = found({"clicks": 7.0, "spend": 1.5}, {"clicks": 8.0})
     assert [row.label for row in effect.written] == ["clicks", "records", "bytes", "files", "spend"]
     assert effect.written[-1] == BeforeAfter("spend", 1.5, None)

@@ -30,7 +30,7 @@ AT = "20260101.000000"
         ('{"Records": []}', []),
     ],
 )
-def test_each_form_says_which_objects_it_is_about(body, keys):
+def test_each_form_of_notification_names_its_objects(body, keys):
     assert parse_objects(body) == tuple(Told("b", key) for key in keys)
 
 

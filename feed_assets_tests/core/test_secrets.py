@@ -126,7 +126,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         UnicodeDecodeError("utf-8", b"x", 0, 1, SAYS),
     ],
 )
-def test_an_error_keeps_its_kind_and_traceback_and_says_no_secret(error):
+def test_an_error_keeps_kind_and_traceback_without_secrets(error):
     found = without_secrets(raised(error))
     said = "".join(format_exception(found))
     assert isinstance(found, type(error))
@@ -149,7 +149,7 @@ def test_an_error_with_a_secret_in_what_led_to_it_is_itself():
     ]
 
 
-def test_a_note_says_no_secret():
+def test_a_note_of_an_error_has_no_secret():
     error = ValueError("as it is")
     error.add_note(SAYS)
     found = without_secrets(error)
@@ -172,7 +172,7 @@ class Gone(Exception):
         raise ConnectionRefusedError
 
 
-def test_an_error_whose_text_is_gone_has_its_name_for_one():
+def test_an_error_without_readable_text_is_shown_by_its_name():
     error = raised(ValueError("as it is"), raised(Gone()))
     assert without_secrets(error) is error
     assert str(error.__cause__) == "Gone, whose text went with its process"

@@ -110,7 +110,7 @@ def test_late_data_before_the_cut_off_are_read_by_their_maximum_age(late, steps)
 
 
 @each_case("check", [None, "daily"])
-def test_waiting_that_begins_anew_with_each_arrival_starves_what_came_first(check):
+def test_restarting_the_wait_at_each_arrival_would_starve_the_first(check):
     day = Day(Late("50%", max_age=DAY, check=check, lookback=99), pins([(20, 1)] * 12), restarts=True)
     day.live()
     assert day.starved()

@@ -125,7 +125,7 @@ def test_reports_never_mix_inputs_in_ten_thousand_histories(name):
 
 
 @each_case("options", [{"merge": False}, {"on_incomplete": "block"}, {"wait_for": "all"}])
-def test_nor_is_one_whose_consumer_takes_updates_in_another_way(options):
+def test_reports_never_mix_inputs_under_other_consumer_options(options):
     def choosing(consumer, inbox):
         return choose(replace(consumer, **options), inbox)
 

@@ -183,7 +183,7 @@ def test_inputs_after_a_partial_build_are_late_data_and_the_missing_are_named():
     assert (late.state, late.reason) == (State.REBUILD, grown)
 
 
-def test_the_number_of_all_has_to_be_the_number_that_is_needed():
+def test_the_declared_total_must_equal_the_number_of_needed_inputs():
     with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, and at_least says '23 of 24'"):
         Waits(after=NOW, least=23, total=24).refuse(OUT, 4)
     Waits(after=NOW, least=23, total=24, clock_changes=True).refuse(OUT, 23)
@@ -313,7 +313,7 @@ def reprocessed(reprocess: str, data: int, position: int = 9):
         ("never", 2, State.CURRENT),
     ],
 )
-def test_each_dataset_says_what_becomes_of_it_when_an_input_was_backfilled(reprocess, data, state):
+def test_each_reprocess_policy_has_its_effect_after_a_backfill(reprocess, data, state):
     assert reprocessed(reprocess, data).state is state
 
 

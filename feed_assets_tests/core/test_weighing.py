@@ -265,7 +265,7 @@ COST = {MADE.feed: 2e-3}
         pytest.param(Late("5%", HOUR, combine="all", value_per_gb=1), COST, SKIPS, "until", id="all: not worth it"),
     ],
 )
-def test_late_bytes_have_to_be_worth_what_the_run_costs(late, costs, state, said):
+def test_late_bytes_must_be_worth_the_cost_of_the_run(late, costs, state, said):
     found = weighed(late, END + 1.5 * DAY, at(1, 1100), costs=costs)
     assert found.state is state
     assert said in found.reason
@@ -316,6 +316,6 @@ def _settles(late: Late, arrived: Pin) -> bool:
         ({"value_per_gb": float("inf")}, "expected a number of 0 or more"),
     ],
 )
-def test_a_policy_that_says_nothing_sensible_is_refused(values, expected):
+def test_a_contradictory_late_policy_is_refused(values, expected):
     with pytest.raises(InvalidDefinition, match=expected):
         Late(**values)

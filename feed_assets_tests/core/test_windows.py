@@ -39,7 +39,7 @@ def test_the_control_with_days_of_24_hours_is_caught():
 
 
 @each_case("zone", [*REGIONS, *ODD])
-def test_days_are_the_local_ones(zone):
+def test_day_windows_follow_the_local_clock(zone):
     """Walk in steps of 5 minutes over local clocks."""
     at = datetime(2017, 12, 30, tzinfo=UTC)  # Sao Paulo still left out its midnights.
     days: dict[str, list[datetime]] = {}

@@ -65,7 +65,7 @@ def test_dir_lists_public_names_and_imports_nothing_heavy():
     )
 
 
-def test_names_are_loaded_without_collections_of_what_is_there_and_the_collector_is_as_it_was():
+def test_importing_public_names_triggers_no_collection_and_keeps_gc_settings():
     import_all = "import dagster, feed_assets, gc; before = gc.get_stats()[2]['collections']; feed_assets.Input"
     shown = "print(gc.get_stats()[2]['collections'] - before, gc.isenabled())"
     for switch, is_on in (("enable", True), ("disable", False)):
@@ -74,7 +74,7 @@ def test_names_are_loaded_without_collections_of_what_is_there_and_the_collector
         assert done.stdout == f"0 {is_on}\n"
 
 
-def test_the_version_is_that_of_the_project_and_is_read_when_it_is_asked_for():
+def test_the_package_version_is_read_lazily():
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
     assert feed_assets.__version__ == project["version"]
 
@@ -104,7 +104,7 @@ def test_a_docstring_describes_every_parameter_and_nothing_else(name):
 
 
 @each_case("name", DECLARED)
-def test_a_docstring_says_what_is_returned_and_raised(name):
+def test_public_docstrings_have_returns_and_raises(name):
     declaration, _ = DECLARED[name]
     found = sections(declaration.__doc__)
     assert ("Returns" in found) == inspect.isfunction(declaration)
@@ -112,7 +112,7 @@ def test_a_docstring_says_what_is_returned_and_raised(name):
 
 
 @each_case("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read])
-def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
+def test_docstrings_of_functions_for_user_code_have_returns_and_raises(function):
     found = sections(function.__doc__)
     assert found.get("Args", []) == [*inspect.signature(function).parameters]
     assert "Returns" in found

@@ -56,6 +56,6 @@ def test_days_of_a_state_table_begin_at_midnight():
 
 
 @each_case("start", ["01.01.2026", "2026-01-01-00:00", "soon"])
-def test_a_start_that_is_no_day_is_refused_with_the_form(start):
+def test_a_start_date_that_is_no_day_is_refused_with_the_form(start):
     with pytest.raises(InvalidDefinition, match=f"start '{start}': expected a day, such as 2026-01-01"):
         windows_from(start, "hour")

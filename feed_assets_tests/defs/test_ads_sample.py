@@ -80,7 +80,7 @@ def test_clicks_and_timestamps_are_those_of_the_source(shown, clicked, policy, c
     assert {name: moment for name, moment in clicks.items() if name.startswith(prefix)} == expected
 
 
-def test_a_day_or_campaign_that_is_not_there_is_named():
+def test_a_missing_day_or_campaign_of_the_sample_is_named():
     with pytest.raises(ValueError, match="no day '2019-12-01'"):
         sample.shown_csv("2019-12-01", "men")
     with pytest.raises(ValueError, match="no campaign 'children'"):

@@ -132,7 +132,7 @@ def test_a_day_is_built_only_when_every_campaign_is_present(ads):
 
 
 @pytest.mark.parametrize(("day", "campaign"), PARTITIONS)
-def test_effectiveness_is_what_was_computed_apart(ads, day, campaign):
+def test_effectiveness_equals_separately_computed_figures(ads, day, campaign):
     rows = ads.rows("ads/effectiveness/v1.0", f"{day}/{campaign}")
     expected = ads_figures.by_slot(*clean_csvs(day, campaign))
     assert {(row["policy"], row["item_id"], row["position"]) for row in rows} == expected.keys()
@@ -141,7 +141,7 @@ def test_effectiveness_is_what_was_computed_apart(ads, day, campaign):
         assert_figure(row, expected[row["policy"], row["item_id"], row["position"]])
 
 
-def test_effectiveness_daily_is_what_was_computed_apart(ads):
+def test_effectiveness_daily_equals_separately_computed_figures(ads):
     rows = ads.rows("ads/effectiveness_daily/v1.0", DAY)
     expected = {
         (campaign, policy): figure

@@ -209,19 +209,19 @@ CHECKED = ("retail/purchases", "retail/num_purchases_per_day", "retail/purchases
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_a_days_summary_is_what_was_computed_apart(retail, day):
+def test_daily_summaries_equal_separately_computed_figures(retail, day):
     (row,) = retail.rows(SUMMARY, day)
     assert row == vars(retail_figures.summary(day, retail.invoices[day], retail.rates))
 
 
 @pytest.mark.parametrize("day", [*SAMPLE, *MADE_UP])
-def test_the_rate_in_effect_is_what_was_computed_apart(retail, day):
+def test_rates_in_effect_equal_separately_computed_figures(retail, day):
     expected = retail_figures.rate(day, retail.rates)
     assert retail.rows(RATE, day) == ([vars(expected)] if expected else [])
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_clean_lines_are_what_was_computed_apart(retail, day):
+def test_clean_lines_equal_separately_computed_ones(retail, day):
     names = ("InvoiceNo", "StockCode", "Quantity", "UnitPrice", "CustomerID", "is_cancellation", "gbp")
     clean = [tuple(row[name] for name in names) for row in retail.rows(PURCHASES, day)]
     assert sorted(clean, key=repr) == sorted(retail_figures.lines(retail.invoices[day]), key=repr)

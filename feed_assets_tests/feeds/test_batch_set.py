@@ -53,7 +53,7 @@ def test_a_batch_without_a_valid_update_is_left_out_with_the_reason(board):
     assert reading.left_out == (Skipped("b", f"{NEW}: {NO_MANIFEST}; {OLD}: {not_a_number}"),)
 
 
-def test_names_that_are_no_batch_are_said_and_hide_nothing(board):
+def test_invalid_batch_names_are_reported_and_hide_no_batch(board):
     put(board, "a", OLD)
     write(board, NEW, b"2", partition=DAY)
     board.put(f"{DAY.path}/_temporary/x", b"")
@@ -89,7 +89,7 @@ def test_a_feed_without_partitions_may_have_batches(board):
     assert found(batch_set.latest(board, Partition(FEED))) == [("a", OLD)]
 
 
-def test_a_set_without_a_valid_update_tells_why_of_each_batch(board):
+def test_a_set_without_valid_updates_names_the_reason_for_each_batch(board):
     with pytest.raises(NoValidUpdate, match=f"has no batch: there is nothing at {DAY.path}/"):
         batch_set.require(batch_set.latest(board, DAY))
     for number in range(7):

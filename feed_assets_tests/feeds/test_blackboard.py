@@ -64,7 +64,7 @@ NAMES += [
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_a_local_listing_says_what_obstore_says_and_shows_what_obstore_refuses(tmp_path, make):
+def test_a_local_listing_agrees_with_obstore_and_shows_names_that_it_refuses(tmp_path, make):
     store = LocalStore(tmp_path)
     for number, name in enumerate(NAMES):
         (tmp_path / str(number) / "ok").mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_an_empty_object_is_there_and_a_missing_one_is_not(board):
     )
 
 
-def test_an_object_is_looked_at_without_its_bytes(board):
+def test_object_metadata_are_read_without_the_bytes(board):
     board.put("f/a", b"abc")
     was = board.file("f/a")
     assert board.files("f") == (was,)
@@ -131,7 +131,7 @@ def test_an_object_is_looked_at_without_its_bytes(board):
     assert board.file("f/b") is None
 
 
-def test_deleting_what_is_not_there_is_no_error_and_does_not_stop_the_rest(board):
+def test_deleting_a_missing_object_is_no_error_and_does_not_stop_the_rest(board):
     board.put("a", b"")
     board.put("b", b"")
     board.delete(["none", "a", "none/2", "b"])
@@ -229,7 +229,7 @@ def test_a_link_that_leads_outside_is_followed_by_no_call(local_board, tmp_path)
     assert [file.key for file in local_board.files("u")] == ["u/a", "u/file"]
 
 
-def test_sweeping_on_disk_also_removes_what_is_not_listed(local_board, tmp_path):
+def test_sweeping_on_disk_removes_unlisted_files(local_board, tmp_path):
     folder = tmp_path / "black board" / "u"
     (folder / "empty").mkdir(parents=True)
     (folder / "half#1").touch()
@@ -248,7 +248,7 @@ def test_half_written_files_on_disk_are_listed_and_deleted(local_board, tmp_path
     assert local_board.files("u") == ()
 
 
-def test_download_tells_what_was_served(board, tmp_path):
+def test_download_returns_the_served_file(board, tmp_path):
     board.put("u/a", b"123")
     assert board.download("u/a", tmp_path / "copy") == board.files("u")[0]
     assert (tmp_path / "copy").read_bytes() == b"123"
@@ -364,7 +364,7 @@ def test_a_reader_may_read_and_is_refused_when_it_writes(s3_url, s3_env):
             refused()
 
 
-def test_a_missing_bucket_is_told_from_a_missing_key(s3_env):
+def test_a_missing_bucket_differs_from_a_missing_key(s3_env):
     reader = keys(s3_env.reader_key, s3_env.reader_secret)
     board = Blackboard.open("s3://nosuchbucket", endpoint=s3_env.endpoint, credentials=reader)
     for read in (lambda: board.children("u"), lambda: board.files("u"), lambda: board.get("u/a")):

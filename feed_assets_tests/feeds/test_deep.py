@@ -66,7 +66,7 @@ def test_leftovers_of_a_killed_sweep_are_removed_by_the_next_one(deep, tmp_path,
 
 
 @each_case("moment", [10**12, 2**40, -(10**12), 253_402_300_800])
-def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
+def test_a_file_with_an_impossible_time_hides_no_others(moment):
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:  # noqa: S108
         board = Blackboard.open(Path(folder).as_uri())
         board.put("f/1", b"")

@@ -111,7 +111,7 @@ def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
         check_footer(file, metadata(600, 4), 900)
 
 
-def test_a_file_that_is_another_one_by_now_is_changed(local_board):
+def test_a_replaced_file_is_reported_as_changed(local_board):
     local_board.put(KEY, damaged.parquet(damaged.numbers()))
     update = Update(AT, "20191125.060000", local_board.files(AT.path))
     local_board.put(KEY, damaged.parquet(damaged.numbers(7)))

@@ -121,7 +121,7 @@ def test_deletes_do_not_follow_a_link_in_place_of_an_update(local_board, partiti
         assert tree(outside) == {"part-1.csv": b"a", "_SUCCESS": b"1"}
 
 
-def test_a_sweep_removes_the_links_in_it_and_not_what_they_lead_to(local_board, partition, outside):
+def test_a_sweep_removes_links_and_not_their_targets(local_board, partition, outside):
     (partition / NEW / "folder").symlink_to(outside)
     (partition / NEW / "file").symlink_to(outside / "part-1.csv")
     os.mkfifo(partition / NEW / "fifo")

@@ -162,7 +162,7 @@ def test_an_older_update_can_be_read_by_name(board):
     assert named(board, MEN, OLD).id == OLD
 
 
-def test_naming_an_invalid_or_missing_update_tells_why(board):
+def test_reading_an_invalid_or_missing_update_by_name_gives_the_reason(board):
     write(board, OLD, b"5")
     with pytest.raises(NoValidUpdate, match=f"no valid update {OLD}: its manifest says 5 files and there are 2"):
         named(board, MEN, OLD)

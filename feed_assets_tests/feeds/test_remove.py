@@ -210,7 +210,7 @@ def test_a_prune_during_a_copy_leaves_no_partial_copy(three, tmp_path):
     assert [*tmp_path.glob("copy*"), *tmp_path.glob(".copy*")] == []
 
 
-def test_a_publisher_goes_on_beside_a_prune(three):
+def test_a_publisher_continues_beside_a_prune(three):
     published = publish(three, MEN, {"a": b""}, moment(NEW))
     pruned(three, OLDEST, OLD, NEW, kept=published.id)
     assert latest(three, MEN).update == published

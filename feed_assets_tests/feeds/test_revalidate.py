@@ -58,7 +58,7 @@ def test_an_invalidated_update_is_as_it_was_published(board, update, way):
 
 
 @WAYS
-def test_the_last_request_alone_makes_it_valid(board, update, way):
+def test_only_the_last_request_makes_an_update_valid_again(board, update, way):
     """Killed at each request: what a reader finds is nothing, or all of it."""
     way(board, update)
     seen = []
@@ -95,7 +95,7 @@ def test_revalidating_a_valid_update_changes_nothing(board, update):
 
 
 @pytest.mark.parametrize("way", [by_manifest, by_file])
-def test_differences_are_told_and_nothing_is_changed(board, way):
+def test_a_revalidation_reports_differences_and_changes_nothing(board, way):
     update = publish(board, MEN, {"a": b"one", "b": b"two", "c": b"three"}, NOW)
     way(board, update)
     board.put(f"{update.path}/a", b"six")

@@ -96,7 +96,7 @@ def test_the_shell_script_and_we_read_a_manifest_written_by_echo(run, s3_board, 
     assert require(latest(s3_board, MEN)).id == "20300101.000000"
 
 
-def test_the_shell_tells_a_missing_update_from_a_refused_request(run, tmp_path):
+def test_the_shell_script_distinguishes_a_missing_update_from_a_refused_request(run, tmp_path):
     code, _, errors = run("consumer.sh", tmp_path / "out")
     assert (code, "no valid update" in errors) == (1, True)
     code, _, errors = run("consumer.sh", tmp_path / "out", AWS_SECRET_ACCESS_KEY="wrong")

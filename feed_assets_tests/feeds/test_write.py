@@ -195,7 +195,7 @@ def test_the_only_update_invalidated_counts_as_missing_again(board, how):
         named(board, MEN, update.id)
 
 
-def test_an_id_is_not_given_out_again_after_it_was_invalidated(board):
+def test_an_invalidated_update_id_is_not_reused(board):
     update = publish(board, MEN, {}, NOW)
     invalidate(board, MEN, update.id)
     assert publish(board, MEN, PARTS, NOW).id == NEXT

@@ -125,7 +125,7 @@ def test_a_wake_counts_against_the_rate_of_its_key(local_board, ledger, tmp_path
     assert answers == [200, 429]
 
 
-def test_a_wake_of_what_is_not_there_finds_nothing(team):
+def test_a_wake_of_a_missing_partition_finds_nothing(team):
     assert team.call(f"/wake/{RAW}?partition=2026-01-02").json()["updates"] == {}
     assert team.call(f"/wake/{RAW}?partition=../x").status_code == 400
     assert team.call(f"/wake/{RAW}?partition=20260101.000000").status_code == 400

@@ -132,7 +132,7 @@ def test_a_schema_that_is_another_one_is_the_tables_from_the_next_change_on(glue
     assert table["StorageDescriptor"]["Columns"][-1] == {"Name": "more", "Type": "int"}
 
 
-def test_a_catalog_that_refuses_is_an_alert_and_is_told_later(glue, monkeypatch):
+def test_a_refusing_catalog_raises_an_alert_and_is_updated_later(glue, monkeypatch):
     tested, first = world(), published()
     with monkeypatch.context() as patch:
         patch.delenv("AWS_DEFAULT_REGION")
@@ -158,7 +158,7 @@ def test_types_have_glues_names(spark, glue_name):
     assert glue_type(spark) == glue_name
 
 
-def test_without_a_region_it_is_said_in_sentences(monkeypatch):
+def test_glue_without_a_region_is_reported_with_the_remedy(monkeypatch):
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")

@@ -180,7 +180,7 @@ def test_a_body_without_a_length_is_limited(partner):
     assert partner.post(pieces).status_code == 413
 
 
-def test_a_port_that_is_taken_is_said_before_the_spool_is_touched(local_board, ledger, tmp_path, capsys):
+def test_a_used_port_is_reported_before_the_spool_is_touched(local_board, ledger, tmp_path, capsys):
     calls = Calls(Services(local_board, ledger, no_spark))
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidSetting, match="choose another --port"):
         serve.serve(calls, FEEDS, tmp_path / "spool", "127.0.0.1", taken.getsockname()[1])
@@ -245,7 +245,7 @@ def test_a_repeated_idempotency_key_is_marked_in_the_answer(partner, local_board
     assert partner.post(lines(event(2)), headers=headers).status_code == 422
 
 
-def test_a_full_disk_is_said_and_nothing_is_acknowledged(partner, monkeypatch, door):
+def test_a_full_disk_is_reported_and_nothing_is_acknowledged(partner, monkeypatch, door):
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -320,7 +320,7 @@ def spoken(partner: Partner, data: bytes) -> bytes:
     return answer
 
 
-def test_a_connection_too_many_is_told_to_come_again(door, monkeypatch):
+def test_a_connection_beyond_the_limit_is_asked_to_retry(door, monkeypatch):
     assert connections.CONNECTIONS == 1000
     monkeypatch.setattr(connections, "CONNECTIONS", 3)
     with listening(door) as partner:
@@ -354,7 +354,7 @@ def test_two_receivers_of_one_blackboard_never_share_a_batch(local_board, ledger
     assert len(local_board.children(f"{MEN}/2026-01-02-11:00")) == 2
 
 
-def test_the_page_of_the_api_names_what_can_be_sent(partner):
+def test_the_openapi_description_names_formats_and_answers(partner):
     said = partner.get("/openapi.json").json()
     route = said["paths"]["/v1/{feed}/events"]["post"]
     assert {"application/json", "application/x-ndjson"} == {*route["requestBody"]["content"]}
@@ -362,7 +362,7 @@ def test_the_page_of_the_api_names_what_can_be_sent(partner):
     assert route["summary"] == "Push Events"
 
 
-def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner):
+def test_the_api_page_needs_no_script_and_no_foreign_resource(partner):
     page = partner.get("/docs")
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
@@ -372,7 +372,7 @@ def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner)
     assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)
 
 
-def test_prometheus_reads_what_was_taken(partner):
+def test_prometheus_reads_the_accepted_events(partner):
     partner.post(lines(event(1), {"id": 1}))
     said = partner.get("/metrics").text
     assert f'feed_assets_receiver_events_total{{fate="accepted",feed="{MEN}"}} 1.0' in said
@@ -395,7 +395,7 @@ def test_refusals_are_counted_by_partner_and_strangers_together(partner):
     }
 
 
-def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):
+def test_a_damaged_segment_is_reported_until_it_is_moved_away(partner, door):
     (kept := door.receiver.spool.folder / "one.damaged").write_bytes(b"x")
     for names in (["one.damaged"], []):
         health = partner.get("/health")

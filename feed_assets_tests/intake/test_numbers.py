@@ -58,7 +58,7 @@ def test_numbers_that_a_run_rejects_are_refused(field):
 
 
 @each_case("field", [b'"x":1.5', b'"big":7', b'"d":1.5', b'"d":999.99', b'"d":"1.50"', b'"d":123.45,"x":1e2'])
-def test_usual_numbers_are_taken_at_once(field):
+def test_usual_numbers_are_accepted_on_the_fast_path(field):
     """A decimal with a float's digits needs no second look."""
     assert judged(field) == (True, True)
 

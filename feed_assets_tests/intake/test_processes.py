@@ -173,7 +173,7 @@ def test_two_receivers_on_one_blackboard_share_no_batch_and_lose_none(home, tmp_
     assert {batch.split("-")[0] for batch in batches} == {(spool / "receiver").read_text() for spool in spools}
 
 
-def test_memory_is_bounded_whatever_comes_at_once(home, spool, receivers, monkeypatch):
+def test_memory_is_limited_under_any_load(home, spool, receivers, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND", "1e9")
     partner = partner_of(home, port := free_port())
     process = receivers(spool, port)

@@ -41,7 +41,7 @@ def test_a_file_is_one_batch_of_the_hour_that_its_name_says_and_is_pulled_once(p
     assert partner.updates() == 2
 
 
-def test_the_ledger_hears_of_it_in_the_same_call(partner):
+def test_a_pulled_file_is_recorded_in_the_ledger_in_the_same_call(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     with partner.ledger.read() as connection:
@@ -71,7 +71,7 @@ def test_a_replaced_file_is_a_new_update_of_its_batch(partner):
     assert wrong_files(partner) == []
 
 
-def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_disk):
+def test_a_changed_file_with_the_alert_policy_keeps_its_pulled_content(on_disk):
     on_disk.declare(changed="alert")
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
@@ -88,7 +88,7 @@ def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_d
     assert (wrong_files(on_disk), on_disk.registered().state) == ([], FileState.DONE)
 
 
-def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
+def test_an_emptied_file_keeps_its_pulled_content(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     partner.put(FIRST, "")
@@ -97,7 +97,7 @@ def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
     assert "has 0" in wrong_files(partner)[0]
 
 
-def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
+def test_an_empty_file_is_reported_and_pulled_once_it_has_content(partner):
     partner.put(FIRST, "")
     partner.look()
     assert (partner.held(), wrong_files(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
@@ -206,7 +206,7 @@ def test_odd_names_are_pulled_under_names_that_every_store_takes(partner, name):
     assert partner.held() == {HOUR: ["id\n1\n"]}
 
 
-def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
+def test_names_without_a_time_or_partition_are_reported(partner):
     partner.put("2024-02-29/25/a.csv", "id\n1\n")
     partner.put("2024-02-29/05/a.csv.part", "id\n1\n")
     partner.now = NOW
@@ -235,7 +235,7 @@ def test_without_time_each_poll_pulls_one_file_and_none_starves(partner):
     assert partner.updates() == 10
 
 
-def test_a_listing_without_end_keeps_no_other_day_from_being_looked_at(partner, monkeypatch):
+def test_an_endless_listing_blocks_no_other_day(partner, monkeypatch):
     """Its pages come for ever: each tick goes on where the last one stopped, up to what a day may have."""
     monkeypatch.setattr(module, "FILES_PER_DAY", 30)
     file_pages = Blackboard.file_pages
@@ -282,7 +282,7 @@ def test_an_invalidated_pulled_update_stays_invalid(partner):
     assert partner.held() == {HOUR: []}
 
 
-def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
+def test_a_poll_is_due_at_a_cron_tick_until_it_is_complete(partner):
     source = PullSource(FEED, Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */6 * * *"), key_of)
     other = PullSource(FEED, source.pull, key_of)
 

@@ -127,7 +127,7 @@ def test_a_rename_onto_another_one_is_an_alert_and_withdraws_nothing_where_chang
     assert f"{TODAY}/b.csv: it was pulled with" in told()[f"failing:pull:{THEIRS}"]
 
 
-def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
+def test_an_unavailable_partner_blocks_no_other_and_is_retried(partner):
     put(partner, f"{TODAY}/a.csv", rows(1))
     away = foreign_feed(
         OTHERS, schema=SCHEMA, partitions_def=DAYS, intake=Pull("nobody", "%Y-%m-%d/*.csv", prefix="out", cron=CRON)
@@ -137,7 +137,7 @@ def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
     assert "(the blackboard 'nobody'): the folder does not exist" in told()[f"failing:pull:{OTHERS}"]
 
 
-def test_a_partner_that_comes_back_is_looked_at_at_once(partner):
+def test_a_returning_partner_is_polled_at_once(partner):
     world = world_of(theirs())
     partner.rename(partner.with_name("gone"))
     world.run_until_idle()
@@ -165,7 +165,7 @@ def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_t
     assert world.board.children(THEIRS) == [f"{NOW:%Y-%m-%d-%H:00}"]
 
 
-def test_there_is_a_sensor_for_it_only_where_files_are_pulled(partner):
+def test_the_pull_sensor_exists_only_if_files_are_pulled(partner):
     assert "pull" in {sensor.name for sensor in world_of(theirs()).definitions.sensors}
     spec = foreign_feed(THEIRS, schema=SCHEMA, partitions_def=DAYS)
     assert "pull" not in {sensor.name for sensor in world_of(spec).definitions.sensors}

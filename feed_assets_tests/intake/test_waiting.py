@@ -44,7 +44,7 @@ def metric(partner: Partner, name: str) -> float:
     return float(found)
 
 
-def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published(local_board, ledger, tmp_path, caplog):
+def test_an_unavailable_blackboard_is_reported_until_all_is_published(local_board, ledger, tmp_path, caplog):
     away = Away()
     board = Counting.around(local_board, {"put": away, "create": away}).board
     with listening(door_of(board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
@@ -61,7 +61,7 @@ def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published
     assert numbers(published(local_board)) == [1, 2]
 
 
-def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp_path, monkeypatch, caplog):
+def test_a_failed_flush_is_reported_and_flushing_continues(local_board, ledger, tmp_path, monkeypatch, caplog):
     """Whatever it is: without the task that flushes all would be taken, and nothing published until the end."""
     with listening(door_of(local_board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
         with monkeypatch.context() as patch:

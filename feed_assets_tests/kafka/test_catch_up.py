@@ -25,7 +25,7 @@ def test_a_catch_up_makes_the_same_chunks_as_the_service(world):
     assert catch_up_once(world) == []
 
 
-def test_the_service_goes_on_where_it_ended_and_it_where_the_service_did(world):
+def test_service_and_catch_up_resume_where_the_other_stopped(world):
     world.create()
     world.produce(12)
     catch_up_once(world)

@@ -55,7 +55,7 @@ def test_missing_offsets_are_covered_up_to_the_grid():
     assert said(found) == [(0, 10, 2, 1), (10, 20, 1, 1), (20, 50, 0, None), (50, 60, 1, 1)]
 
 
-def test_a_message_that_was_taken_is_passed_over():
+def test_an_already_cut_message_is_skipped():
     cutter = Cutter(0, TEN)
     assert said(cut(cutter, row(0), row(1), row(0), row(1), *map(row, range(2, 10)))) == [(0, 10, 10, 1)]
     assert cut(cutter, row(9)) == []

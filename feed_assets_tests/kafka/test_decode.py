@@ -114,7 +114,7 @@ def test_a_value_of_any_depth_ends_no_process():
     assert cells(decoder()(Message(5, None, flat)))["next"] == '{"id":"a","next":{"id":"a","next":null}}'
 
 
-def test_a_reason_is_short_whatever_it_is_about(monkeypatch):
+def test_the_reason_of_a_dead_letter_is_short(monkeypatch):
     long = decoder(operation="header:op")(Message(5, None, CLICK, [("op", b"z" * 600_000)]))
     assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {', '.join(OPERATIONS)}"
     monkeypatch.setitem(SCHEMAS, 20, avro.parsed(PLAIN, {}))

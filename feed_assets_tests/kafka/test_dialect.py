@@ -105,7 +105,7 @@ def test_texts_come_back_as_they_were():
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
-def test_any_text_comes_back_as_it_was(texts):
+def test_any_text_survives_the_dialect(texts):
     content = table(texts)
     assert cells(content) == texts
     assert [*dialect.lines(content)][1:] == [dialect.line(each) for each in enumerate(texts)]
@@ -138,7 +138,7 @@ def test_any_text_comes_back_as_it_was(texts):
         ({"d": Decimal("1.10"), "t": date(2026, 1, 31)}, '"{""d"":""1.10"",""t"":""2026-01-31""}"'),
     ],
 )
-def test_a_value_is_written_as_the_table_says(value, written):
+def test_each_value_is_written_in_its_tabled_form(value, written):
     assert dialect.line([value]).decode() == f"{written}\n"
 
 
@@ -197,7 +197,7 @@ DUCKDB = f"header=true, delim=',', quote='\"', escape='\"', nullstr='{dialect.NU
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_postgresql_reads_what_was_written(connection, column):
+def test_postgresql_reads_the_written_values(connection, column):
     values, kind = COLUMNS[column]
     found = copied(connection, table(values), kind)
     if column == "timestamp":
@@ -233,7 +233,7 @@ def asked(queries: list[str]) -> list:
 
 
 @each_case("column", COLUMNS)
-def test_duckdb_reads_what_was_written(by_duckdb, column):
+def test_duckdb_reads_the_written_values(by_duckdb, column):
     values, found = COLUMNS[column][0], by_duckdb[column]
     if column in ("timestamp", "local"):
         values = [value and micros(value.replace(tzinfo=UTC)) for value in values]

@@ -146,7 +146,7 @@ def test_connector_goes_on_beside_a_partition_that_needs_a_person(world, capfd):
 
 
 @pytest.mark.parametrize("messages", [3, 15])
-def test_a_topic_that_was_made_anew_raises_however_long_it_is(world, messages):
+def test_a_recreated_topic_raises_at_any_length(world, messages):
     world.create()
     world.produce(10)
     world.run_until_done()
@@ -191,7 +191,7 @@ def test_a_stray_signal_stops_only_its_partition(world, capfd):
     assert f"does not read {world.name}/0" in capfd.readouterr().err
 
 
-def test_the_last_signal_is_found_behind_what_was_undone(world):
+def test_the_last_signal_is_found_behind_aborted_transactions(world):
     """Also a transaction that a killed one had begun, which the next one undoes."""
     world.create()
     world.produce(10)

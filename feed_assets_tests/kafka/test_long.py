@@ -48,7 +48,7 @@ def test_companion_topics_accept_messages_as_long_as_their_topic(world):
         assert int(companion_topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000
 
 
-def test_one_that_is_there_and_takes_less_is_altered(world):
+def test_an_existing_companion_topic_with_smaller_limits_is_altered(world):
     world.create()
     narrow(world)
     world.send(LONG)

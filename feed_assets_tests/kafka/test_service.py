@@ -51,7 +51,7 @@ def test_settings_cannot_change_the_isolation_of_reads(world):
     assert topic_reader.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
 
 
-def test_a_line_says_from_time_to_time_how_it_goes(world, monkeypatch, capfd):
+def test_the_connector_logs_its_progress_from_time_to_time(world, monkeypatch, capfd):
     monkeypatch.setattr(service, "SAY_SECONDS", 0.1)
     world.create()
     world.produce(12)

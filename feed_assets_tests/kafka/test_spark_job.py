@@ -91,7 +91,7 @@ def test_executors_make_the_same_chunks_as_the_service(world, take):
     assert take() == []
 
 
-def test_a_little_is_taken_without_spark(world, take):
+def test_a_small_backlog_is_cut_without_spark(world, take):
     world.create()
     world.produce(45)
     assert len(take(least=46)) == 5
@@ -172,7 +172,7 @@ def test_a_job_fenced_while_executors_cut_signals_nothing(world, take, monkeypat
     assert [each.next_offset for each in world.signals()] == [10, 20, 25]
 
 
-def test_files_of_another_grid_that_nobody_was_told_of_are_in_nobodys_way(world, take):
+def test_unsignalled_files_of_another_grid_are_harmless(world, take):
     world.create()
     world.produce(45)
     world.settings = world.settings.model_copy(update={"messages": 4})

@@ -63,7 +63,7 @@ def test_a_code_server_is_known_by_its_executable_or_its_command(tmp_path: Path)
         assert server_behind(client, ANOTHER) == psutil.Process(pid)
 
 
-def test_a_connection_that_waits_at_the_socket_is_of_nobody(tmp_path: Path) -> None:
+def test_a_waiting_connection_at_the_socket_belongs_to_no_process(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with listening(path) as pid, socket.socket(socket.AF_UNIX) as waiting:
         waiting.connect(path)
@@ -127,7 +127,7 @@ def test_a_failed_load_is_retried_after_a_while() -> None:
     assert Unloadable("a load", "why", since=monotonic() - AGAIN_SECONDS - 1).has_ended
 
 
-def test_a_fork_that_has_ended_is_not_told_to_go() -> None:
+def test_an_ended_fork_is_not_started() -> None:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     its.close()
     with pytest.raises(NoParent, match="has ended"):

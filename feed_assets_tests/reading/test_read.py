@@ -46,7 +46,7 @@ def test_the_newest_valid_update_with_its_id_its_columns_and_exactly_its_files(l
     assert found.to_arrow().to_pydict() == {"n": [2, 3, 4]}
 
 
-def test_paths_are_what_other_programs_open(lake, s3_env):
+def test_other_programs_can_open_the_paths(lake, s3_env):
     lake.put("2026-06-01/men + more", {"n": [1]})
     (path,) = lake.read("2026-06-01/men + more").paths
     if path.startswith("s3://"):

@@ -155,7 +155,7 @@ def test_files_other_than_parquet_are_refused_with_a_remedy_and_have_paths(local
     assert [path.rsplit(".", ending.count(".") + 1)[1:] for path in found.paths] == [ending.split(".")]
 
 
-def test_parquet_is_known_by_its_bytes_whatever_its_name(local_lake):
+def test_parquet_is_recognized_by_its_bytes_under_any_name(local_lake):
     local_lake.put(MONDAY, {"n": [1]}, ending="csv")
     local_lake.put(TUESDAY, {"n": [2]}, ending="d")
     assert local_lake.rows(MONDAY, WEDNESDAY) == [(1,), (2,)]
@@ -177,7 +177,7 @@ def test_a_bit_that_has_changed_where_its_writer_kept_checksums_is_found(local_l
         local_lake.read(MONDAY).to_arrow()
 
 
-def test_a_column_that_is_there_twice_is_refused(local_lake):
+def test_a_repeated_column_is_refused(local_lake):
     local_lake.put(MONDAY, parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])))
     with pytest.raises(UnreadableUpdate, match="n: found the names n, n, expected names that differ"):
         local_lake.read(MONDAY).to_arrow()
@@ -203,7 +203,7 @@ def test_dimensions_in_the_path_are_no_columns(lake):
     assert found.to_arrow().to_pydict() == {"region": ["eu"]}
 
 
-def test_a_footer_longer_than_what_is_fetched_first_is_fetched_whole(lake, monkeypatch):
+def test_a_long_footer_is_fetched_completely(lake, monkeypatch):
     monkeypatch.setattr(footers, "_TAIL", 16)
     lake.put(MONDAY, {f"column_{number}": [number] for number in range(50)})
     asked = []

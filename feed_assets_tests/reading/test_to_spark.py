@@ -72,7 +72,7 @@ def test_names_that_tell_of_no_format_or_of_two(local_lake, spark):
         local_lake.read([TUESDAY, WEDNESDAY]).to_spark(spark, SCHEMA)
 
 
-def test_a_declared_schema_is_what_parquet_is_held_to(local_lake, spark):
+def test_parquet_must_match_the_declared_schema(local_lake, spark):
     local_lake.put(MONDAY, {"id": [1]})
     with pytest.raises(UnreadableUpdate, match="id: found bigint, expected int"):
         local_lake.read(MONDAY).to_spark(spark, "id int")
@@ -100,7 +100,7 @@ def test_columns_that_differ_in_case_alone_are_one_to_spark_and_are_refused(loca
             read()
 
 
-def test_a_schema_that_spark_cannot_parse_is_said_before_anything_is_read(local_lake, spark):
+def test_a_schema_that_spark_cannot_parse_is_refused_before_any_read(local_lake, spark):
     local_lake.put(MONDAY, {"id": [1]})
     with pytest.raises(InvalidDefinition, match="schema 'id strung'"):
         local_lake.read(MONDAY).to_spark(spark, "id strung")

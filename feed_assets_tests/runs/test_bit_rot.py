@@ -48,7 +48,7 @@ def test_each_old_update_has_its_turn_once_in_a_round(services):
     assert found[2] == found[0]
 
 
-def test_there_is_one_look_a_day_and_none_at_what_was_just_made(services):
+def test_bit_rot_is_checked_once_a_day_and_not_in_new_updates(services):
     publish_own(services, Partition(SHOWN, "a"), MADE, BAD)
     assert look(services, 0).damaged == {}
     assert look_in_turn(services, [SHOWN, TOTAL], NOTHING, MADE + PAUSE - timedelta(seconds=1), never) is None
@@ -88,7 +88,7 @@ def test_files_of_a_large_update_are_checked_over_several_days(services, monkeyp
     assert all(look(services, day, known).damaged.keys() == known.keys() for day in range(4, 7))
 
 
-def test_the_time_is_over_for_one_update_and_the_next_look_goes_on(services):
+def test_a_check_out_of_time_is_resumed_by_the_next(services):
     for key, data in (("a", GOOD), ("b", BAD)):
         publish_own(services, Partition(SHOWN, key), MADE, data)
     found = look_in_turn(services, [SHOWN], NOTHING, MADE + PAUSE, lambda: True)

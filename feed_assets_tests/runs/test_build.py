@@ -124,7 +124,7 @@ def test_equal_rows_of_a_newer_input_are_a_new_update_with_the_same_data_version
     assert second.written.data_version == first.written.data_version
 
 
-def test_a_rebuild_with_the_same_rows_stops_there(lake):
+def test_a_rebuild_with_equal_rows_does_not_propagate(lake):
     lake.drop(ONE, TWO)
     lake.clean()
     top = lake.top().outputs[-1].id
@@ -295,7 +295,7 @@ def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):
         lake.clean()
 
 
-def test_an_input_of_another_format_is_told_by_its_name(lake):
+def test_an_input_in_another_format_is_named(lake):
     dropped = lake.drop(ONE)
     with pytest.raises(UnreadableUpdate, match=rf"{dropped.path}/part-0.csv is not as declared: its header is"):
         lake.clean(sources=(replace(CLEANING.sources[0], schema="other int, at timestamp"),))

@@ -62,7 +62,7 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
         assert lake.services.board.files(f"{output.partition.path}/{output.id}") == output.written.files
 
 
-def test_an_audit_of_nothing_says_what_was_rejected_and_why(lake):
+def test_an_audit_without_rows_names_the_rejects_and_reasons(lake):
     lake.drop("x,2019-11-24 08:00:00", "y,soon", "z,2019-11-24 08:00:00")
     refused = lake.clean(checks=(checks.not_empty(),))
     assert isinstance(refused, Refused)

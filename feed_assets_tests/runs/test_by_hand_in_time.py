@@ -54,5 +54,5 @@ def test_a_manual_run_after_the_wait_records_the_missing_inputs(ledger):
     assert run(ledger, AFTER, there=2) == [str(HOURS[2])]
 
 
-def test_with_all_of_it_there_is_nothing_to_wait_for(ledger):
+def test_with_all_inputs_present_a_manual_run_does_not_wait(ledger):
     assert run(ledger, AFTER - timedelta(hours=1), there=3) == []

@@ -262,7 +262,7 @@ def test_a_severity_is_a_value_or_what_a_function_says_of_the_number():
     assert (checks.not_empty().severity_of(0), checks.not_empty().warn().severity_of(0)) == ("ERROR", "WARN")
 
 
-def test_a_severity_that_is_none_is_refused():
+def test_an_invalid_severity_is_refused():
     wrong = Check("a", "b", bool, "count(1)", severity=lambda found: "warn")
     with pytest.raises(InvalidDefinition, match="its severity for 2 is 'warn', expected 'ERROR' or 'WARN'"):
         wrong.severity_of(2)

@@ -145,7 +145,7 @@ def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step):
+def test_a_run_with_an_unchecked_end_is_settled_before_the_next(team, step):
     """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
     key = key_of(step)
     away = Counting.around(team.services.board)

@@ -81,7 +81,7 @@ def hear(heard: Notified) -> bool:
     return heard.hear(queue, never)
 
 
-def test_a_manifest_that_is_told_of_is_recorded_and_its_message_deleted(heard, local_board, ledger, rung):
+def test_a_notified_manifest_is_recorded_and_its_message_deleted(heard, local_board, ledger, rung):
     rung.write(written(local_board, NEXT_DAY)[-1])
     assert hear(heard)
     assert newest(ledger) == {NEXT_DAY.key: update_id(NOW)}
@@ -208,7 +208,7 @@ def last(ledger) -> int:
         return log.last(connection)
 
 
-def test_a_look_is_bounded_and_says_what_it_has_left(local_board, ledger, rung, heard, monkeypatch):
+def test_reading_a_queue_is_limited_and_reports_the_rest(local_board, ledger, rung, heard, monkeypatch):
     monkeypatch.setattr(module, "MESSAGES_PER_LOOK", 20)
     rung.write(*written(local_board, DAY) * 10)
     assert not hear(heard)
@@ -268,7 +268,7 @@ def test_a_manifest_that_is_told_of_before_its_files_are_there_is_found_by_the_l
     assert as_listed(heard, ledger) == as_listed_alone(local_board, tmp_path) == {DAY.key: update_id(NOW)}
 
 
-def test_or_by_the_message_of_the_file_where_all_objects_are_told_of(heard, local_board, ledger, rung):
+def test_a_manifest_notified_before_its_files_is_found_by_a_file_notification(heard, local_board, ledger, rung):
     keys = written(local_board, DAY)
     part = keys[0].removeprefix(f"{ROOT}/")
     local_board.delete([part])
@@ -310,12 +310,12 @@ def test_a_blackboard_without_settings_is_left_to_listings(local_board, ledger, 
         (Queue("https://sqs.eu-west-1.amazonaws.com/1/none", "nobody"), "profile .nobody. could not be found"),
     ],
 )
-def test_a_queue_out_of_reach_is_said_with_what_to_do(rung, queue, said):
+def test_an_unreachable_queue_is_reported_with_the_remedy(rung, queue, said):
     with pytest.raises(QueueUnavailable, match=rf"{queue.url} cannot be read: .*{said}.* Check the URL"):
         queue.receive()
 
 
-def test_a_message_that_is_not_deleted_is_said_and_no_error(rung, caplog):
+def test_a_message_that_cannot_be_deleted_is_logged_without_an_error(rung, caplog):
     rung.send("x")
     queue = Queue(rung.url)
     (message,) = queue.receive()

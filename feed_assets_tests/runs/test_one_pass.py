@@ -143,7 +143,7 @@ def test_measures_that_cannot_be_observed_take_one_job(lake, spark):
     assert watch.between() == [1, 0, 0, 1, 0]
 
 
-def test_a_check_of_a_column_that_is_not_there_is_named(lake):
+def test_a_check_of_a_missing_column_is_named(lake):
     lake.drop(f"1,{DAY} 01:00:00")
     with pytest.raises(InvalidDefinition, match="the check 'lost' is 'sum\\(nothing\\)', which cannot be computed"):
         lake.clean(checks=(Check("lost", "nothing", lambda found: found == 0, "sum(nothing)"),))

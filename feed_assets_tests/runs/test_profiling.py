@@ -61,7 +61,7 @@ def test_a_profile_is_shown_beside_its_baseline(audited):
     )
 
 
-def test_a_measure_that_is_no_number_is_refused(audited):
+def test_a_non_numeric_measure_is_refused(audited):
     with pytest.raises(InvalidDefinition, match="the measure clicks is 'a': expected a number"):
         audit(recipe(clicks="'a'"), audited, BEFORE)
 
@@ -149,7 +149,7 @@ def test_a_companion_publishes_the_profile_of_what_others_wrote_and_says_of_that
     assert known(lake, RAW)[0] == {"profile": "passed", "not_two": "passed"}
 
 
-def test_a_companion_that_is_killed_before_it_publishes_has_said_what_it_found(lake):
+def test_a_monitor_killed_before_publishing_has_recorded_its_findings(lake):
     def die(step: str) -> None:
         if step.startswith("manifest of"):
             raise KeyboardInterrupt

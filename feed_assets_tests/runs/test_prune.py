@@ -55,7 +55,7 @@ def pin(update_id):
     return Pin(MEN, update_id, "v")
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(services):
+def test_a_dry_prune_lists_updates_and_changes_nothing(services):
     before = services.board.files("")
     found = prune(services, MEN, LAST)
     assert found.lines == (
@@ -262,7 +262,7 @@ def test_an_altered_update_stays_invalid(services):
         ("pruned", NEW, r"is pruned \(because\)"),
     ],
 )
-def test_only_what_was_published_can_be_valid_again(services, state, update_id, message):
+def test_only_published_updates_can_be_revalidated(services, state, update_id, message):
     if state:
         with services.ledger.change() as connection:
             updates.change(connection, MEN, update_id, state, utc_now(), reason="because")

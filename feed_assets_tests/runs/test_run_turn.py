@@ -87,13 +87,13 @@ def test_the_second_run_finds_unchanged_what_the_first_has_published(lake):
 
 
 @pytest.mark.parametrize("state", [runs.FAILED, updates.REFUSED, updates.ABANDONED])
-def test_the_second_run_builds_what_the_first_has_not(lake, state):
+def test_the_second_run_builds_outputs_that_the_first_has_not(lake, state):
     other_run(lake)
     assert isinstance(lake.clean(patience=Patience(9, after(3, lambda: end(lake, state)))), Published)
     assert lake.states() == [updates.PUBLISHED]
 
 
-def test_the_reason_is_told_once_for_each_run_that_is_waited_for(lake):
+def test_the_reason_of_a_wait_is_printed_once_for_each_awaited_run(lake):
     told = []
 
     def next_one() -> None:

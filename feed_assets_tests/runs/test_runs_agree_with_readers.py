@@ -33,5 +33,5 @@ NO_MAPS = [name for name in FILES if name != "nanoseconds in a map"]
 
 
 @each_case("name", NO_MAPS)
-def test_a_run_publishes_what_all_readers_have(lake, name):
+def test_a_run_publishes_the_values_that_all_readers_read(lake, name):
     assert published(lake, name) == FILES[name][1]

@@ -70,7 +70,7 @@ def test_every_feed_has_its_turn_within_one_round(services):
     assert [len(gone(services, feeds, 1)) for _ in range(3)].count(1) == 1
 
 
-def test_after_the_last_one_it_begins_again(services):
+def test_verify_restarts_after_the_last_partition(services):
     made = publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION + 1)])
     assert gone(services, [SHOWN], 2) == set()
     first = min(made)
@@ -84,7 +84,7 @@ def test_with_no_time_at_all_one_partition_has_its_turn_each_time(services):
     assert [len(gone(services, [SHOWN], 1, lambda: True)) for _ in range(3)] == [1, 1, 1]
 
 
-def test_a_thorough_look_finds_everything(services):
+def test_a_thorough_verify_finds_every_missing_update(services):
     made = publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION + 1)])
     damage(services, made)
     assert {each.partition for each in verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone} == made.keys()

@@ -71,7 +71,7 @@ def long_value(backend, kind, size):
     return made.get(kind, f"to_jsonb({text})::{kind}" if kind.startswith("json") else text)
 
 
-def test_json_and_arrays_are_in_the_context_as_what_they_are(postgresql_url):
+def test_json_and_arrays_keep_their_structure_in_the_context(postgresql_url):
     engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         for kind, value, expected in [
@@ -87,7 +87,7 @@ def test_json_and_arrays_are_in_the_context_as_what_they_are(postgresql_url):
     engine.dispose()
 
 
-def test_a_type_of_ones_own_is_read_as_text(postgresql_url):
+def test_a_custom_database_type_is_read_as_text(postgresql_url):
     engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TYPE mood AS ENUM ('fine')")

@@ -84,7 +84,7 @@ def test_a_writer_that_does_not_end_is_named_and_nothing_is_skipped(uri, caplog)
     assert names(source(uri).read(batch.position, 10)) == ["slow", "fast"]
 
 
-def test_a_writer_that_is_rolled_back_holds_up_nobody(uri):
+def test_a_rolled_back_writer_blocks_nobody(uri):
     with transaction(uri) as slow, transaction(uri) as fast:
         insert(slow, "slow")
         insert(fast, "fast")

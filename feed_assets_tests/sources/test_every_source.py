@@ -105,7 +105,7 @@ def test_without_an_operation_it_is_an_upsert(theirs):
     assert {each.write_operation for each in found} == {Operation.UPSERT}
 
 
-def test_a_column_that_is_not_there_is_told_with_those_that_are(theirs):
+def test_a_missing_column_is_reported_with_the_existing_ones(theirs):
     theirs.add(rows(theirs, 1))
     source = theirs.source(Columns(correlation_id="run_id"))
     if isinstance(theirs, Topics) or (isinstance(theirs, Files) and theirs.format == "jsonl"):  # Each has its own.

@@ -75,7 +75,7 @@ def test_pipelines_are_in_the_schema_of_their_events(postgresql_url):
 
 
 @pytest.mark.parametrize("line", [b"\xff", b"[1]", b'{"pipeline": "a"}', b'{"pipeline": "a", "table_name": 1}'])
-def test_a_line_that_says_nothing_of_a_pipeline_is_told_with_its_number(local_board, line):
+def test_an_invalid_pipeline_line_is_reported_with_its_number(local_board, line):
     good = json.dumps({"pipeline": "a", "table_name": "a"}).encode()
     local_board.put("lineage.jsonl", good + b"\n" + line + b"\n")
     with pytest.raises(

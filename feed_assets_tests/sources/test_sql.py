@@ -181,20 +181,20 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
         ("nonsense", "Could not parse SQLAlchemy URL"),
     ],
 )
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(url, said):
+def test_an_unreachable_database_is_reported_without_its_password(url, said):
     with pytest.raises(SourceUnavailable, match=said) as raised:
         SqlEvents(url, "events", order_by="id").read(None, 10)
     assert "cret" not in str(raised.value)
     assert "Expected a database that answers" in str(raised.value)
 
 
-def test_a_sqlite_database_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_sqlite_database_is_not_created(tmp_path):
     with pytest.raises(SourceUnavailable, match="There is no SQLite database"):
         SqlEvents(f"sqlite:///{tmp_path / 'none.db'}", "events", order_by="id").read(None, 10)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_that_is_not_there_is_told_with_those_that_are(by_id):
+def test_a_missing_table_is_reported_with_the_existing_ones(by_id):
     with pytest.raises(SourceUnavailable, match=r"has no table event: found events\. Correct the name"):
         SqlEvents(by_id.url, "event", order_by="id").read(None, 10)
     with pytest.raises(SourceUnavailable, match=r"no column ids: .*columns=Columns\(event_marker=None, …\)"):

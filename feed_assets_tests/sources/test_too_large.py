@@ -57,7 +57,7 @@ def test_a_line_of_60_mb_is_one_reject_and_not_kept_whole(local_board, kind, sta
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_reading_goes_on_behind_it_from_every_position(local_board, kind):
+def test_reading_continues_behind_a_too_large_record_from_every_position(local_board, kind):
     data = encoded(kind, rows(1)) + b"x" * 2_000_000 + b"\n" + lines(kind, 2)
     local_board.put(f"{FOLDER}/1", data)
     found, rejected, position, _ = read(local_board, kind, limit=1)

@@ -43,7 +43,7 @@ def test_the_first_merge_returns_all_new_rows(merged):
     assert merged([("a", 1, "x"), ("b", 2, "y")], previous=None) == [("a", 1, "x"), ("b", 2, "y")]
 
 
-def test_the_first_load_is_without_what_is_gone(merged):
+def test_the_first_merge_excludes_deleted_rows(merged):
     assert merged([("a", 1, "x"), ("b", 2, "y")], [("b", 3)], previous=None, newest_by="at") == [("a", 1, "x")]
 
 
@@ -61,7 +61,7 @@ def test_a_merge_without_new_rows_changes_nothing(merged, newest_by):
 
 
 @pytest.mark.parametrize("newest_by", [None, "at"])
-def test_the_same_rows_once_more_change_nothing(merged, newest_by):
+def test_merging_the_same_rows_again_changes_nothing(merged, newest_by):
     new, gone = [("a", 7, "new"), ("d", 7, "new")], [("b", 7), ("e", 7)]
     once = merged(new, gone, newest_by=newest_by)
     assert once == [("a", 7, "new"), ("c", None, "old"), ("d", 7, "new")]
@@ -100,7 +100,7 @@ def test_merge_refuses_other_types_and_keys_without_columns(frame):
 
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "a b"])
-def test_columns_are_called_what_they_like(frame, name):
+def test_merged_columns_may_have_any_name(frame, name):
     columns = [name, f"{name}2", "v"]
     there, new, gone = (frame([(key, 1, key) for key in keys]).toDF(*columns) for keys in ("ab", "bc", "a"))
     merged = merge_by_key(there, new, name, deletes=gone, newest_by=f"{name}2")

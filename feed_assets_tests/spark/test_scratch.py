@@ -103,7 +103,7 @@ def test_shuffle_files_are_private_and_published_parts_keep_permissions(tmp_path
     assert [*(home / "scratch").iterdir()] == []
 
 
-def test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept(tmp_path, monkeypatch):
+def test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill(tmp_path, monkeypatch):
     (disk := tmp_path / "fast").mkdir(0o777)
     disk.chmod(0o777)
     (home := tmp_path / "home").mkdir(0o700)

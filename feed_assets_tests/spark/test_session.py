@@ -129,7 +129,7 @@ def test_executors_run_this_python(monkeypatch):
         ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH"),
     ],
 )
-def test_without_java_it_is_said_what_was_found_and_what_to_do(env, found):
+def test_a_session_without_java_names_the_found_version_and_the_remedy(env, found):
     done = subprocess.run([sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True)
     assert done.stdout.startswith(f"Spark needs Java 17 or newer, and {found}. Install a Java 17 runtime (`apt install")
     assert done.stderr == ""
@@ -153,7 +153,7 @@ def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeyp
         java_of_spark()
 
 
-def test_a_java_that_failed_to_answer_is_asked_again(tmp_path, monkeypatch):
+def test_a_failed_java_check_is_repeated(tmp_path, monkeypatch):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\nexit 1\n")
@@ -165,7 +165,7 @@ def test_a_java_that_failed_to_answer_is_asked_again(tmp_path, monkeypatch):
     assert java_of_spark() == f"Java 21 ({java})"
 
 
-def test_a_connect_server_that_is_not_there_is_named_at_once():
+def test_a_missing_connect_server_is_named_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         remote = f"sc://127.0.0.1:{free.getsockname()[1]}"

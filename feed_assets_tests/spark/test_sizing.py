@@ -36,7 +36,7 @@ def test_spark_settings_of_the_user_are_kept(size):
 
 
 @pytest.mark.connect
-def test_a_run_has_it_and_gives_it_back(spark):
+def test_a_run_sets_and_restores_spark_settings_for_its_size(spark):
     before = {key: spark.conf.get(key) for key in SMALL}
     with profiled(Settings(), {BROADCAST: "-1"}, may_start=True, size=1 << 30) as sized:
         assert {key: sized.conf.get(key) for key in SMALL} == {PARTITIONS: "32", ADAPTIVE: "true", BROADCAST: "-1"}
@@ -76,7 +76,7 @@ GIB = 1 << 30
         (512 * GIB, None, "16384m"),
     ],
 )
-def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, container, expected):
+def test_the_default_heap_is_a_quarter_of_the_memory(monkeypatch, tmp_path, machine, container, expected):
     limit = tmp_path / "memory.max"
     limit.unlink(missing_ok=True)
     if container:
@@ -97,7 +97,7 @@ def test_the_heap_of_a_local_spark_is_printed(monkeypatch):
     assert heap_in_words(Settings(spark_remote="sc://elsewhere:15002")) == ""
 
 
-def test_a_heap_that_somebody_names_is_not_ours(monkeypatch, tmp_path):
+def test_a_configured_heap_is_kept(monkeypatch, tmp_path):
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     assert conf(Settings(spark_conf={heap.HEAP: "3g"}))[heap.HEAP] == "3g"
     assert heap.HEAP not in conf(Settings(spark_master="spark://cluster:7077"))

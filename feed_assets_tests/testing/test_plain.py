@@ -32,7 +32,7 @@ def update(harness: Harness, feed: str):
     return read.require(read.latest(harness.board, Partition(Feed.parse(feed))))
 
 
-def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
+def test_given_rows_and_rejects_are_published_checked_and_reported():
     with ran(lambda task: Given([{"n": 1}, {"n": 2}], rejects=[{"reason": "bad"}])) as harness:
         assert [run.error for run in harness.runs] == [None]
         assert rows_of(harness.board, update(harness, OUT)) == [{"n": 1}, {"n": 2}]
@@ -42,7 +42,7 @@ def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
         assert harness.reported("t/out")[0].metadata["dagster/row_count"] == 2
 
 
-def test_a_check_that_is_given_as_failed_refuses_the_update():
+def test_a_check_given_as_failed_refuses_the_update():
     with ran(lambda task: Given(failed={"within_n": 3})) as harness:
         (run,) = harness.runs
         assert "within_n: n must be in [0, 9]; not in it: 3 of" in run.error

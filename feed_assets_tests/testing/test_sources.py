@@ -183,7 +183,7 @@ def test_a_file_a_url_and_a_variable_of_the_test_are_read_in_place_of_the_source
                 assert built(driven.tick()) == ["shop/customers"]
 
 
-def test_a_topic_is_given_as_rows_and_nobody_asks_the_broker():
+def test_a_topic_given_as_rows_needs_no_broker():
     rows = [{"table_name": "clicks", "marker": 10, "correlation_id": "clicks/0/10", "partition_key": "0"}]
     with harness(CLICKS, by_events(CLICKS), sources={"topic_clicks": rows}) as driven:
         assert built(driven.run_until_idle()) == ["shop/customers"]

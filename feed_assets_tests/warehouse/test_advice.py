@@ -24,7 +24,7 @@ def refusal(url: str, statement: str = "SELECT 1") -> str:
     return str(raised.value)
 
 
-def test_a_database_that_is_not_there_is_not_said_to_be_silent(postgresql_url):
+def test_a_missing_database_is_not_reported_as_silent(postgresql_url):
     name = urlsplit(postgresql_url).path
     said = refusal(postgresql_url.replace(name, "/none"))
     assert "Correct the database or the user of its url in FEED_ASSETS_WAREHOUSES" in said
@@ -102,7 +102,7 @@ def test_repeated_client_errors_are_printed_once_a_minute(capsys, monkeypatch):
     assert capsys.readouterr().err.count("kafka: ") == 2
 
 
-def test_the_doctor_looks_at_each_warehouse(postgresql_url, tmp_path):
+def test_the_doctor_checks_each_warehouse(postgresql_url, tmp_path):
     warehouses = {"main": {"url": postgresql_url}, "file": {"url": f"duckdb://{tmp_path}/main.db"}}
     looks = dict(WarehouseLooks(Settings(warehouses=warehouses)).looks())
     assert looks["warehouse file"]() == f"there is no file {tmp_path}/main.db yet: the first load makes it"

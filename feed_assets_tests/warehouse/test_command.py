@@ -79,7 +79,7 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
 
-def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
+def test_a_plan_prints_its_statements_before_an_error(world, monkeypatch, capsys):
     """Load nothing first: the first schema makes the table, and the second is refused."""
     world.produce(3)
     world.run_until_done()
@@ -150,7 +150,7 @@ def test_a_reset_table_restarts_where_a_schema_stopped_it(world, monkeypatch, ca
     assert json.loads(say("state", "main", "--json"))[0]["problem"] is None
 
 
-def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
+def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):
     world.produce(3)
     world.run_until_done()
     run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
@@ -218,7 +218,7 @@ def role(url: str, named: str = ROLE) -> str:
         ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),
     ],
 )
-def test_a_wrong_warehouse_is_said_without_its_secrets(home, monkeypatch, value, expected):
+def test_a_wrong_warehouse_setting_is_reported_without_its_secrets(home, monkeypatch, value, expected):
     monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", value)
     with pytest.raises(InvalidSetting) as raised:
         Settings()

@@ -198,7 +198,7 @@ FULL = {
 }
 
 
-def test_every_type_is_there_as_it_was(target, dataset):
+def test_every_type_of_a_dataset_survives_a_load(target, dataset):
     others = {"double": float("-inf"), "text": "\\N", "list": [], "map": {}, "record": {"a": None, "c": None}}
     texts = [{"text": each} for each in ("", ",", "é\U0001f600", "null", "'; DROP TABLE x; --")]
     dataset.publish("1", FULL, others, *texts, dict.fromkeys(TYPES.names), schema=TYPES)

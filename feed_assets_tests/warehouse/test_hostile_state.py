@@ -127,7 +127,7 @@ def test_two_positions_of_one_partition_stop_its_table(world, loading):
     make_anew(loading, world)
 
 
-def test_a_position_that_is_too_early_or_gone_doubles_nothing(world, loading, subtests):
+def test_an_early_or_missing_position_duplicates_nothing(world, loading, subtests):
     for change in (
         "UPDATE feed_assets.positions SET next_offset = 3, signal_offset = 0",
         "DELETE FROM feed_assets.positions",

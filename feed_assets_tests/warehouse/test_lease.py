@@ -56,7 +56,7 @@ def test_a_lease_that_is_lost_while_chunks_are_copied_is_noticed(loader, monkeyp
         refused()
 
 
-def test_a_warehouse_that_does_not_answer_for_a_moment_is_asked_again(loader, monkeypatch):
+def test_a_briefly_unavailable_warehouse_is_retried(loader, monkeypatch):
     asked = Semaphore(0)
 
     def away(*_):

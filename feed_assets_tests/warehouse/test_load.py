@@ -79,7 +79,7 @@ def test_packed_chunks_quiet_ranges_and_partitions(loader, schema, stream):
     assert loader.known(packed) == known
 
 
-def test_a_signal_that_comes_again_changes_nothing(loader, stream, schema):
+def test_a_repeated_signal_changes_nothing(loader, stream, schema):
     first = stream.send(schema, row(1, "a"), row(2))
     stream.send(schema, row(1, "b"), (None, row(2)))
     known = loader.load(stream)
@@ -229,7 +229,7 @@ def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
         assert connection.execute(f'SELECT count(*) FROM "{stream.name}"') == [(1,)]
 
 
-def test_a_server_that_is_away_is_said_without_the_password():
+def test_an_unavailable_server_is_reported_without_the_password():
     with pytest.raises(WarehouseUnavailable) as said, engine_of("postgresql://me:planted@127.0.0.1:1/d").open():
         pass
     assert "planted" not in str(said.value)
@@ -277,7 +277,7 @@ def test_threads_of_a_process_take_turns_with_a_file(loader):
     assert max(most) == 1
 
 
-def test_a_table_of_somebody_else_is_left_alone(loader, stream, schema):
+def test_a_table_made_by_others_is_left_alone(loader, stream, schema):
     loader.ask(f'CREATE TABLE "{stream.name}" (mine integer)')
     stream.send(schema, row(1))
     with pytest.raises(LoadFailed, match="already exists"):
@@ -332,7 +332,7 @@ def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
     assert expected in (stream.board.get(file.key) or b"").decode()
 
 
-def test_a_load_that_is_done_again_has_another_manifest(loader, stream, schema):
+def test_a_repeated_load_has_another_manifest(loader, stream, schema):
     """Under the key of the first one a COPY that is still under way could read the other one's."""
 
     def manifests():

@@ -286,7 +286,7 @@ def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world,
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_signals_that_are_gone_stop_the_table(world, loading):
+def test_missing_signals_stop_the_table(world, loading):
     world.produce(5)
     world.run_until_done()
     load(loading, world)
@@ -307,7 +307,7 @@ def remove_signals(world: World, before: int) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_the_plan_says_what_would_become_of_a_table(world, loading):
+def test_the_plan_shows_the_changes_of_a_table(world, loading):
     world.produce(3)
     world.produce(3, fields=MORE)
     world.produce(3)

@@ -98,7 +98,7 @@ def growths(engine) -> list[str]:
 
 
 @pytest.mark.parametrize("length", [257, 1024, 1025, 5000, 16_385, 65_535])
-def test_a_text_has_the_room_that_it_needs(loader, stream, length):
+def test_text_columns_have_the_needed_width(loader, stream, length):
     schema = stream.schemas.add(ID, TEXT)
     stream.send(schema, {"id": 1, "text": "a"})
     loader.load(stream)

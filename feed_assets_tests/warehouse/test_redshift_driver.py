@@ -68,7 +68,7 @@ def lead(here: socket.socket, path: str) -> None:
                 (there if one is here else here).sendall(data)
 
 
-def test_statements_and_rows_are_what_they_were(cluster):
+def test_statements_and_rows_pass_the_driver_unchanged(cluster):
     with cluster.open() as connection:
         assert connection.execute("SELECT 1, 'a%s?:b$1', CAST('2026-01-01 00:00:00+00' AS timestamptz), NULL") == [
             (1, "a%s?:b$1", datetime(2026, 1, 1, tzinfo=UTC), None)
@@ -137,7 +137,7 @@ def test_driver_errors_are_classified_as_temporary_or_permanent(error, kind):
     assert "Serializable" in str(said.value) or "1023" not in str(error)
 
 
-def test_a_cluster_that_is_away_is_said_without_the_password():
+def test_an_unavailable_cluster_is_reported_without_the_password():
     with pytest.raises(WarehouseUnavailable) as said, engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE).open():
         pass
     assert "planted" not in str(said.value)

@@ -13,7 +13,7 @@ from feed_assets_tests.warehouse.avro_types import TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID, Stream
 
 
-def test_every_type_comes_back_as_it_was(loader, stream):
+def test_every_type_survives_a_load(loader, stream):
     fields = [
         {"name": name, "type": ["null", *(type_ if isinstance(type_, list) else [type_])]}
         for name, (type_, _) in TYPES.items()
