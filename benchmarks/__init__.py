@@ -1,7 +1,7 @@
 """Benchmarks: each case against a floor, the least work that could give the same answer, or against a peer.
 
-Case and floor are run in turn, so that a busy machine slows both; what counts is their ratio. Of a case that makes runs
-CPU seconds and statements are told, too, which no load of the machine changes much.
+Case and floor are run in turn, so that a busy machine slows both; their ratio is the result. For a case that makes
+runs the table also shows CPU seconds and SQL statements, which hardly depend on the load of the machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ from feed_assets.settings import settings
 
 
 def _nothing() -> None:
-    """There is nothing to prepare."""
+    """Do nothing: the default of `Pair.before`."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two functions that give the same answer, and what is done before each round, outside of the measurement."""
+    """Two functions that give the same answer, and the preparation of each round, which is not measured."""
 
     case: Callable[[], object]
     floor: Callable[[], object]
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a case is to stay below: a ratio to its floor, or seconds."""
+    """Upper limit of a case: a ratio to its floor, or seconds."""
 
     most: float
     unit: str = "x"
@@ -44,16 +44,16 @@ class Goal:
         return f"{self.most:g} {self.unit}"
 
     def is_met(self, result: "Result") -> bool:
-        """Whether the median stays below."""
+        """Return True if the median stays within the limit."""
         return median(result.ratios if self.unit == "x" else result.case) <= self.most
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured; `prepare` makes the pair and cleans up after it. `rounds` is the number for `--full`.
+    """One case with its floor and goal; `prepare` makes the pair and cleans up after it.
 
-    A `large` one takes minutes to prepare: it is run with `--full`, or when it is named. `clock` tells seconds,
-    by default those on the wall.
+    `rounds` is the number for a plain run and for `--full`. A `large` case takes minutes to prepare: it runs with
+    `--full`, or when it is named. `clock` returns seconds, by default wall-clock time.
     """
 
     name: str
@@ -66,18 +66,18 @@ class Benchmark:
     large: bool = False
     clock: Callable[[], float] = perf_counter
     tail: int = 0
-    """The percentile of the slowest rounds that is to be told, too."""
+    """Percentile of the slowest rounds that is printed too; 0 for none."""
 
 
 class Built(NamedTuple):
-    """What a case returns that makes runs: how many partitions were built, in how many runs of Dagster."""
+    """Return value of a case that makes runs: number of partitions built, and of Dagster runs that built them."""
 
     partitions: int
     runs: int
 
 
 class Requests(NamedTuple):
-    """What a case returns that asks a store: how many pages of listings, and how many objects, it asked for."""
+    """Return value of a case that reads a store: number of listing pages and of objects it requested."""
 
     pages: int
     objects: int
@@ -97,9 +97,9 @@ class Memory(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a call cost besides its time: CPU seconds, of all processes below this one, too, and statements.
+    """Cost of a call besides its time: CPU seconds, including child processes, and SQL statements.
 
-    `more` are the requests or the memory that it returns.
+    `more` holds the requests or the memory that the call returns.
     """
 
     cpu: float
@@ -110,7 +110,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds of each round, in order, and what else the case cost in each."""
+    """Seconds of each round, in order, and the other costs of the case in each."""
 
     case: tuple[float, ...]
     floor: tuple[float, ...]
@@ -118,12 +118,12 @@ class Result:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times the floor each round's case took."""
+        """Return the duration of each case as a multiple of its floor."""
         return [case / floor for case, floor in zip(self.case, self.floor, strict=True)]
 
 
 def tick_once(definitions: dg.Definitions) -> None:
-    """Have the home's first tick, which makes its files and does what is done once a day: no part of a build."""
+    """Run the first tick of a home, which creates its files and does the daily work: neither is part of a build."""
     from feed_assets.cli.loaded_location import open_instance
     from feed_assets.testing import Harness
 
@@ -132,14 +132,14 @@ def tick_once(definitions: dg.Definitions) -> None:
 
 
 def seconds(function: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:
-    """How long one call takes."""
+    """Return the duration of one call."""
     start = clock()
     function()
     return clock() - start
 
 
 def run(pair: Pair, rounds: int, clock: Callable[[], float] = perf_counter) -> Result:
-    """Case and floor in turn, after one round that is not counted."""
+    """Run case and floor in turn, after one round that is not counted."""
     timed = [_round(pair, clock) for _ in range(rounds + 1)][1:]
     case, floor, costs = zip(*timed, strict=True)
     return Result(case, floor, costs)
@@ -159,7 +159,7 @@ def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
 
 @contextmanager
 def _statements() -> Iterator[list[str]]:
-    """What this process asks of databases, Dagster's too."""
+    """Record the SQL statements of this process, Dagster's included."""
     found: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
@@ -176,7 +176,7 @@ def _cpu() -> float:
     here, total = psutil.Process(), 0.0
     for each in (here, *here.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            total += sum(each.cpu_times()[:4])  # Its own, and that of children that have ended.
+            total += sum(each.cpu_times()[:4])  # CPU time of the process itself and of ended children.
     return total
 
 
@@ -187,7 +187,7 @@ HEADER = (
 
 
 def row(benchmark: Benchmark, result: Result) -> str:
-    """One line of the table: medians, and the middle half of the ratios."""
+    """Return one line of the table: medians, and the middle half of the ratios."""
     low, middle, high = quantiles(result.ratios, n=4)
     times = f"{median(result.case) * 1000:10.1f}{median(result.floor) * 1000:10.1f}"
     verdict = "met" if benchmark.goal.is_met(result) else "missed"
@@ -198,7 +198,7 @@ def row(benchmark: Benchmark, result: Result) -> str:
 
 
 def _each(costs: tuple[Cost, ...]) -> str:
-    """Medians for each partition that was built; nothing of a case that builds none."""
+    """Return medians for each built partition; blanks for a case that builds none."""
     found = [(each.cpu, each.statements, each.built) for each in costs if each.built]
     some = [(*built, cpu / built.partitions, statements / built.partitions) for cpu, statements, built in found]
     if not some:
@@ -208,7 +208,7 @@ def _each(costs: tuple[Cost, ...]) -> str:
 
 
 def tail(benchmark: Benchmark, result: Result) -> str:
-    """A line below it: its percentile of case and floor."""
+    """Return the line below a row: a percentile of case and floor."""
     cuts = (quantiles(times, n=100, method="inclusive") for times in (result.case, result.floor))
     case, floor = (each[benchmark.tail - 1] * 1000 for each in cuts)
     return f"{f'{benchmark.name} p{benchmark.tail}':<20}{case:10.1f}{floor:10.1f}{case / floor:8.2f}"
@@ -216,7 +216,7 @@ def tail(benchmark: Benchmark, result: Result) -> str:
 
 @contextmanager
 def at_home(folder: Path, **named: str) -> Iterator[None]:
-    """Settings as they are by default in a home of its own, but for those named; the user's are left alone."""
+    """Use default settings in a separate home, except those named; restore the user's settings afterwards."""
     kept = {name: environ.pop(name) for name in [*environ] if name.startswith("FEED_ASSETS_")}
     before = environ.get("DAGSTER_HOME")
     ours = {f"FEED_ASSETS_{name.upper()}": value for name, value in named.items()}

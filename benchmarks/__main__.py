@@ -60,7 +60,7 @@ BENCHMARKS = [
 
 
 def main() -> None:
-    """Print a line as soon as it is measured."""
+    """Run the benchmarks; print each line as soon as it is measured."""
     parser = ArgumentParser(prog="python -m benchmarks", description="Each case against its floor, medians of rounds.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(each.name for each in BENCHMARKS))
     parser.add_argument(
@@ -73,8 +73,8 @@ def main() -> None:
     if unknown := {*options.cases} - {each.name for each in BENCHMARKS}:
         parser.error(f"there is no case {', '.join(sorted(unknown))}: see --help.")
     warnings.simplefilter("ignore")
-    collect_rarely()  # as each command of ours does
-    environ.setdefault(LOCAL_DIRS, gettempdir())  # The JVM is there for longer than the home of a benchmark.
+    collect_rarely()  # As every command of feed_assets does.
+    environ.setdefault(LOCAL_DIRS, gettempdir())  # The JVM outlives the home of a benchmark.
     print(HEADER)
     asked = options.cases or [each.name for each in BENCHMARKS if options.full or not each.large]
     for benchmark in (each for each in BENCHMARKS if each.name in asked):

@@ -13,7 +13,7 @@ TABLE_TO_PIPELINE = pl.DataFrame(
 
 
 def keep_only_complete_propagation(frame: pl.DataFrame) -> pl.DataFrame:
-    """As the article has it: complete is what has as many events as its pipeline's longest update."""
+    """Keep complete propagations, as the article does: those with as many events as their pipeline's longest one."""
     return (
         frame.join(TABLE_TO_PIPELINE, on="table_name", how="left")
         .with_columns(pl.len().over(["correlation_id", "pipeline"]).alias("count"))
@@ -24,7 +24,7 @@ def keep_only_complete_propagation(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def is_time_to_trigger(frame: pl.DataFrame, last_marker: str, dependencies: list[str]) -> pl.DataFrame:
-    """As the article has it, and the events themselves in place of whether there are any.
+    """Return the new complete events, as the article does; the original returns only whether there are any.
 
     The marker comes last: among what is new alone, an update that is partial may be the longest of its pipeline.
     """

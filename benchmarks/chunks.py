@@ -44,7 +44,7 @@ PAGE, AGENT = f"/shop/{'x' * 60}", f'Mozilla/5.0, "{"y" * 60}"'
 
 
 class Clicks:
-    """Produces messages of about 200 bytes, of which 5 % are deletes and 30 % updates."""
+    """Producer of messages of about 200 bytes, of which 5 % are deletes and 30 % updates."""
 
     def __init__(self, servers: str, schemas: Schemas) -> None:
         self._ids = [schemas.register(f"{NAME}-{what}", each) for what, each in (("value", SCHEMA), ("key", KEY))]
@@ -53,7 +53,7 @@ class Clicks:
         self._dice = Random(1)  # noqa: S311
 
     def send(self, count: int) -> None:
-        """So many; they are there when it returns."""
+        """Produce `count` messages; return when the broker has them."""
         for number in range(count):
             name = {"id": f"click-{number % 200_000:012}"}
             click = {**name, "at": 1_767_225_600_000_000 + number, "user": number % 9973, "price": number / 7}
@@ -66,7 +66,7 @@ class Clicks:
 
 
 class _Enough(Event):
-    """Stops the service once so many chunks are signalled."""
+    """Stop event that is set once `chunks` chunks are signalled."""
 
     def __init__(self, chunks: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Enough(Event):
 
 
 def _chunked(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
-    """What the connector does until all of it is signalled."""
+    """Run the connector until all messages are signalled."""
     enough = _Enough(count // IN_CHUNK)
     board = Blackboard.open(folder.as_uri())
     chunking = Chunking(Clients({"bootstrap.servers": servers}), schemas, board, enough.step)
@@ -88,7 +88,7 @@ def _chunked(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
 
 
 def _bare(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
-    """One loop: consume, decode, write."""
+    """Consume, decode and write in one loop."""
     schema = schemas.get(schemas.register(f"{NAME}-value", SCHEMA)).declared
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False})
     consumer.assign([TopicPartition(NAME, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
@@ -105,7 +105,7 @@ def _bare(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
 
 
 def _forget(servers: str, folder: Path) -> None:
-    """As if nothing had been made of the topic."""
+    """Delete all output topics and chunks of the topic."""
     admin = AdminClient({"bootstrap.servers": servers})
     names = [name for name in (signals_of(NAME), dead_letters_of(NAME)) if name in admin.list_topics().topics]
     for each in (admin.delete_topics(names) if names else {}).values():
@@ -118,7 +118,7 @@ def _forget(servers: str, folder: Path) -> None:
 
 @contextmanager
 def served(count: int) -> Iterator[tuple[str, Schemas, Path]]:
-    """A broker with so many messages, the registry of their schemas, and a folder for chunks."""
+    """Start a broker with `count` messages, a registry with their schemas, and a folder for chunks."""
     with ExitStack() as stack:
         root = stack.enter_context(TemporaryDirectory())
         broker = stack.enter_context(kafka_server(_made(root, "kafka")))
@@ -137,7 +137,7 @@ def _made(root: str, name: str) -> Path:
 
 @contextmanager
 def against_a_bare_loop(count: int) -> Iterator[Pair]:
-    """So many messages are in the topic; each round makes all chunks anew."""
+    """Compare both on a topic with `count` messages; each round makes all chunks anew."""
     with served(count) as (servers, schemas, folder):
         ours, theirs = (partial(each, servers, schemas, folder, count) for each in (_chunked, _bare))
         yield Pair(ours, theirs, partial(_forget, servers, folder))
@@ -145,7 +145,7 @@ def against_a_bare_loop(count: int) -> Iterator[Pair]:
 
 @contextmanager
 def connector(chunking: Chunking) -> Iterator[None]:
-    """The service, with a time limit of one second; what was there before is signalled."""
+    """Run the service with a time limit of one second; wait until earlier messages are signalled."""
     with stopped(partial(service.run, chunking, {NAME: Topic(key=("id",), seconds=1, operation="header:op")})):
         sleep(3)
         yield
@@ -153,7 +153,7 @@ def connector(chunking: Chunking) -> Iterator[None]:
 
 @contextmanager
 def stopped(work: Callable[[Event], None]) -> Iterator[None]:
-    """Something that goes on beside the block, until that ends."""
+    """Run `work` in a thread beside the block; stop it when the block ends."""
     stopping = Event()
     thread = Thread(target=work, args=(stopping,))
     thread.start()
@@ -166,7 +166,7 @@ def stopped(work: Callable[[Event], None]) -> Iterator[None]:
 
 @contextmanager
 def to_a_signal() -> Iterator[Pair]:
-    """A message is produced, and its signal waited for."""
+    """Produce a message and wait for its signal."""
     with served(PARTITIONS) as (servers, schemas, folder):
         signalled, clicks = Event(), Clicks(servers, schemas)
         chunking = Chunking(

@@ -27,46 +27,46 @@ EVERY_DAY = dg.DailyPartitionsDefinition("2023-01-01", end_date="2024-01-01")
 KEYS = [(FIRST + timedelta(days=number)).isoformat() for number in range(DAYS)]
 FOREIGN = 5
 ON_BOARD = 7
-"""Days of each foreign feed, the last ones, whose files are there to be looked at."""
+"""Number of newest days of each foreign feed whose files exist."""
 
 ID, NEXT_ID = "20240101.000000", "20240102.000000"
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 CHANGES = 1000
 CHANGED = KEYS[-2:]
-"""Days that change of each of 500 datasets."""
+"""Days that change in each of 500 datasets."""
 
 
 def raw(number: int) -> str:
-    """The name of a foreign feed."""
+    """Return the name of a foreign feed."""
     return f"b/raw{number % FOREIGN}/v1.0"
 
 
 def clean(number: int) -> str:
-    """The name of a dataset made from a foreign feed."""
+    """Return the name of a dataset made from a foreign feed."""
     return f"b/clean{number:04d}/v1.0"
 
 
 def made(number: int) -> str:
-    """The name of a dataset made from the clean one of this number."""
+    """Return the name of a dataset made from the clean dataset with this number."""
     return f"b/made{number:04d}/v1.0"
 
 
 def _pair(number: int, raws: dict[str, dg.AssetSpec]) -> list[dg.AssetsDefinition]:
     @feed_asset(clean(number), partitions_def=EVERY_DAY, inputs={"rows": raws[raw(number)]}, code_version="1")
     def first(rows: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return rows
 
     @feed_asset(made(number), partitions_def=EVERY_DAY, inputs={"rows": first}, code_version="1")
     def second(rows: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return rows
 
     return [first, second]
 
 
 def definitions(count: int) -> dg.Definitions:
-    """So many datasets and their five foreign feeds."""
+    """Return `count` datasets and their five foreign feeds."""
     raws = {raw(each): foreign_feed(raw(each), partitions_def=EVERY_DAY, schema="n int") for each in range(FOREIGN)}
     datasets = [each for number in range(count // 2) for each in _pair(number, raws)]
     return with_automation(dg.Definitions(assets=[*raws.values(), *datasets]))
@@ -74,7 +74,7 @@ def definitions(count: int) -> dg.Definitions:
 
 @dataclass
 class World:
-    """A ledger in which some days of so many datasets are published."""
+    """A ledger in which some days of `count` datasets are published."""
 
     url: str
     count: int
@@ -82,23 +82,23 @@ class World:
 
     @property
     def ledger(self) -> Ledger:
-        """Open since it was filled."""
+        """Return the ledger, opened."""
         return open_ledger(self.url)
 
     @property
     def edges(self) -> list[tuple[str, str]]:
-        """Each dataset with its input."""
+        """Return each dataset with its input."""
         numbers = range(self.count // 2)
         return [(clean(each), raw(each)) for each in numbers] + [(made(each), clean(each)) for each in numbers]
 
     @property
     def feeds(self) -> list[str]:
-        """All feeds, rejects too."""
+        """Return all feeds, including those of rejects."""
         rejects = [clean(each).replace("/v1.0", "_rejects/v1.0") for each in range(self.count // 2)]
         return [*map(raw, range(FOREIGN)), *(output for output, _ in self.edges), *rejects]
 
     def fill(self, folder: Path) -> None:
-        """Make what as many runs would have left, in bulk."""
+        """Write the rows that as many runs would have left, in bulk."""
         last = len(self.feeds) * len(self.days)
         heard = [
             {"subscriber": output, "feed": feed, "position": last}
@@ -116,7 +116,7 @@ class World:
                 connection.exec_driver_sql("VACUUM ANALYZE")
 
     def _drop(self, folder: Path) -> None:
-        """The files of a few foreign days, whose digest is the version that was read; one tree of all days for ours."""
+        """Write files: a few foreign days, whose digest is the version read, and one shared tree for all datasets."""
         for key in self.days:
             _write(folder / "ours" / key / ID)
         for feed in self.feeds[FOREIGN:]:
@@ -135,13 +135,13 @@ class World:
             connection.execute(sa.update(consumed).where(read_by).values(version=version))
 
     def confirm(self, instance: dg.DagsterInstance) -> None:
-        """The instance was told of everything."""
+        """Record that Dagster has all changes reported."""
         with self.ledger.read() as connection:
             last = log.last(connection)
         instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(LogPosition(last))})
 
     def change(self, numbers: Collection[int] = range(CHANGES // len(CHANGED))) -> None:
-        """Take back what the round before has changed, and publish updates of the clean datasets of these numbers."""
+        """Undo the previous round, then publish updates of the clean datasets with these numbers."""
         feeds = [clean(number) for number in numbers]
         with self.ledger.change() as connection:
             connection.execute(sa.delete(due))
@@ -159,7 +159,7 @@ class World:
                 )
 
     def decide(self) -> None:
-        """Decide about all that they concern: each changed output, and what is made of it."""
+        """Decide about all affected outputs: each changed dataset, and the dataset made from it."""
         graph = Graph(_graph_of(self.count))
         mine = [node for node in graph.datasets() if not node.by_events]
         with dg.partition_loading_context(NOW + timedelta(days=1)):
@@ -171,7 +171,7 @@ class World:
 
 
 def _write(path: Path) -> None:
-    """A valid update of one file."""
+    """Write a valid update of one file."""
     path.mkdir(parents=True)
     (path / "part-0.csv").write_bytes(b"n\n1\n")
     (path / "_SUCCESS").write_bytes(b"1")
@@ -191,7 +191,7 @@ def _graph_of(count: int) -> Any:
 
 
 def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
-    """One update of each day of each feed, numbered."""
+    """Return the insert of one update for each day of each feed, numbered."""
     of, day = _numbered("feed", feeds), _numbered("day", days)
     values = {
         "feed": of.c.value,
@@ -210,19 +210,19 @@ def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
 
 
 def logged() -> sa.Insert:
-    """Their changes."""
+    """Return the insert of the log entries of these updates."""
     columns = ["sequence", "feed", "partition", "kind", "subject", "after", "at"]
     reported = update.c.changed, update.c.feed, update.c.partition, sa.literal("update"), update.c.id, update.c.state
     return sa.insert(change).from_select(columns, sa.select(*reported, update.c.at))
 
 
 def _heard(edge: tuple[str, str]) -> list[tuple[str, str]]:
-    """A dataset has heard of its input and of itself."""
+    """Return the feeds that a dataset subscribes to: its input and itself."""
     return [edge, (edge[0], edge[0])]
 
 
 def _consumed(edges: list[tuple[str, str]], days: Sequence[str]) -> sa.Insert:
-    """What each of them was built from."""
+    """Return the insert of the updates that each dataset was built from."""
     columns = sa.column("output", sa.String), sa.column("input", sa.String)
     edge, day = sa.values(*columns, name="edge").data(edges).cte("edge"), _numbered("day", days)
     values = {

@@ -1,4 +1,4 @@
-"""Many datasets of a year's days, all built: what a tick costs in which nothing is new, and what 1,000 changes cost."""
+"""Many datasets of a year's days, all built: the cost of a tick without changes, and of 1,000 changes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,14 +18,14 @@ from feed_assets.testing import Harness
 
 @dataclass
 class Home:
-    """A home in which so many datasets are built and told of."""
+    """A home in which the datasets are built and reported to Dagster."""
 
     folder: Path
     world: World
     harness: Harness = field(init=False)
 
     def open(self, stack: ExitStack) -> "Home":
-        """Fill the ledger, and tick until a tick has nothing to do."""
+        """Fill the ledger, and tick until idle."""
         instance = stack.enter_context(dg.DagsterInstance.local_temp(str(self.folder)))
         self.harness = Harness(definitions(self.world.count), instance)
         with at_home(self.folder, ledger=self.world.url):
@@ -35,7 +35,7 @@ class Home:
         return self
 
     def idle(self) -> None:
-        """A tick of all sensors and of the conditions, in which nothing is new."""
+        """Run a tick of all sensors and conditions when there are no changes."""
         with at_home(self.folder, ledger=self.world.url):
             if done := self.harness.runner.tick():
                 raise RuntimeError(f"{self.world.count} datasets: an idle tick did {done}, expected nothing.")
@@ -43,7 +43,7 @@ class Home:
 
 @contextmanager
 def idle_with(count: int) -> Iterator[Pair]:
-    """An idle tick with so many datasets, against an idle evaluation of the same graph with stock conditions."""
+    """Compare an idle tick of `count` datasets with an idle evaluation of the same graph by stock conditions."""
     with ExitStack() as stack:
         databases = stack.enter_context(sqlite())
         home = Home(_folder(stack), World(databases(), count)).open(stack)
@@ -53,7 +53,7 @@ def idle_with(count: int) -> Iterator[Pair]:
 
 @contextmanager
 def changes_with(opened: Databases, count: int) -> Iterator[Pair]:
-    """1,000 changes decided, against the same changes as materializations seen by stock conditions."""
+    """Compare the decision of 1,000 changes with stock conditions that see the same changes as materializations."""
     with ExitStack() as stack:
         world = Home(_folder(stack), World(opened(), count)).open(stack).world
         stock = Stock(count).open(stack)

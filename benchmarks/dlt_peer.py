@@ -1,4 +1,4 @@
-"""The peer of loads: dlt merges the same rows, from Arrow tables, by its strategy delete-insert."""
+"""The peer of loads: dlt merges the same rows, from Arrow tables, with its strategy delete-insert."""
 
 from collections.abc import Iterator, Sequence
 from os import environ
@@ -22,7 +22,7 @@ TYPES = {
 
 
 class Peer:
-    """A table of dlt's in a warehouse of its own."""
+    """A dlt table in a separate warehouse."""
 
     def __init__(self, url: str, folder: Path) -> None:
         environ.update({"RUNTIME__LOG_LEVEL": "ERROR", "RUNTIME__DLTHUB_TELEMETRY": "false"})
@@ -30,7 +30,7 @@ class Peer:
         self._pipeline = dlt.pipeline("bench", pipelines_dir=str(folder), destination=made, dataset_name="peer")
 
     def load(self, files: Sequence[Path]) -> None:
-        """Merge the rows of files: of each key the one with the highest offset, unless that is a delete."""
+        """Merge the rows of files: keep the highest offset of each key, unless it is a delete."""
         self._pipeline.run(
             _tables(files),
             table_name="clicks",
@@ -41,7 +41,7 @@ class Peer:
 
 
 def _credentials(url: str) -> dict[str, Any]:
-    """Those of a URL: dlt wants a host in its place."""
+    """Return the credentials of a URL; dlt takes the socket folder as the host."""
     found = make_url(url)
     host = found.host or quote(str(found.query["host"]), safe="")
     return {

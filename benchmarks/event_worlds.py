@@ -43,7 +43,7 @@ COMPLETE = 199
 
 @dataclass
 class World:
-    """A ledger with so many events, all consumed, and 1,000 new ones for one consumer, of 10 tables of 200."""
+    """A ledger with `known` events, all consumed, and 1,000 new ones for a consumer of 10 of the 200 tables."""
 
     url: str
     known: int
@@ -56,7 +56,7 @@ class World:
 
     @property
     def ledger(self) -> Ledger:
-        """Open since it was made."""
+        """Return the ledger, opened."""
         return open_ledger(self.url)
 
     def publish(self) -> None:
@@ -65,7 +65,7 @@ class World:
             event_store.record(connection, "team", written(self.known, MINE), NOW, refuse_out_of_order=False)
 
     def forget(self) -> None:
-        """Take back that they were delivered in the round before."""
+        """Undo the deliveries of the previous round."""
         with self.ledger.write() as connection:
             connection.execute(sa.delete(inbox_table))
             connection.execute(sa.delete(due))
@@ -74,7 +74,7 @@ class World:
             connection.execute(sa.insert(subscription), rows)
 
     def due(self) -> Due:
-        """Deliver what is new, and judge it."""
+        """Deliver the new events, and judge them."""
         edges = [(str(REPORT), feed) for feed in MINE]
         fan_out(self.ledger, edges, lambda _consumer, _changed: AFFECTED, NOW, lambda: False)
         with self.ledger.read() as connection:
@@ -85,13 +85,13 @@ class World:
         return found
 
     def frame(self) -> pl.DataFrame:
-        """The whole table of events, as who polls it reads it: the columns that the article's function needs."""
+        """Read the table of events with the columns that the article's function needs, as a polling reader does."""
         query = sa.select(event.c.feed.label("table_name"), event.c.marker, event.c.correlation.label("correlation_id"))
         with self.ledger.read() as connection:
             return pl.read_database(query, connection)
 
     def trigger(self, frame: pl.DataFrame) -> None:
-        """The article's answer over a frame."""
+        """Apply the article's function to a frame."""
         found = is_time_to_trigger(frame, encode(moment(self.known - 1)), MINE)
         _check(self.known, found["correlation_id"].n_unique())
 
@@ -108,7 +108,7 @@ def _check(known: int, complete: int) -> None:
 
 @dataclass
 class Tick:
-    """A world whose new events stand in another team's table, with that table's whole history, and a sensor for it."""
+    """A world whose new events stand in another team's table, with all its history, and a sensor that reads it."""
 
     folder: Path
     world: World
@@ -126,13 +126,13 @@ class Tick:
         engine.dispose()
 
     def _position(self) -> str:
-        """Where reading goes on after the last known event: told by the reader while there is no other."""
+        """Return the position after the last known event; only the reader can tell it."""
         with at_home(self.folder):
             (part,) = source(self.team).parts
             return part.reader(lambda _: open_board(settings())).read(None, 1).position or ""
 
     def forget(self) -> None:
-        """Take back what the ledger has learnt in the round before."""
+        """Undo the changes to the ledger of the previous round."""
         self.world.forget()
         with self.world.ledger.write() as connection:
             for table in (event, change):
@@ -140,7 +140,7 @@ class Tick:
             put_cursors(connection, {"read team/0": self.cursor})
 
     def tick(self) -> None:
-        """One evaluation of the sensor, which must ask for one run that takes all that is complete."""
+        """Evaluate the sensor once; raise unless it requests one run for all complete updates."""
         with at_home(self.folder, ledger=self.world.url):
             asked = self.harness.ask(f"log:{self.world.known}/0", "events_team")
         took = [each.tags["feed_assets/correlation"] for each in asked.requests]
@@ -149,18 +149,18 @@ class Tick:
 
 
 def source(url: str) -> EventSource:
-    """The team's table as an event source."""
+    """Return the team's table as an event source."""
     return EventSource("team", (SqlTable(url, "events", "id"),))
 
 
 def definitions(url: str) -> dg.Definitions:
-    """The team's tables and one dataset made from a few of them, never run here."""
+    """Define the team's tables and one dataset made from a few of them, which never runs."""
     tables = {name: event_table(name, source=source(url)) for name in TABLES}
     inputs = dict(zip("abcdefghij", [tables[name] for name in MINE], strict=True))
 
     @feed_asset(str(REPORT), inputs=inputs, by_events=ByEvents(pipelines=PIPELINES))
     def report(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return a, b, c, d, e, f, g, h, i, j
 
     return with_automation(dg.Definitions(assets=[*tables.values(), report]))

@@ -1,4 +1,4 @@
-"""What is new in a table of events: its cost must not depend on the history, and is compared with the article's way."""
+"""New events in a table: the cost must not depend on the history, and is compared with the article's way."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,12 +25,12 @@ SMALL, MILLION, TEN_MILLION = 10_000, 1_000_000, 10_000_000
 BATCHES = 10
 
 Databases = Callable[[], str]
-"""Makes an empty database; its SQLAlchemy URL."""
+"""Function that creates an empty database and returns its SQLAlchemy URL."""
 
 
 @contextmanager
 def sqlite() -> Iterator[Databases]:
-    """Databases in files of their own."""
+    """Provide databases in separate files."""
     with TemporaryDirectory() as folder:
         numbers = count()
         yield lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}"
@@ -38,14 +38,14 @@ def sqlite() -> Iterator[Databases]:
 
 @contextmanager
 def postgresql() -> Iterator[Databases]:
-    """Databases of one server."""
+    """Provide databases of one server."""
     with postgresql_server() as server:
         yield server.database
 
 
 @contextmanager
 def due_with(databases: Databases, known: int) -> Iterator[Pair]:
-    """What is due with so many events known, against 10,000."""
+    """Compare the judging of new events with `known` events in the ledger and with 10,000."""
     large, small = worlds = [_published(databases(), size) for size in (known, SMALL)]
     yield Pair(large.due, small.due, lambda: [world.forget() for world in worlds])
 
@@ -58,7 +58,7 @@ def _published(url: str, known: int) -> World:
 
 @contextmanager
 def polars_with(databases: Databases, in_memory: bool) -> Iterator[Pair]:
-    """What is due with a million events known, against the article's function, with or without its read."""
+    """Compare the judging with a million events known and the article's function, with or without its read."""
     world = _published(databases(), MILLION)
     frame = world.frame()
     yield Pair(world.due, lambda: world.trigger(frame if in_memory else world.frame()), world.forget)
@@ -66,7 +66,7 @@ def polars_with(databases: Databases, in_memory: bool) -> Iterator[Pair]:
 
 @contextmanager
 def tick_with(databases: Databases, known: int) -> Iterator[Pair]:
-    """A tick of the source's sensor with so many events known, against 10,000."""
+    """Compare a tick of the source's sensor with `known` events and with 10,000."""
     with ExitStack() as stack:
         ticks: list[Tick] = []
         for size in (known, SMALL):
@@ -80,7 +80,7 @@ def tick_with(databases: Databases, known: int) -> Iterator[Pair]:
 
 @contextmanager
 def record_with(databases: Databases) -> Iterator[Pair]:
-    """Batches of 1,000 events recorded, against the same rows inserted as they are: ten transactions of each."""
+    """Compare recording batches of 1,000 events with bare inserts of the same rows, ten transactions each."""
     ours, bare = World(databases(), SMALL), World(databases(), SMALL)
     numbers, sequences = count(SMALL, NEW), count(SMALL + 1)
     batches: list[list[WriteEvent]] = []
@@ -112,7 +112,7 @@ def _row(new: WriteEvent, sequence: int) -> dict[str, Any]:
 
 
 def _on(suffix: str, where: str, server: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:
-    """The cases on one kind of database."""
+    """Return the cases for one kind of database."""
 
     def case(name: str, what: str, floor: str, goal: float, rounds: tuple[int, int], *made: Any) -> Benchmark:
         return Benchmark(f"{name}{suffix}", f"{what}{where}", floor, Goal(goal), *rounds, lambda: opened(server, *made))
@@ -138,7 +138,7 @@ def opened(
     make: Callable[..., AbstractContextManager[Pair]],
     *options: Any,
 ) -> Iterator[Pair]:
-    """A pair on databases of one server, or of none."""
+    """Open the databases, and make the pair on them."""
     with server() as databases, make(databases, *options) as pair:
         yield pair
 

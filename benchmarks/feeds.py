@@ -16,7 +16,7 @@ PARTITION = Partition(Feed.parse("a/b/v1.0"), "2019-11-24")
 
 
 def write_updates(folder: Path, count: int) -> None:
-    """As many valid updates of one part each."""
+    """Write `count` valid updates of one part each."""
     start = datetime(2019, 11, 25, tzinfo=UTC)
     for number in range(count):
         update = folder / update_id(start + timedelta(seconds=number))
@@ -26,14 +26,14 @@ def write_updates(folder: Path, count: int) -> None:
 
 
 def newest_folder(folder: Path) -> str:
-    """One directory listing: the last of the folders, which may hold anything."""
+    """Return the last folder of one directory listing, whatever it contains."""
     with os.scandir(folder) as entries:
         return max(entry.name for entry in entries if entry.is_dir())
 
 
 @contextmanager
 def latest_of(count: int) -> Iterator[Pair]:
-    """The latest valid update of a partition with so many, on a local blackboard."""
+    """Read the latest valid update of a partition with `count` updates, on a local blackboard."""
     with TemporaryDirectory() as root:
         folder = Path(root) / PARTITION.path
         write_updates(folder, count)

@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import change, event
 
 TABLES = [f"team/t{number:03d}" for number in range(200)]
 STEPS = 5
-"""Tables of a pipeline: as many events have one correlation id."""
+"""Number of tables of a pipeline, and so of events with one correlation id."""
 PIPELINES = {f"p{at // STEPS}": TABLES[at : at + STEPS] for at in range(0, len(TABLES), STEPS)}
 NEW = 1000
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ _CONTEXT = f"'{{\"run\": \"run ' || (n / {STEPS}) || '\"}}'"
 
 @dataclass(frozen=True)
 class _Dialect:
-    """Expressions that the databases say differently."""
+    """Expressions that differ between databases."""
 
     digits: str
     hexadecimal: str
@@ -51,17 +51,17 @@ _DIALECTS = {
 
 
 def moment(number: int) -> datetime:
-    """When an event was written."""
+    """Return the time when an event was written."""
     return START + timedelta(seconds=number)
 
 
 def correlation(update: int) -> str:
-    """The id of an update: like a random one it is anywhere in an index."""
+    """Return the id of an update; it spreads over the index as a random id would."""
     return f"{update * 2654435761 % 2**32:08x}-0000-4000-8000-{update:08x}"
 
 
 def written(known: int, tables: Sequence[str]) -> list[WriteEvent]:
-    """The 1,000 events after those known, of some tables in turn; the last two updates have not reached all."""
+    """Return the 1,000 events after the known ones, of some tables in turn; the last two updates are incomplete."""
     numbers = range(known, known + NEW)
     updates = [each // STEPS + (each == numbers[-1]) for each in numbers]
     return [_event(tables[n % len(tables)], n, update) for n, update in zip(numbers, updates, strict=True)]
@@ -73,7 +73,7 @@ def _event(table: str, number: int, update: int) -> WriteEvent:
 
 
 def fill_events(engine: sa.Engine, known: int) -> None:
-    """Make the ledger's history; its indexes at the end, which is much faster."""
+    """Fill the ledger's history; create indexes at the end, which is much faster."""
     said = _DIALECTS[engine.dialect.name]
     second, before = _seconds("n"), _seconds(f"n - {len(TABLES)}")
     values = {
@@ -103,7 +103,7 @@ def fill_events(engine: sa.Engine, known: int) -> None:
 
 
 def fill_team(engine: sa.Engine, first: int, last: int) -> None:
-    """Make the events `[first, last)` in the table of their owner, a sink's."""
+    """Insert the events `[first, last)` into the table of their owner, a sink."""
     said = _DIALECTS[engine.dialect.name]
     values = {
         "id": "n + 1",
@@ -122,7 +122,7 @@ def fill_team(engine: sa.Engine, first: int, last: int) -> None:
 
 
 def _insert(table: sa.TableClause, values: dict[str, str], first: int, last: int) -> sa.Insert:
-    """A row for each n in `[first, last)`."""
+    """Return an insert of one row for each n in `[first, last)`."""
     numbers = sa.select(sa.literal_column(f"CAST({first} AS BIGINT)").label("n")).cte("numbers", recursive=True)
     numbers = numbers.union_all(sa.select(numbers.c.n + 1).where(numbers.c.n < last - 1))
     picked = sa.select(*map(sa.literal_column, values.values())).select_from(numbers)
@@ -144,7 +144,7 @@ def _correlation(said: _Dialect) -> str:
 
 
 def _settle(engine: sa.Engine, key: sa.ColumnClause[int]) -> None:
-    """As it would be long after: on PostgreSQL numbers go on after those given, and what was loaded is analyzed."""
+    """Bring the table to its long-term state: on PostgreSQL set the sequence after the last number, and analyze."""
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             last = sa.select(sa.func.max(key)).scalar_subquery()

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 ORDERS = Feed.parse("b/orders/v1.0")
 NEW = 1_000
-"""Rows of an increment: half of them are there already."""
+"""Rows of an increment: half of them exist already."""
 TASKS = 4
 
 
 class Shop:
-    """A table of so many rows, in Parquet, of which each update changes 1,000, and its events."""
+    """A table in Parquet of `count` rows, of which each update changes 1,000, and its events."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder, self.count, self.version = folder / "orders", count, 0
@@ -53,7 +53,7 @@ class Shop:
         self.sink.publish([])
 
     def write(self) -> None:
-        """All rows, the first time; an increment after that."""
+        """Write all rows the first time, and an increment after that."""
         self.version += 1
         whole = self.version == 1
         spark = SparkSession.active()
@@ -70,7 +70,7 @@ class Shop:
         self._tell(Operation.UPSERT)
 
     def ask_for_all(self) -> None:
-        """Nothing is new, and everything is to be loaded."""
+        """Publish an event that has everything loaded again, without new rows."""
         self.version += 1
         self._tell(Operation.OVERWRITE)
 
@@ -79,30 +79,30 @@ class Shop:
         self.sink.publish([(0, event)])
 
     def _changed(self, spark: SparkSession) -> "DataFrame":
-        """Keys all over the table, and as many new ones."""
+        """Return keys spread over the whole table, and as many new ones."""
         step, half = self.count // (NEW // 2), NEW // 2
         known = spark.range(0, half, 1, 1).select((sf.col("id") * step + self.version).alias("id"))
         first = self.count + self.version * half
         return known.union(spark.range(first, first + half, 1, 1))
 
     def read(self, after: int, upto: int) -> "DataFrame":
-        """The rows of a slice, as its files have them."""
+        """Read the rows of a slice from its files."""
         return SparkSession.active().read.parquet(*self.paths(after, upto))
 
     def paths(self, after: int, upto: int) -> list[str]:
-        """The files of a slice."""
+        """Return the files of a slice."""
         return [f"{self.folder}/{version}" for version in self.written if after < version <= upto]
 
 
 def definitions(shop: Shop) -> dg.Definitions:
-    """The shop's table, and a dataset that adds its increments."""
+    """Define the shop's table, and a dataset that adds its increments."""
     source = EventSource("shop", (SqlTable(shop.sink.url, "events", "id"),))
     orders = event_table("shop/orders", source=source, table_name="orders")
     plans = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
 
     @feed_asset(str(ORDERS), inputs={"orders": orders}, by_events=ByEvents(plans=plans))
     def merged(orders: Any, previous: Any) -> Any:
-        """All orders."""
+        """Merge new orders into all previous ones."""
         new = shop.read(int(orders.start or 0), int(orders.end))
         return merge_by_key(previous, new, "id", newest_by="version")
 
@@ -110,7 +110,7 @@ def definitions(shop: Shop) -> dg.Definitions:
 
 
 def until_idle(harness: Harness) -> Built:
-    """One run, which is expected to succeed."""
+    """Run until idle; raise unless exactly one run succeeds."""
     ran = harness.run_until_idle()
     if [run.succeeded for run in ran] != [True]:
         raise RuntimeError(f"{len(ran)} ended: {[run.error for run in ran]}. Expected one, and good.")
@@ -118,7 +118,7 @@ def until_idle(harness: Harness) -> Built:
 
 
 def bare(board: Blackboard, shop: Shop, target: Path) -> None:
-    """What Spark has to do in any case: read both, leave out what is replaced, write."""
+    """Do only the work that Spark must do: read both, drop replaced rows, write."""
     update = read.require(read.latest(board, Partition(ORDERS, "")))
     spark = SparkSession.active()
     known = spark.read.parquet(*(spark_path(board.url, file.key) for file in update.files))
@@ -129,7 +129,7 @@ def bare(board: Blackboard, shop: Shop, target: Path) -> None:
 
 @contextmanager
 def increments(count: int, against: Callable[[Harness, Shop, Path], None]) -> Iterator[Pair]:
-    """Updates of 1,000 rows, each merged into so many; the first load is not measured."""
+    """Merge updates of 1,000 rows each into `count` rows; the first load is not measured."""
     with TemporaryDirectory() as root, at_home(Path(root)):
         session(settings())
         shop = Shop(Path(root), count)

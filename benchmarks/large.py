@@ -33,7 +33,7 @@ Write = Callable[["SparkSession", int, Path], None]
 
 
 def sales(spark: "SparkSession", rows: int) -> "DataFrame":
-    """Rows of one day with ids of their own, 1,000 items, a price and a note."""
+    """Return rows of one day with unique ids, 1,000 items, a price and a note."""
     from pyspark.sql import functions as sf
 
     return spark.range(0, rows, 1, FILES).select(
@@ -51,12 +51,12 @@ def write_parquet(spark: "SparkSession", rows: int, folder: Path) -> None:
 
 
 def write_csv(spark: "SparkSession", rows: int, folder: Path) -> None:
-    """Write the rows as CSV; in every thousandth `item` is no number."""
+    """Write the rows as CSV; in every thousandth row `item` is not a number."""
     _texts(spark, rows).write.option("header", True).csv(str(folder))
 
 
 def write_json(spark: "SparkSession", rows: int, folder: Path) -> None:
-    """Write the rows as JSON lines; in every thousandth `item` is no number."""
+    """Write the rows as JSON lines; in every thousandth row `item` is not a number."""
     texts = _texts(spark, rows)
     numbers = ["CAST(id AS bigint) AS id", "at", "item", "price", "note"]
     lines = texts.selectExpr(f"to_json(struct({', '.join(numbers)})) AS value")
@@ -73,7 +73,7 @@ def _texts(spark: "SparkSession", rows: int) -> "DataFrame":
 
 
 def definitions(form: str) -> dg.Definitions:
-    """A foreign feed, a dataset of its rows with four checks, and what they come to by item."""
+    """Define a foreign feed, a dataset of its rows with four checks, and an aggregate by item."""
     day = dg.StaticPartitionsDefinition([DAY])
     raw = foreign_feed(str(RAW), partitions_def=day, schema=SCHEMA, format=form)
 
@@ -85,19 +85,19 @@ def definitions(form: str) -> dg.Definitions:
         event_time="at",
     )
     def cleaned(raw: Any) -> Any:
-        """All sales with the price in cents."""
+        """Return all sales with the price in cents."""
         return with_cents(raw)
 
     @feed_asset("b/items/v1.0", partitions_def=day, inputs={"sales": Input(cleaned)})
     def items(sales: Any) -> Any:
-        """Revenue by item."""
+        """Return revenue by item."""
         return by_item(sales)
 
     return with_automation(dg.Definitions(assets=[raw, cleaned, items]))
 
 
 def with_cents(sales: "DataFrame") -> "DataFrame":
-    """The rows with one more column."""
+    """Add the price in cents to the rows."""
     return sales.withColumn("cents", _cents())
 
 
@@ -108,14 +108,14 @@ def _cents() -> "Column":
 
 
 def by_item(sales: "DataFrame") -> "DataFrame":
-    """Sales and revenue of each item."""
+    """Return number and revenue of sales of each item."""
     from pyspark.sql import functions as sf
 
     return sales.groupBy("item").agg(sf.count("*").alias("sales"), sf.sum("cents").alias("cents"))
 
 
 def bare(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
-    """What a plain script does: read, write, aggregate."""
+    """Run a plain script: read, write, aggregate."""
     rows, target = _read(spark, folder, form), str(made / "sales")
     if form == "parquet":
         with_cents(rows).write.mode("overwrite").parquet(target)
@@ -127,7 +127,7 @@ def bare(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
 
 
 def checked(spark: "SparkSession", folder: Path, form: str, made: Path) -> None:
-    """The same script, which makes the same four checks of what it wrote."""
+    """Run the plain script, then the same four checks on its output."""
     bare(spark, folder, form, made)
     found = spark.read.parquet(str(made / "sales")).selectExpr(
         "count(1)",
@@ -151,7 +151,7 @@ def _read(spark: "SparkSession", folder: Path, form: str) -> "DataFrame":
 
 @contextmanager
 def against(script: Callable[..., None], form: str, write: Write, rows: int, **named: str) -> Iterator[Pair]:
-    """Both datasets until idle, each round in a fresh home, against a script; one warm session for both."""
+    """Compare both datasets, run until idle in a fresh home each round, with a script in the same warm session."""
     with TemporaryDirectory() as root, at_home(Path(root), **named):
         spark, raw = session(settings()), Path(root, "raw")
         write(spark, rows, raw)
@@ -178,7 +178,7 @@ def against(script: Callable[..., None], form: str, write: Write, rows: int, **n
 
 @contextmanager
 def on_a_cluster() -> Iterator[Pair]:
-    """The same on a standalone cluster of two workers; in a process of its own, as that has one session."""
+    """Compare on a standalone cluster of two workers; run it alone in its process, as the session is shared."""
     with TemporaryDirectory() as folder, spark_cluster(Path(folder)) as master:
         named = {"spark_master": master, "spark_conf": '{"spark.executor.memory": "900m", "spark.cores.max": "2"}'}
         with against(bare, "parquet", write_parquet, ROWS, **named) as pair:
@@ -187,7 +187,7 @@ def on_a_cluster() -> Iterator[Pair]:
 
 @contextmanager
 def ten_times_larger() -> Iterator[Pair]:
-    """Ten times the rows in one partition, against ten runs, with a heap of 2 GB."""
+    """Compare ten times the rows in one partition with ten runs, with a heap of 2 GB."""
     named = {"spark_conf": '{"spark.driver.memory": "2g"}'}
     with (
         against(bare, "parquet", write_parquet, ROWS, **named) as small,

@@ -1,4 +1,4 @@
-"""100 sources read by the hour, of which some grow late: weighing costs what has changed, not what is there."""
+"""100 hourly sources, some of which grow late: the cost of weighing depends on the changes, not on the history."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,7 +32,7 @@ READ, BUILT = update_id(NOW - timedelta(hours=5)), update_id(NOW - timedelta(hou
 
 
 def definitions() -> dg.Definitions:
-    """So many sources, each with a dataset by hour that weighs its late data, and what a run costs."""
+    """Return all sources, each with an hourly dataset that weighs late data, and their cost of a run."""
     return with_automation(dg.Definitions(assets=[each for number in range(SOURCES) for each in _pair(number)]))
 
 
@@ -42,7 +42,7 @@ def _pair(number: int) -> list[Any]:
 
     @feed_asset(f"b/made{number:03d}/v1.0", partitions_def=HOURS, inputs={"raw": raw}, late=late, code_version="1")
     def made(raw: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return raw
 
     return [raw, made]
@@ -54,7 +54,7 @@ def _feed(kind: str, number: int) -> str:
 
 @dataclass
 class World:
-    """A ledger in which all sources are built up to now for some days; in each round an hour of each source grows."""
+    """A ledger in which some days of all sources are built; in each round an hour of each source grows."""
 
     url: str
     days: int
@@ -63,11 +63,11 @@ class World:
 
     @property
     def ledger(self) -> Ledger:
-        """Open since it was filled."""
+        """Return the ledger, opened."""
         return open_ledger(self.url)
 
     def fill(self) -> "World":
-        """The rows that as many updates and runs would have left."""
+        """Write the rows that as many updates and runs would have left."""
         hours = [f"{NOW - timedelta(hours=back):%Y-%m-%d-%H:%M}" for back in range(1, 24 * self.days + 1)]
         with self.ledger.change() as connection:
             for number in range(SOURCES):
@@ -98,7 +98,7 @@ class World:
         return [{"subscriber": subscriber, "feed": feed, "position": last} for subscriber, feed in edges]
 
     def grow(self) -> None:
-        """The last hour of each source is a tenth larger than it was read, in one more update."""
+        """Publish an update of each source's last hour that is a tenth larger than the one read."""
         self.rounds += 1
         hour = f"{NOW - timedelta(hours=1):%Y-%m-%d-%H:%M}"
         came = update_id(NOW - timedelta(hours=3) + timedelta(seconds=self.rounds))
@@ -111,7 +111,7 @@ class World:
                 update_changes.insert(connection, at, came, updates.FOREIGN, updates.PUBLISHED, NOW, **values, **unique)
 
     def weigh(self) -> None:
-        """Fan out, and weigh what has grown."""
+        """Fan out the changes, and weigh the late data."""
         mine = self.graph.datasets()
         with dg.partition_loading_context(NOW):
             fan_out_to(self.graph, mine, self.ledger, NOW, _never)
@@ -145,7 +145,7 @@ def _never() -> bool:
 
 @contextmanager
 def _growth() -> Iterator[Pair]:
-    """100 changes with 30 days of history, against the same with one."""
+    """Compare 100 changes after 30 days of history with the same after one."""
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(TemporaryDirectory())) for _ in range(2)]
         worlds = [World(f"sqlite:///{at}/ledger.db", days).fill() for at, days in zip(folders, (DAYS, 1), strict=True)]

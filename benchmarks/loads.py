@@ -1,4 +1,4 @@
-"""Chunks of a topic merged into a table of a warehouse, against the article's statements alone over the same rows."""
+"""Chunks of a topic merged into a table of a warehouse, against the article's bare statements over the same rows."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,20 +36,20 @@ _LATEST = {
     True: "SELECT DISTINCT ON (id) * FROM staged ORDER BY id, _offset DESC",
     False: "SELECT * FROM staged QUALIFY row_number() OVER (PARTITION BY id ORDER BY _offset DESC) = 1",
 }
-"""By whether there are keys, as in PostgreSQL: in DuckDB DISTINCT ON takes three times as long."""
+"""Newest row of each key, by whether the database has keys: in DuckDB, DISTINCT ON takes three times as long."""
 
 
 class _Chunks(NamedTuple):
-    """Signals of chunks, and files of the same lines without names of columns."""
+    """Signals of chunks, and files of the same lines without column names."""
 
     signals: list[Signalled]
     files: list[Path]
 
 
 class _Clicks:
-    """Writes chunks of rows, whose offsets go on from call to call.
+    """Writer of chunks of rows, whose offsets continue from call to call.
 
-    The first ones have keys of their own; of later ones three of four are updates, and 5 % deletes.
+    The first chunks have new keys; in later ones three of four rows are updates, and 5 % deletes.
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
@@ -58,7 +58,7 @@ class _Clicks:
         self._dice = Random(1)  # noqa: S311
 
     def write(self, count: int) -> _Chunks:
-        """So many rows."""
+        """Write `count` rows."""
         found = [self._chunk() for _ in range(count // IN_CHUNK)]
         return _Chunks([signal for signal, _ in found], [file for _, file in found])
 
@@ -80,7 +80,7 @@ class _Clicks:
 
 
 class _Ours:
-    """A table of ours, which has these rows."""
+    """A table written by the loader, with the first rows loaded."""
 
     def __init__(self, url: str, clicks: _Clicks, first: _Chunks) -> None:
         self.engine = engine_of(url)
@@ -92,17 +92,17 @@ class _Ours:
         self.load(first)
 
     def load(self, chunks: _Chunks) -> None:
-        """Load them as the loader does."""
+        """Load chunks as the loader does."""
         for run in runs(chunks.signals):
             self._known = load(self._place, NAME, self._known, run, self._shape)
 
     def count(self) -> int:
-        """Its rows."""
+        """Return the number of rows."""
         return _count(self.engine, '"bench.clicks"')
 
 
 class _Bare:
-    """A table beside ours, with the same rows."""
+    """A second table in the same database, with the same rows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -112,7 +112,7 @@ class _Bare:
                 connection.execute("ALTER TABLE bare ADD PRIMARY KEY (id)")
 
     def load(self, chunks: _Chunks) -> None:
-        """COPY, the highest offset of each key, DELETE, INSERT."""
+        """Run COPY, keep the highest offset of each key, DELETE, INSERT."""
         columns, names = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()), tuple(COLUMNS)
         copies = tuple(Copy(0, names, each, File(each.name, 0)) for each in chunks.files)
         with self._engine.open() as connection:
@@ -129,25 +129,25 @@ class _Bare:
             run("COMMIT")
 
     def count(self) -> int:
-        """Its rows."""
+        """Return the number of rows."""
         return _count(self._engine, "bare")
 
 
 class _Dlt:
-    """A table of dlt's, with the same rows."""
+    """A dlt table with the same rows."""
 
     def __init__(self, url: str, folder: Path, first: _Chunks) -> None:
-        from benchmarks.dlt_peer import Peer  # Of a group of packages of its own.
+        from benchmarks.dlt_peer import Peer  # dlt is in a dependency group of its own.
 
         self._engine, self._peer = engine_of(url), Peer(url, folder / "dlt")
         self.load(first)
 
     def load(self, chunks: _Chunks) -> None:
-        """What dlt makes of the lines."""
+        """Merge the chunks with dlt."""
         self._peer.load(chunks.files)
 
     def count(self) -> int:
-        """Its rows."""
+        """Return the number of rows."""
         return _count(self._engine, "peer.clicks")
 
 
@@ -159,7 +159,7 @@ def _count(engine: Engine, table: str) -> int:
 
 @contextmanager
 def merged(kind: str, rows: int, *, by_dlt: bool) -> Iterator[Pair]:
-    """Tables have so many rows; each round merges a tenth as many, whose offsets are higher."""
+    """Compare merges into tables of `rows` rows; each round merges a tenth as many, with higher offsets."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         server = stack.enter_context(postgresql_server()) if kind == "postgresql" else None

@@ -1,4 +1,4 @@
-"""A manifest that a bucket tells of, to the run that a tick requests: a tick in five seconds, as under the daemon."""
+"""Latency from a manifest in a notifying bucket to the run request; a tick every five seconds, as under the daemon."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,7 +27,7 @@ from feed_assets_tests.support.s3_notifications import NotifyingBucket, notifyin
 from feed_assets_tests.support.servers import BUCKET, seaweedfs_server
 
 DAEMON_SECONDS = 5
-"""Seconds from one tick of a sensor to the next under Dagster's daemon."""
+"""Seconds between ticks of a sensor under Dagster's daemon."""
 
 ROOT = "lake"
 PATIENCE = 60
@@ -35,7 +35,7 @@ PATIENCE = 60
 
 @dataclass
 class Daemon:
-    """A loop as Dagster's daemon has it, which evaluates the sensor `feeds`, and the partitions that it requests."""
+    """A loop like the daemon's that evaluates the sensor `feeds`, and the partitions that it requested."""
 
     harness: Harness
     bucket: NotifyingBucket
@@ -45,7 +45,7 @@ class Daemon:
     over: Event = field(default_factory=Event)
 
     def run(self) -> None:
-        """Evaluate the sensor every five seconds; each tick listens while it has nothing to tell."""
+        """Evaluate the sensor every five seconds; an idle tick listens for notifications."""
         cursor = None
         while not self.over.is_set():
             began = monotonic()
@@ -65,11 +65,11 @@ class Daemon:
             for event in found.asset_events:
                 self.harness.instance.report_runless_asset_event(event)
             with open_ledger(settings().ledger).write() as connection:
-                connection.execute(sa.delete(due))  # Else what no run builds here is asked for again.
+                connection.execute(sa.delete(due))  # Updates that no run builds here would be requested again.
             self.over.wait(max(0, DAEMON_SECONDS - (monotonic() - began)))
 
     def knock(self) -> None:
-        """An update of a day of its own is there, and the bucket tells of it: until its run is requested."""
+        """Publish an update of the next day, notify, and wait until its run is requested."""
         self.days += 1
         update_id = self.harness.drop(str(RAW), day(self.days), "n\n1\n")
         self.bucket.write(f"{ROOT}/{RAW}/{day(self.days)}/{update_id}/{MANIFEST}")
@@ -94,7 +94,7 @@ def _environment(named: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def to_a_request() -> Iterator[Pair]:
-    """At any moment of the loop a manifest is there and told of; what it is to stay below are two seconds."""
+    """Publish a manifest at a random moment of the loop; the goal is two seconds."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         server = stack.enter_context(seaweedfs_server(folder / "s3"))
@@ -108,12 +108,12 @@ def to_a_request() -> Iterator[Pair]:
         daemon = Daemon(Harness(definitions(), instance), told)
         stack.callback(_started(daemon.run, daemon.over))
         dice = Random(1)  # noqa: S311
-        # A tick that has just requested something has ended: the next round begins when the loop is idle again.
+        # The tick that requested a run ends first: start the next round when the loop is idle.
         yield Pair(daemon.knock, lambda: sleep(2), lambda: sleep(DAEMON_SECONDS * (1 + dice.random())))
 
 
 def _started(run: Callable[[], None], over: Event) -> Callable[[], None]:
-    """What ends the thread that is started here."""
+    """Start a thread; return a function that ends it."""
     thread = Thread(target=run, daemon=True)
     thread.start()
 

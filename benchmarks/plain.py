@@ -17,7 +17,7 @@ Rules = list[tuple[Column, str]]
 
 
 def clean_shown(spark: SparkSession, raw: Path, day: str, target: Path) -> None:
-    """Impressions, each once, in its day, at a real item and position."""
+    """Clean impressions: keep each once, in its day, at a valid item and position."""
     rules = [
         (~sf.coalesce(sf.col("item_id") >= 0, sf.lit(False)), "item_id: missing or negative"),
         (~sf.coalesce(sf.col("position").between(1, 3), sf.lit(False)), "position: not 1, 2 or 3"),
@@ -26,7 +26,7 @@ def clean_shown(spark: SparkSession, raw: Path, day: str, target: Path) -> None:
 
 
 def clean_clicked(spark: SparkSession, raw: Path, day: str, target: Path) -> None:
-    """The first click on each impression."""
+    """Clean clicks: keep the first click on each impression."""
     _clean(_read(spark, raw, _schema(clicked_raw)), "clicked_at", day, [], target)
 
 
@@ -35,7 +35,7 @@ def _schema(feed: dg.AssetSpec) -> str | None:
 
 
 def effectiveness(spark: SparkSession, shown: Path, clicked: Path, target: Path) -> None:
-    """Click-through rate of each policy, item and position."""
+    """Write the click-through rate of each policy, item and position."""
     clicks = spark.read.parquet(str(clicked)).select("impression_id", sf.lit(1).alias("click"))
     joined = spark.read.parquet(str(shown)).join(clicks, "impression_id", "left")
     counted = joined.groupBy("policy", "item_id", "position").agg(
@@ -45,7 +45,7 @@ def effectiveness(spark: SparkSession, shown: Path, clicked: Path, target: Path)
 
 
 def daily(spark: SparkSession, campaigns: dict[str, Path], target: Path) -> None:
-    """Click-through rate of each campaign and policy."""
+    """Write the click-through rate of each campaign and policy."""
     frames = [spark.read.parquet(str(path)).withColumn("campaign", sf.lit(name)) for name, path in campaigns.items()]
     summed = (
         reduce(DataFrame.unionByName, frames)
@@ -62,7 +62,7 @@ def _read(spark: SparkSession, raw: Path, schema: str) -> DataFrame:
 
 
 def _clean(read: DataFrame, time: str, day: str, rules: Rules, target: Path) -> None:
-    """Write the good rows, and those that were turned away with the reasons beside them."""
+    """Write the good rows, and beside them the rejected rows with reasons."""
     every: Rules = [
         (sf.col("_raw").isNotNull(), "does not parse"),
         (sf.col("impression_id").isNull(), "impression_id: missing"),

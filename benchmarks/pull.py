@@ -1,4 +1,4 @@
-"""A look at a partner's files, nearly all of which are known, against a bare listing of the same folders."""
+"""A poll of a partner's files, nearly all of them known, against a bare listing of the same folders."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,14 @@ DAYS, FILES, NEW = 10, 100_000, 50
 
 
 def _known(file: File) -> dict[str, object]:
-    """A row of the registry, of a file that was pulled."""
+    """Return the registry row of a file that was pulled."""
     batch = f"2026-11-01-00:00/{file.key.rpartition('/')[2]}"
     done = {"time": NOW, "state": "done", "batch": batch, "update_id": "20261101.000000", "at": NOW}
     return {"feed": str(FEED), "name": file.key, "size": file.size, "etag": file.etag, **done}
 
 
 def _listed(folders: Sequence[Path]) -> int:
-    """Names, sizes and times of all files: what a look at least has to ask."""
+    """List names, sizes and times of all files, the least that a poll must read."""
     total = 0
     for folder in folders:
         with os.scandir(folder) as entries:
@@ -41,29 +41,29 @@ def _listed(folders: Sequence[Path]) -> int:
 
 
 class Counted(Blackboard):
-    """A blackboard that counts what S3 is asked: a page of a listing is one request, and an object that is read."""
+    """A blackboard that counts S3 requests: pages of listings, and objects read."""
 
     pages = objects = 0
 
     def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
-        """The pages, each of which is counted."""
+        """Count each page of a listing."""
         for page in super().file_pages(begins, after):
             self.pages += 1
             yield page
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """The bytes of an object."""
+        """Count the object, and return its bytes."""
         self.objects += 1
         return super().get(key, limit)
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
-        """The same in chunks."""
+        """Count the object, and return its chunks."""
         self.objects += 1
         return super().stream(key, start)
 
 
 class World:
-    """A partner with so many files of ten days, all known to the ledger; each round some more."""
+    """A partner with files of ten days, all known to the ledger; each round adds some more."""
 
     def __init__(self, root: Path) -> None:
         self.theirs = Counted.open((root / "theirs").as_uri(), create=True)
@@ -86,14 +86,14 @@ class World:
                 connection.execute(sa.insert(intake_file), [_known(file) for file in files])
 
     def add(self) -> None:
-        """Some new files, on each of the days."""
+        """Add new files, spread over the days."""
         self.rounds += 1
         for number in range(NEW):
             name = f"new-{self.rounds}-{number}.csv"
             (self.folders[number % DAYS] / name).write_bytes(f"id\n{self.rounds}{number}\n".encode())
 
     def look(self) -> Requests:
-        """Pull what is new; it has to be all of it."""
+        """Pull the new files; raise unless all of them are registered."""
         self.theirs.pages = self.theirs.objects = 0
         services = Services(self.ours, self.ledger, lambda: None, other_boards={"women": self.theirs})
         pull(services, self.source, NOW, lambda: False)
@@ -102,14 +102,14 @@ class World:
         return Requests(self.theirs.pages, self.theirs.objects)
 
     def count(self) -> int:
-        """How many files the registry has."""
+        """Return the number of files in the registry."""
         with self.ledger.read() as connection:
             return connection.execute(sa.select(sa.func.count()).select_from(intake_file)).scalar_one()
 
 
 @contextmanager
 def looks() -> Iterator[Pair]:
-    """One look, with new files each time."""
+    """Compare polls, each of which finds new files."""
     with TemporaryDirectory() as root:
         world = World(Path(root))
         yield Pair(case=world.look, floor=lambda: _listed(world.folders), before=world.add)

@@ -1,4 +1,4 @@
-"""Partitions that are ready together: what it costs to build all of them, but for making their rows."""
+"""Partitions that become ready together: the cost to build all of them, without computing their rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,27 +25,27 @@ FIRST = date(2019, 1, 1)
 
 
 def definitions() -> dg.Definitions:
-    """A foreign feed and one dataset made from it, by day."""
+    """Define a foreign feed and one dataset made from it, by day."""
     days = dg.DailyPartitionsDefinition(FIRST.isoformat())
     raw = foreign_feed(str(RAW), partitions_def=days, schema="n int")
 
     @feed_asset(str(MADE), partitions_def=days, inputs={"raw": raw})
     def made(raw: Any) -> Any:
-        """Given by the PlainMaker."""
+        """Stand for a transform that PlainMaker replaces."""
         return raw
 
     return with_automation(dg.Definitions(assets=[raw, made]))
 
 
 def drop(board: Blackboard, feed: Feed, count: int) -> None:
-    """Publish so many days of a feed, and nothing around it."""
+    """Publish `count` days of a feed."""
     for number in range(count):
         partition = Partition(feed, (FIRST + timedelta(days=number)).isoformat())
         publish(board, partition, {"part-0.csv": b"n\n1\n"}, datetime.now(UTC))
 
 
 def built(count: int, instance: dg.DagsterInstance) -> Built:
-    """Tick and run until idle."""
+    """Run until idle; return how many partitions were built, and in how many runs."""
     with Harness(definitions(), instance, maker=PlainMaker()) as harness:
         ran = harness.run_until_idle(max_ticks=count + 10)
     if [run.succeeded for run in ran] != [True] * count:
@@ -55,7 +55,7 @@ def built(count: int, instance: dg.DagsterInstance) -> Built:
 
 @contextmanager
 def ready(count: int) -> Iterator[Pair]:
-    """So many ready days, each round in a fresh home, against as many updates published by hand."""
+    """Compare `count` ready days, each round in a fresh home, with as many updates published by hand."""
     with TemporaryDirectory() as root, at_home(Path(root)):
         rounds, todo = iter(range(1_000)), list[Path]()
 

@@ -1,6 +1,6 @@
-"""The receiver against a bare route of uvicorn that writes the same bytes to disk, by the same group commit.
+"""The receiver against a bare uvicorn route that writes the same bytes to disk, with the same group commit.
 
-CPU of the two servers is what counts: events a second on one core. `python -m benchmarks.receive` is one of them.
+The measure is CPU of the two servers: events per second on one core. `python -m benchmarks.receive` runs one of them.
 """
 
 import json
@@ -37,7 +37,7 @@ REQUESTS, CLIENTS = 300, 8
 
 
 def body(events: int) -> bytes:
-    """A request with so many events of the hours before, about 150 bytes each."""
+    """Return a request with `events` events of the last hours, about 150 bytes each."""
     now = datetime.now(UTC)
     return b"".join(
         json.dumps(
@@ -55,7 +55,7 @@ def body(events: int) -> bytes:
 
 
 def bare(folder: Path, port: int) -> None:
-    """A route that appends what it gets to a file, and answers once it is synced."""
+    """Serve a route that appends its input to a file, and answers once it is synced."""
     file = os.open(folder / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def append(group: Sequence[bytes]) -> list[None]:
@@ -82,14 +82,14 @@ def bare(folder: Path, port: int) -> None:
 
 
 def receiver(folder: Path, port: int) -> None:
-    """The receiver, which publishes later."""
+    """Serve the receiver, which publishes later."""
     first = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
     feeds = {FEED: PushedFeed(Feed.parse(FEED), SCHEMA, "shown_at", first)}
     serve(Calls(Services.of(settings())), feeds, folder / "spool", "127.0.0.1", port)
 
 
 def sent(port: int, key: str, data: bytes) -> None:
-    """So many requests with so many events each, from so many connections at once."""
+    """Send the requests over all connections at once."""
 
     def send(number: int) -> None:
         with requests.Session() as session:
@@ -105,13 +105,13 @@ _servers: list[psutil.Process] = []
 
 
 def cpu() -> float:
-    """CPU seconds of the two servers, of which one works at a time."""
+    """Return CPU seconds of the two servers, one of which is idle."""
     return sum(sum(server.cpu_times()[:2]) for server in _servers)
 
 
 @contextmanager
 def served(name: str, folder: Path) -> Iterator[tuple[int, Started]]:
-    """One of the two in a process of its own."""
+    """Run one of the two servers in a separate process."""
     port = free_port()
     command = [sys.executable, "-P", "-m", "benchmarks.receive", name, str(folder), str(port)]
     with group(name, command, folder / f"{name}.log") as server:
@@ -122,7 +122,7 @@ def served(name: str, folder: Path) -> Iterator[tuple[int, Started]]:
 
 @contextmanager
 def against_a_bare_route(events: int) -> Iterator[Pair]:
-    """Both servers run, with a key that may send without end; the receiver publishes nothing meanwhile."""
+    """Run both servers, with an unlimited key; the receiver publishes nothing meanwhile."""
     with TemporaryDirectory() as root, at_home(Path(root)):
         folder = Path(root)
         (folder / "blackboard").mkdir()

@@ -1,4 +1,4 @@
-"""A message produced to its row in a table of a warehouse: connector and loader as services, over real servers."""
+"""Latency from a message to its row in a warehouse: connector and loader as services, over real servers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from feed_assets_tests.support.servers import postgresql_server
 
 @contextmanager
 def to_a_row() -> Iterator[Pair]:
-    """A message is produced, and its row in PostgreSQL waited for; both time limits are one second."""
+    """Produce a message and wait for its row in PostgreSQL; both time limits are one second."""
     with served(PARTITIONS) as (servers, schemas, folder), postgresql_server() as postgresql:
         clients, board = Clients({"bootstrap.servers": servers}), Blackboard.open(folder.as_uri())
         warehouse = Warehouse(url=postgresql.database(), seconds=1)
@@ -41,8 +41,9 @@ def to_a_row() -> Iterator[Pair]:
                 while there() == before:
                     sleep(0.01)
 
-            sleep(5)  # What was there before is loaded.
-            yield Pair(one, lambda: sleep(2), lambda: sleep(dice.random()))  # At any moment of the loader's looks.
+            sleep(5)  # Wait until earlier messages are loaded.
+            # Each message is sent at a random moment of the loader's polls.
+            yield Pair(one, lambda: sleep(2), lambda: sleep(dice.random()))
 
 
 BENCHMARKS = [

@@ -1,4 +1,4 @@
-"""In service: from the last input's manifest to the output's, against the same graph in Dagster alone."""
+"""Latency of running services from the last manifest of the inputs to that of the output, against stock Dagster."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 
 PATIENCE = 300
-"""Seconds until a service must answer, and an output must be there."""
+"""Seconds until a service must answer, and until an output must exist."""
 
 OUTPUT = Feed.parse("ads/effectiveness/v1.0")
 RAW = {"ads/shown_raw/v1.0": shown_csv, "ads/clicked_raw/v1.0": clicked_csv}
 
 
 def wait_for(what: Callable[[], bool], service: Started) -> None:
-    """Look every 20 ms until it is true."""
+    """Check every 20 ms until the condition holds; raise after `PATIENCE` seconds."""
     deadline = monotonic() + PATIENCE
     while not what():
         service.check()
@@ -36,7 +36,7 @@ def wait_for(what: Callable[[], bool], service: Started) -> None:
 
 
 def ours(board: Blackboard, service: Started, day: str, campaign: str) -> None:
-    """Two teams publish, and somebody waits for a valid update of the output."""
+    """Publish as two teams, and wait for a valid update of the output."""
     key = f"{day}/{campaign}"
     for feed, content in RAW.items():
         parts = {"part-1.csv": content(day, campaign)}
@@ -45,7 +45,7 @@ def ours(board: Blackboard, service: Started, day: str, campaign: str) -> None:
 
 
 def theirs(folder: Path, service: Started, day: str, campaign: str) -> None:
-    """Two teams write files with a mark, and somebody waits for Spark's mark beside the output."""
+    """Write files with a marker as two teams, and wait for Spark's marker beside the output."""
     for dataset, content in {"shown_raw": shown_csv, "clicked_raw": clicked_csv}.items():
         target = folder / "data" / dataset / day / campaign
         target.mkdir(parents=True)
@@ -58,12 +58,12 @@ STOCK = """
 run_coordinator: {module: dagster, class: QueuedRunCoordinator, config: {dequeue_interval_seconds: 1}}
 telemetry: {enabled: false}
 """
-"""Dagster as it comes, but for the queue, which it would look at each five seconds."""
+"""Configuration of stock Dagster, except that its queue is read every second, not every five."""
 
 
 @contextmanager
 def served(name: str, command: list[str], port: int, config: str | None = None) -> Iterator[tuple[Path, Started]]:
-    """A service in a home of its own, with a dagster.yaml or with ours, until the block ends."""
+    """Run a service in a separate home, with the given dagster.yaml or with ours, until the block ends."""
     with TemporaryDirectory() as root, at_home(Path(root)):
         folder = Path(root)
         if config:
@@ -77,7 +77,7 @@ def served(name: str, command: list[str], port: int, config: str | None = None) 
 
 @contextmanager
 def against_stock() -> Iterator[Pair]:
-    """Both services run, and one of them works at a time."""
+    """Run both services; one of them works at a time."""
     port, other = free_port(), free_port()
     stock = ["-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(other), "-m", "benchmarks.stock"]
     with ExitStack() as stack:

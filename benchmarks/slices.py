@@ -1,4 +1,4 @@
-"""Rows of a slice by Spark into Parquet, against one process that does it by SQLAlchemy and Arrow."""
+"""Rows of a slice, written by Spark into Parquet, against one process that uses SQLAlchemy and Arrow."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,11 +31,11 @@ CONTENT = {
     "postgresql": "INSERT INTO visits SELECT n, to_timestamp(1767225600 + n * 0.01), n %% 1000, n / 7.0 "
     "FROM generate_series(1, {rows}) AS n",
 }
-"""By the name of a database what fills its table with rows whose markers are distinct."""
+"""Statement for each database that fills the table with rows whose markers are distinct."""
 
 
 def fill(url: str, rows: int) -> None:
-    """Make a table of four columns, with an index on its markers."""
+    """Create a table of four columns, with an index on its markers."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE visits (n BIGINT, at TIMESTAMP, item INTEGER, price FLOAT)")
@@ -44,7 +44,7 @@ def fill(url: str, rows: int) -> None:
 
 
 def by_slice(spark: Any, url: str, folder: Path) -> Memory:
-    """Read the whole table as a slice, and write it. Return the peaks of memory of the processes that did."""
+    """Read the whole table as a slice, and write it. Return the memory peaks of the processes that did."""
     place, end = Partition(Feed.parse("b/visits"), ""), encode(datetime(2030, 1, 1, tzinfo=UTC))
     piece = Slice(place, None, end, frozenset({Operation.UPSERT}), reader=rows_of)
     piece.read(spark, url, "visits", by="at").write.mode("overwrite").parquet(str(folder))
@@ -61,7 +61,7 @@ def _peak(pid: int) -> int:
 
 
 def by_hand(url: str, file: Path) -> None:
-    """Do the same batch by batch in this process."""
+    """Copy the same rows batch by batch in this process."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     table = sa.Table("visits", sa.MetaData(), autoload_with=engine)
     kinds: list[tuple[str, Any]] = [
@@ -79,7 +79,7 @@ def by_hand(url: str, file: Path) -> None:
 
 @contextmanager
 def of_table(url: str, rows: int, root: Path) -> Iterator[Pair]:
-    """Read such a table of a database both ways, in a session with a small heap."""
+    """Compare both ways on a table of `rows` rows, in a session with a small heap."""
     with at_home(root, **HEAP):
         fill(url, rows)
         spark = session(settings())
@@ -88,14 +88,14 @@ def of_table(url: str, rows: int, root: Path) -> Iterator[Pair]:
 
 @contextmanager
 def of_sqlite() -> Iterator[Pair]:
-    """Read 10 million rows of a file."""
+    """Read 10 million rows of a SQLite file."""
     with TemporaryDirectory() as root, of_table(f"sqlite:///{root}/shop.db", ROWS, Path(root)) as pair:
         yield pair
 
 
 @contextmanager
 def of_postgresql() -> Iterator[Pair]:
-    """Read 1 million rows of a server."""
+    """Read 1 million rows of a PostgreSQL server."""
     with (
         TemporaryDirectory() as root,
         postgresql_server() as server,

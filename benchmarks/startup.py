@@ -1,4 +1,4 @@
-"""Start-up: what every command and every run pays before it does anything."""
+"""Start-up: the time of every command and every run before its own work."""
 
 import subprocess
 import sys
@@ -17,17 +17,17 @@ defs().get_repository_def()
 sys.exit("pyspark" in sys.modules)
 """
 NAMES = "from feed_assets import checks, feed_asset, foreign_feed, with_automation"
-"""What a project's modules import."""
+"""Imports of a typical project module."""
 
 
 def process(*command: str) -> Callable[[], object]:
-    """Run a command to its end; it must succeed."""
+    """Return a function that runs a command, and raises if it fails."""
     return lambda: subprocess.run(command, check=True, capture_output=True)
 
 
 @contextmanager
 def both(case: Callable[[], object], floor: Callable[[], object]) -> Iterator[Pair]:
-    """In a home of their own."""
+    """Run case and floor in a separate home."""
     with TemporaryDirectory() as folder, at_home(Path(folder)):
         yield Pair(case, floor)
 

@@ -1,4 +1,4 @@
-"""The state store: reports of parts, and what they roll up to; neither may cost more with what was reported before."""
+"""The state store: reports of parts and their roll-up; the cost of either must not depend on earlier reports."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -28,11 +28,11 @@ BATCHES, BATCH = 10, 1000
 REGIONS = Regions({"apac": "Asia/Singapore", "india": "Asia/Kolkata", "emea": "UTC", "americas": "America/Los_Angeles"})
 TRACKED = Tracked.of(Completeness(), REGIONS)
 PARTS = 8
-"""Parts of a region's two days."""
+"""Parts of a region in two days."""
 
 
 def _parts(number: int) -> list[Report]:
-    """A batch of parts that uploads of a few minutes make: each of one window, four windows in all."""
+    """Return a batch of parts, as uploads every few minutes make them: each part of one window, four windows in all."""
     windows = [NOW + FIVE * (4 * number + at) for at in range(4)]
     return [
         Report(FOO, "", f"s3://lake/foo/part-{number}-{at}", ((windows[at % 4], 100),), offsets='{"0": [10, 20]}')
@@ -47,7 +47,7 @@ def _row(new: Report) -> dict[str, Any]:
 
 
 class Reporting:
-    """Batches of new parts, and the bare rows of the same."""
+    """Batches of new parts, and bare rows with the same content."""
 
     def __init__(self, url: str) -> None:
         self.ledger = open_ledger(url)
@@ -56,18 +56,18 @@ class Reporting:
         self._rows: Sequence[list[dict[str, Any]]] = ()
 
     def prepare(self) -> None:
-        """Make other parts than before."""
+        """Make parts that differ from earlier ones."""
         numbers = [next(self._numbers) for _ in range(BATCHES)]
         self._new = [_parts(number) for number in numbers]
         self._rows = [[_row(each) for each in _parts(number)] for number in numbers]
 
     def report(self) -> None:
-        """Report them, a transaction for each batch."""
+        """Report the batches, in a transaction each."""
         for each in self._new:
             count_reports.report(self.ledger, each, NOW)
 
     def insert(self) -> None:
-        """Insert rows that are ready, in as many transactions."""
+        """Insert the prepared rows, in as many transactions."""
         for each in self._rows:
             with self.ledger.write() as connection:
                 connection.execute(sa.insert(report), each)
@@ -75,14 +75,14 @@ class Reporting:
 
 @contextmanager
 def reported(databases: Databases) -> Iterator[Pair]:
-    """Parts reported, against a bare batched insert of the same rows."""
+    """Compare reports of parts with a bare batched insert of the same rows."""
     world = Reporting(databases())
     yield Pair(world.report, world.insert, world.prepare)
 
 
 @contextmanager
 def published_beside(databases: Databases) -> Iterator[Pair]:
-    """A publication in the log beside a process that reports without a pause, against one without it."""
+    """Compare publications in the log beside a process that reports without a pause with those without one."""
     ledgers = [open_ledger(databases()) for _ in range(2)]
     ended, numbers = Event(), count()
     reporter = Thread(target=partial(_report_on, ledgers[0], ended))
@@ -109,7 +109,7 @@ def _publish(ledger: Ledger, numbers: Iterator[int]) -> None:
 
 
 class Days:
-    """Two days of four regions: 2,304 windows of 5 minutes, and what they make with all larger ones."""
+    """Two days of four regions: 2,304 windows of 5 minutes, and all larger windows above them."""
 
     def __init__(self, url: str, history: int = 0) -> None:
         self.ledger = open_ledger(url)
@@ -120,7 +120,7 @@ class Days:
             self.roll_up()
 
     def prepare(self) -> None:
-        """Report the sources of two other days; what is left is to report the parts."""
+        """Report the sources of the next two days; only the parts are left to report."""
         first = date(2026, 1, 1) + timedelta(days=2 * next(self._days))
         starts = {sub: self._starts(sub, first) for sub in TRACKED.members}
         for sub, each in starts.items():
@@ -139,11 +139,11 @@ class Days:
         return [day.start + FIVE * at for at in range((next_day.end - day.start) // FIVE)]
 
     def roll_up(self) -> None:
-        """Report the parts: every window and every larger one becomes complete, and is in the log."""
+        """Report the parts: every window, small or large, becomes complete, and its change is logged."""
         count_reports.report(self.ledger, self._parts, NOW)
 
     def insert(self) -> None:
-        """Insert the rows that came of it once more, bare, and take them back."""
+        """Insert bare copies of the resulting rows, and roll back."""
         with self.ledger.change() as connection:
             told = connection.execute(sa.select(change).where(change.c.sequence > self._before)).mappings().all()
             kept = connection.execute(sa.select(window).where(window.c.changed > self._before)).mappings().all()
@@ -154,14 +154,14 @@ class Days:
 
 @contextmanager
 def rolled_up(databases: Databases) -> Iterator[Pair]:
-    """2,304 windows become complete with all that they make, against the bare rows that come of it."""
+    """Compare the completion of 2,304 windows, with all larger ones, with a bare insert of the resulting rows."""
     world = Days(databases())
     yield Pair(world.roll_up, world.insert, world.prepare)
 
 
 @contextmanager
 def rolled_up_after(databases: Databases, history: int) -> Iterator[Pair]:
-    """The same after many days, against after a few."""
+    """Compare the roll-up after many days of history with one after a single day."""
     large, small = Days(databases(), history), Days(databases(), 1)
     yield Pair(large.roll_up, small.roll_up, lambda: [each.prepare() for each in (large, small)])
 

@@ -13,7 +13,7 @@ from benchmarks.dataset_worlds import CHANGED, CHANGES, EVERY_DAY, FOREIGN, KEYS
 
 
 def definitions(count: int) -> dg.Definitions:
-    """Five external assets, a first half made from these, a second half made from the first."""
+    """Return five external assets, datasets made from them, and as many datasets made from those."""
     raws = [dg.AssetSpec(["b", f"raw{each}"], partitions_def=EVERY_DAY) for each in range(FOREIGN)]
     firsts = [_asset(f"clean{each:04d}", raws[each % FOREIGN].key) for each in range(count // 2)]
     seconds = [_asset(f"made{each:04d}", first.key) for each, first in enumerate(firsts)]
@@ -25,14 +25,14 @@ def _asset(name: str, above: dg.AssetKey) -> dg.AssetsDefinition:
 
     @dg.asset(key=["b", name], deps=[above], partitions_def=EVERY_DAY, automation_condition=eager)
     def made() -> None:
-        """Never run here."""
+        """Stand for an asset that never runs."""
 
     return made
 
 
 @dataclass
 class Stock:
-    """An instance on which every day of so many assets is materialized."""
+    """An instance on which every day of each asset is materialized."""
 
     count: int
     definitions: dg.Definitions = field(init=False)
@@ -40,7 +40,7 @@ class Stock:
     cursor: Any = None
 
     def open(self, stack: ExitStack) -> "Stock":
-        """Materialize the first day of each asset, copy that for the other days, and evaluate once."""
+        """Materialize the first day of each asset, copy it for the other days, and evaluate once."""
         folder = stack.enter_context(TemporaryDirectory())
         self.definitions = definitions(self.count)
         self.instance = stack.enter_context(dg.DagsterInstance.local_temp(folder))
@@ -51,12 +51,12 @@ class Stock:
         return self
 
     def idle(self) -> None:
-        """An evaluation in which nothing is new."""
+        """Evaluate when there are no changes; raise if anything is requested."""
         if asked := self._evaluate():
             raise RuntimeError(f"{self.count} stock assets: {asked} are requested, expected none.")
 
     def change(self) -> None:
-        """1,000 materializations of 500 assets; what the round before asked for is no longer newly requested."""
+        """Report 1,000 materializations of 500 assets, after an evaluation that clears earlier requests."""
         self.idle()
         for number in range(CHANGES // len(CHANGED)):
             for day in CHANGED:
@@ -64,7 +64,7 @@ class Stock:
                 self.instance.report_runless_asset_event(event)
 
     def decide(self) -> None:
-        """An evaluation that sees them; `eager()` asks for the newest day alone."""
+        """Evaluate the changes; `eager()` requests the newest day only."""
         if (asked := self._evaluate()) != CHANGES // len(CHANGED):
             raise RuntimeError(f"{self.count} stock assets: {asked} are requested, expected {CHANGES // len(CHANGED)}.")
 
@@ -75,7 +75,7 @@ class Stock:
 
 
 def _copy(folder: Path) -> None:
-    """The materialization of one day of each asset for the days before it, as the instance stores it."""
+    """Copy the stored materialization of one day of each asset for the days before it."""
     engine = sa.create_engine(f"sqlite:///{folder / 'history' / 'runs' / 'index.db'}")
     with engine.begin() as connection:
         names = ["run_id", "dagster_event_type", "timestamp", "step_key", "asset_key", "event", "partition"]

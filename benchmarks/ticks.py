@@ -1,4 +1,4 @@
-"""A tick of the sensor with 10 new partitions: what it costs must not depend on how many are known."""
+"""A tick of the sensor with 10 new partitions: the cost must not depend on the number of known ones."""
 
 import shutil
 from collections.abc import Iterator
@@ -36,25 +36,25 @@ FEW = "10 known and 10 new"
 
 
 def definitions() -> dg.Definitions:
-    """A foreign feed and one dataset made from it, by day."""
+    """Define a foreign feed and one dataset made from it, by day."""
     raw = foreign_feed(str(RAW), partitions_def=DAYS, schema="n int")
 
     @feed_asset(str(MADE), partitions_def=DAYS, inputs={"raw": raw})
     def made(raw: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return raw
 
     return with_automation(dg.Definitions(assets=[raw, made]))
 
 
 def day(number: int) -> str:
-    """The partition key of the day with this number."""
+    """Return the partition key of the day with this number."""
     return (FIRST + timedelta(days=number)).isoformat()
 
 
 @dataclass
 class Home:
-    """A home whose first `known` days are built and told, in which at each round the same 10 days are new."""
+    """A home whose first `known` days are built and reported; each round the same 10 days are new."""
 
     folder: Path
     known: int
@@ -65,7 +65,7 @@ class Home:
         """Make the known days in bulk, as they would be after as many runs."""
         with at_home(self.folder):
             self._drop(range(self.known))
-            made = self.folder / "blackboard" / MADE.name  # What is built is looked at again: the same files.
+            made = self.folder / "blackboard" / MADE.name  # The sensor reads built updates too: use the input's files.
             made.symlink_to(made.with_name("raw"))
             board = open_board(settings())
             found = [read.require(read.latest(board, Partition(RAW, day(each)))) for each in range(self.known)]
@@ -86,7 +86,7 @@ class Home:
             (folder / "_SUCCESS").write_bytes(b"1")
 
     def land(self) -> None:
-        """Take back what was new in the round before, and let it land again."""
+        """Undo the previous round, and publish its days again."""
         new = range(self.known, self.known + NEW)
         for number in new:
             shutil.rmtree(self.folder / "blackboard" / Partition(RAW, day(number)).path, ignore_errors=True)
@@ -96,7 +96,7 @@ class Home:
         self._drop(new)
 
     def tick(self) -> None:
-        """One evaluation of the sensor, which must ask for each new day."""
+        """Evaluate the sensor once; raise unless it requests each new day."""
         with at_home(self.folder):
             asked = self.harness.ask(self.cursor)
         self.cursor = asked.cursor
@@ -122,7 +122,7 @@ def _consumed(raw: Update) -> dict[str, object]:
 
 @contextmanager
 def tick_with(known: int) -> Iterator[Pair]:
-    """A tick with so many days known, against one with 10."""
+    """Compare a tick with `known` days with a tick with 10."""
     made = definitions()
     with ExitStack() as stack:
         homes: list[Home] = []

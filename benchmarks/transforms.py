@@ -1,4 +1,4 @@
-"""The demo's transforms: datasets with all that makes them safe, against a plain PySpark script on the same session."""
+"""The demo's transforms: datasets with all safety features, against a plain PySpark script on the same session."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,11 +27,11 @@ PLACES = [(day, campaign) for day in DAYS for campaign in CAMPAIGNS]
 SHOWN, CLICKED = Feed.parse("ads/shown_raw/v1.0"), Feed.parse("ads/clicked_raw/v1.0")
 PARTITIONS = 3 * len(PLACES) + len(DAYS)
 LARGE = 100
-"""Copies of each row: 350,000 rows in a partition in place of 3,500."""
+"""Copies of each row: 350,000 rows in a partition instead of 3,500."""
 
 
 def drop(services: Services, copies: int) -> None:
-    """The raw files of two days, as two teams would publish them; each row so many times, with an id of its own."""
+    """Publish the raw files of two days as two teams would; write each row `copies` times, with distinct ids."""
     for day, campaign in PLACES:
         for feed, content in ((SHOWN, shown_csv), (CLICKED, clicked_csv)):
             parts = {"part-1.csv": _copied(content(day, campaign), copies)}
@@ -44,7 +44,7 @@ def _copied(content: bytes, copies: int) -> bytes:
 
 
 def script(spark: "SparkSession", raw: Path, made: Path) -> None:
-    """Everything that a plain script does with them, in the same order."""
+    """Do the same transforms in the same order in a plain script."""
     from benchmarks import plain
 
     for day, campaign in PLACES:
@@ -57,7 +57,7 @@ def script(spark: "SparkSession", raw: Path, made: Path) -> None:
 
 
 def copy_newest(services: Services, raw: Path) -> None:
-    """The same files in plain folders, without manifests."""
+    """Copy the same files into plain folders, without manifests."""
     for feed in (SHOWN, CLICKED):
         for partition in read.partitions(services.board, feed):
             folder = raw / partition.path
@@ -67,7 +67,7 @@ def copy_newest(services: Services, raw: Path) -> None:
 
 @contextmanager
 def against_a_script(copies: int) -> Iterator[Pair]:
-    """Two days until idle, each round in a fresh home, against the script; one warm session for both."""
+    """Compare two days, run until idle in a fresh home each round, with the script in the same warm session."""
     from feed_assets.definitions import defs
 
     with TemporaryDirectory() as root, at_home(Path(root)):
@@ -102,7 +102,7 @@ ROWS = 5_000_000
 
 @contextmanager
 def counted() -> Iterator[Pair]:
-    """A day of rows written with the counts of its windows of five minutes, against the same without these."""
+    """Compare the write of a day of rows with counts of its five-minute windows with a write without counts."""
     from pyspark.sql import functions as sf
 
     from feed_assets.spark.window_counts import Counting

@@ -1,4 +1,4 @@
-"""500 datasets that wait for windows: what 1,000 changes of windows cost, and how soon a run is requested."""
+"""500 datasets that wait for windows: the cost of 1,000 changes of windows, and the latency until a run request."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,12 +35,12 @@ CHANGED = 2
 
 
 def table(number: int) -> str:
-    """The name of a state table."""
+    """Return the name of a state table."""
     return f"b/table{number:03d}"
 
 
 def definitions() -> dg.Definitions:
-    """So many tables, each with a dataset by hour."""
+    """Return all tables, each with an hourly dataset."""
     return with_automation(dg.Definitions(assets=[each for number in range(COUNT) for each in _pair(number)]))
 
 
@@ -49,7 +49,7 @@ def _pair(number: int) -> list[Any]:
 
     @feed_asset(f"b/made{number:03d}/v1.0", partitions_def=HOURS, inputs={"rows": read}, code_version="1")
     def made(rows: Any) -> Any:
-        """Never run here."""
+        """Stand for a transform that never runs."""
         return rows
 
     return [read, made]
@@ -65,11 +65,11 @@ class World:
 
     @property
     def ledger(self) -> Ledger:
-        """Open since it was filled."""
+        """Return the ledger, opened."""
         return open_ledger(self.url)
 
     def fill(self) -> "World":
-        """The rows that as many reports would have left, with their changes."""
+        """Write the rows that as many reports would have left, with their changes."""
         with self.ledger.change() as connection:
             connection.execute(sa.text("INSERT INTO dataset (name, at) VALUES (:name, :at)"), self._datasets())
         for start in range(self.hours):
@@ -79,7 +79,7 @@ class World:
         return self
 
     def _heard(self, last: int) -> list[dict[str, object]]:
-        """Each dataset has heard of its table and of itself."""
+        """Return the subscriptions of each dataset: its table and itself."""
         edges = [
             (str(node.feed), str(feed)) for node in self.graph.datasets() for feed in self.graph.watched_feeds(node)
         ]
@@ -89,7 +89,7 @@ class World:
         return [{"name": table(number), "at": NOW} for number in range(COUNT)]
 
     def change(self) -> None:
-        """The newest hours of each table change: they were complete, and are so again."""
+        """Log a change of the newest hours of each table; they are complete before and after."""
         with self.ledger.write() as connection:
             connection.execute(sa.delete(due))
         self._cross(range(self.hours - CHANGED, self.hours), is_new=False)
@@ -105,7 +105,7 @@ class World:
                 connection.execute(sa.insert(window), rows)
 
     def decide(self) -> None:
-        """Fan out, and decide about each output that waits for one of the windows."""
+        """Fan out the changes, and decide about each output that waits for one of the windows."""
         mine = self.graph.datasets()
         with dg.partition_loading_context(NOW):
             fan_out_to(self.graph, mine, self.ledger, NOW, _never)
@@ -128,7 +128,7 @@ def _never() -> bool:
 
 @contextmanager
 def changes_with(opened: Databases) -> Iterator[Pair]:
-    """1,000 changes with ten days of history, against the same with one."""
+    """Compare 1,000 changes after ten days of history with the same after one."""
     long, short = World(opened(), 240).fill(), World(opened(), 24).fill()
 
     def change() -> None:
@@ -152,7 +152,7 @@ def _on_postgresql() -> Iterator[Pair]:
 
 @dataclass
 class Stock:
-    """The same graph in stock Dagster, each dataset with the condition `eager()`."""
+    """The same graph in stock Dagster, where each dataset has the condition `eager()`."""
 
     definitions: dg.Definitions = field(init=False)
     instance: dg.DagsterInstance = field(init=False)
@@ -160,7 +160,7 @@ class Stock:
     hour: int = 0
 
     def open(self, folder: Path, stack: ExitStack) -> "Stock":
-        """Evaluate once, when nothing is there."""
+        """Evaluate once, before any materialization."""
         raws = [dg.AssetSpec(["b", f"table{number:03d}"], partitions_def=HOURS) for number in range(COUNT)]
         self.definitions = dg.Definitions(assets=[*raws, *(_eager(each) for each in raws)])
         self.instance = stack.enter_context(dg.DagsterInstance.local_temp(str(folder)))
@@ -168,7 +168,7 @@ class Stock:
         return self
 
     def report(self) -> None:
-        """The last part of an hour is there: its materialization, and an evaluation that requests the run."""
+        """Report a materialization, the last part of an hour; the next evaluation must request the run."""
         key = dg.AssetKey(["b", "table000"])
         event = dg.AssetMaterialization(key, partition=HOURS.get_last_partition_key())
         self.instance.report_runless_asset_event(event)
@@ -176,7 +176,7 @@ class Stock:
             raise RuntimeError(f"{asked} are requested in stock Dagster, expected 1.")
 
     def idle(self) -> None:
-        """What the round before asked for is no longer newly requested."""
+        """Evaluate once, so that earlier requests no longer count as new."""
         self._evaluate()
 
     def _evaluate(self) -> int:
@@ -192,14 +192,14 @@ def _eager(above: dg.AssetSpec) -> dg.AssetsDefinition:
 
     @dg.asset(key=["b", name], deps=[above], partitions_def=HOURS, automation_condition=dg.AutomationCondition.eager())
     def made() -> None:
-        """Never run here."""
+        """Stand for an asset that never runs."""
 
     return made
 
 
 @dataclass
 class Home:
-    """A home in which the datasets wait, and each round the last part of another hour is reported."""
+    """A home in which the datasets wait; each round reports the last part of another hour."""
 
     folder: Path
     url: str
@@ -208,7 +208,7 @@ class Home:
     hour: int = 0
 
     def open(self, stack: ExitStack) -> "Home":
-        """Tick until there is nothing to do."""
+        """Tick until idle."""
         instance = stack.enter_context(dg.DagsterInstance.local_temp(str(self.folder)))
         self.harness = Harness(definitions(), instance, now=lambda: NOW)
         with at_home(self.folder, ledger=self.url):
@@ -216,7 +216,7 @@ class Home:
         return self
 
     def prepare(self) -> None:
-        """All of the next hour but its last part is there."""
+        """Report all of the next hour except its last part."""
         self.hour += 1
         self._tell("kafka", range(12), "all")
         self._tell("", range(11), "first")
@@ -224,7 +224,7 @@ class Home:
             self.cursor = self.harness.ask(self.cursor).cursor
 
     def report(self) -> None:
-        """The last part is reported, and a tick requests the run."""
+        """Report the last part; the next tick must request the run."""
         self._tell("", range(11, 12), "last")
         with at_home(self.folder, ledger=self.url):
             asked = self.harness.ask(self.cursor)
@@ -233,7 +233,7 @@ class Home:
 
     @property
     def key(self) -> str:
-        """The hour of this round."""
+        """Return the partition key of this round's hour."""
         return (FIRST + timedelta(hours=self.hour)).strftime("%Y-%m-%d-%H:%M")
 
     def _tell(self, tier: str, windows: range, part: str) -> None:
@@ -244,7 +244,7 @@ class Home:
 
 @contextmanager
 def latency() -> Iterator[Pair]:
-    """From the last part reported to the run requested, against a materialization and `eager()`."""
+    """Measure from the report of the last part to the run request, against a materialization and `eager()`."""
     with ExitStack() as stack:
         opened = stack.enter_context(sqlite())
         home = Home(Path(stack.enter_context(TemporaryDirectory())), opened()).open(stack)

@@ -16,7 +16,7 @@ KNOWN = {"id": "OSV-1", "modified": "2026-01-01T00:00:00Z"}
 
 @contextmanager
 def osv(vulnerable: str | None) -> Iterator[str]:
-    """A service that knows one vulnerability of one package; its URL."""
+    """Serve one vulnerability of one package; yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -53,13 +53,13 @@ def test_a_known_vulnerability_fails(vulnerable, code):
     assert ("what is wrong with it" in done.stderr) is bool(code)
 
 
-def test_a_service_that_is_not_reached_is_told_and_no_failure():
+def test_an_unreachable_audit_service_is_reported_without_failure():
     done = audit("http://127.0.0.1:9/")
     assert done.returncode == 0
     assert "audit: NOT DONE" in done.stderr
 
 
-def test_any_other_failure_of_the_audit_is_one(tmp_path):
+def test_other_failures_of_the_audit_fail_it(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "audit.sh").write_bytes(AUDIT.read_bytes())
     (tmp_path / ".cache").symlink_to(AUDIT.parents[1] / ".cache")

@@ -29,7 +29,7 @@ NEEDED = {SUMS, PICKED}
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[SimpleNamespace]:
-    """The names that the page's code makes, all but the dataset at its end; its databases are closed, as by an exit."""
+    """Provide the names that the page's code makes, except its last dataset; close its databases, as an exit would."""
     names: dict[str, Any] = {}
     for block in BLOCKS[:-1]:
         exec(compile(block, "<docs/consumers.md>", "exec"), names)  # noqa: S102
@@ -69,7 +69,7 @@ class Consumer:
             raise KeyboardInterrupt
 
     def ids(self) -> list[tuple[str, dict[str, str]]]:
-        """What it has worked on: partitions, and of each table the update."""
+        """Return the processed partitions, with the update of each table."""
         return [
             (partition, {table: paths[0].split("/")[-2] for table, paths in files.items()})
             for partition, files in self.worked
@@ -106,7 +106,7 @@ def given(_: Task, numbers: Iterator[int] = count()) -> Given:  # noqa: B008 - o
 
 
 def dropped(harness: Harness, day: str, number: int) -> dict[str, str]:
-    """An update that goes all the way; its updates by table."""
+    """Publish an update, and let it reach all tables; return its updates by table."""
     harness.drop(RAW, day, f"k,n\na,{number}\n")
     assert all(run.succeeded for run in harness.run_until_idle())
     harness.ask(name="watch")
@@ -156,7 +156,7 @@ def test_an_update_that_is_invalidated_is_not_read_and_the_next_one_is(world: tu
     assert consumer.ids() == [(DAY, first)]
 
 
-def test_what_has_come_since_is_not_read_before_its_event(world: tuple[Harness, Consumer]) -> None:
+def test_updates_are_not_read_before_their_event(world: tuple[Harness, Consumer]) -> None:
     """Upper bounds: the next update is there, and an event of one half of it."""
     harness, consumer = world
     first = dropped(harness, DAY, 1)
@@ -166,7 +166,7 @@ def test_what_has_come_since_is_not_read_before_its_event(world: tuple[Harness, 
     assert consumer.ids() == [(DAY, first)]
 
 
-def test_a_table_that_is_gone_holds_up_nothing_and_one_that_is_new_comes_with_the_others(
+def test_a_removed_table_blocks_nothing_and_a_new_one_is_included(
     world: tuple[Harness, Consumer],
 ) -> None:
     harness, consumer = world
@@ -195,7 +195,7 @@ def test_an_id_that_was_consumed_and_comes_again_begins_anew(page: SimpleNamespa
     assert [event["marker"] for event in found] == ["2", "2"]
 
 
-def test_an_event_of_several_updates_has_come_for_each_of_them(page: SimpleNamespace) -> None:
+def test_a_joined_event_counts_for_each_of_its_updates(page: SimpleNamespace) -> None:
     place = SimpleNamespace(pipelines=lambda at=None: {RAW: {SUMS, PICKED}})
     joined = told(PICKED, "3", correlation="X+Y", parents=["X", "Y"])
     assert page.complete([told(SUMS, "1"), joined], place, NEEDED) == [[joined, told(SUMS, "1")]]

@@ -1,4 +1,4 @@
-"""What the docs must name, and that what they name is there."""
+"""Names that the docs must mention, and existence of the names that they do."""
 
 import inspect
 import re
@@ -31,7 +31,7 @@ README, DATASETS, AUTOMATION = TEXTS["README.md"], TEXTS["docs/datasets.md"], TE
 
 
 def commands(group, names=()):
-    """The names of every command below a group, such as ('feed', 'ls')."""
+    """Yield the names of every command below a group, such as ('feed', 'ls')."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*names, name))
@@ -48,7 +48,7 @@ def without_code(text):
 
 
 def anchors(text):
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -72,7 +72,7 @@ DECLARATIONS |= {
 
 
 def documented(name):
-    """The arguments of a declaration that the docs have: rows of its table, or those of its call if it has none."""
+    """Return the documented arguments of a declaration: rows of its table, or those of its call if it has none."""
     (table,) = re.findall(rf"^\| `{re.escape(name)}\(…\)` \|.*\n\|[-|]+\n((?:\|.*\n?)+)", ALL, re.MULTILINE) or [None]
     if table is None:
         return re.search(rf"`{name}\((\w+)\)`", ALL).groups()
@@ -94,7 +94,7 @@ def test_a_check_is_in_the_docs(name):
     assert f"| `checks.{name}(" in DATASETS
 
 
-def test_all_checks_were_found():
+def test_every_check_factory_is_found_in_the_code():
     assert {"not_empty", "not_null", "unique", "within", "references", "accounted"} <= set(FACTORIES)
 
 
@@ -103,7 +103,7 @@ def test_a_setting_is_in_the_docs(name):
     assert f"FEED_ASSETS_{name.upper()}`" in TEXTS["docs/operations.md"]
 
 
-def test_every_setting_in_the_docs_is_one():
+def test_every_setting_in_the_docs_exists():
     named = {name.lower() for name in re.findall(r"FEED_ASSETS_([A-Z0-9_]+[A-Z0-9])", ALL)}
     assert named
     assert named <= set(Settings.model_fields)
@@ -114,7 +114,7 @@ def test_a_command_is_in_the_readme(command):
     assert re.search(rf"\| `feed-assets {command}[ `]", README)
 
 
-def test_every_command_in_the_docs_is_one():
+def test_every_command_in_the_docs_exists():
     groups = "connector|events|feed|kafka|late|ledger|receive keys|state|warehouse"
     named = {*re.findall(rf"`feed-assets ((?:(?:{groups}) )?[a-z][a-z-]*)", ALL)}
     assert named
@@ -126,7 +126,7 @@ def test_a_state_is_in_the_docs(state):
     assert f"**`{state.value}`**" in AUTOMATION
 
 
-def test_an_extra_is_in_the_docs_and_every_one_there_is_one():
+def test_the_docs_name_exactly_the_existing_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     table = TEXTS["docs/operations.md"].partition("| extra | ")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*project["optional-dependencies"]]
@@ -145,7 +145,7 @@ def test_a_table_of_the_ledger_is_in_the_docs(table):
     assert f"- `{table}`, " in TEXTS["docs/architecture.md"]
 
 
-def test_what_each_type_accepts_is_said_as_in_the_code():
+def test_the_docs_repeat_the_table_of_accepted_texts():
     code = (ROOT / "feed_assets" / "spark" / "parse.py").read_text(encoding="utf-8")
     rows = [line for line in code.splitlines() if line.startswith("| ")]
     assert len(rows) > 8
@@ -193,12 +193,12 @@ RUN_BY_ITS_OWN_TEST = "docs/reading.md"
     [(name, code) for name in TEXTS if name != RUN_BY_ITS_OWN_TEST for code in blocks(TEXTS[name], "python")],
 )
 def test_python_in_the_docs_runs(name, code):
-    # By a name that is no file: from Python 3.13 on, inspect fails on a page that it takes for the functions' source.
+    # The file name does not exist: from Python 3.13 on, inspect fails on a page that it takes for the source.
     exec(compile(code, f"<{name}>", "exec"), {"__name__": "an_example", "__file__": str(PAGES[name])})  # noqa: S102
 
 
 @each_case("line", "".join(blocks(TEXTS["docs/state.md"], "json")).splitlines())
-def test_a_report_in_the_docs_is_one(line):
+def test_every_report_in_the_docs_is_valid(line):
     assert parse_report(line)
 
 
@@ -240,7 +240,7 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
 
 
 @each_case("name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest", "rows"])
-def test_the_harness_has_what_the_docs_say(name):
+def test_the_harness_has_the_documented_members(name):
     assert callable(getattr(Harness, name))
     assert re.search(rf"(harness\.|`){name}\(", DATASETS)
 

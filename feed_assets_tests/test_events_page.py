@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("home", "spark")
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    """The shop's database, at the address that the page names, with a table of orders."""
+    """Provide the shop's database, at the address that the page names, with a table of orders."""
     is_file = request.param == "sqlite"
     url = f"sqlite:///{tmp_path / 'shop.db'}" if is_file else request.getfixturevalue("postgresql").database()
     monkeypatch.setenv("SHOP_EVENTS_URL", str(url))
@@ -40,7 +40,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def page(shop: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The page's code as a module."""
+    """Return the page's code as a module."""
     module = ModuleType("events_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     events_of(shop).publish([])
@@ -61,7 +61,7 @@ def announce(shop: sa.Engine, marker: datetime, correlation: str, prices: Operat
 
 
 def events_of(shop: sa.Engine) -> SqlSink:
-    """The shop's table of events."""
+    """Return the shop's table of events."""
     return SqlSink(shop.url.render_as_string(hide_password=False), "events")
 
 

@@ -1,4 +1,4 @@
-"""Where everything is kept: in the folder of the environment, else beside the project's file, from wherever in it."""
+"""Home folder: the one in the environment, else one beside the project's file, from any folder of the project."""
 
 import os
 from contextlib import redirect_stderr
@@ -17,7 +17,7 @@ PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder below one with a project, which is the current one."""
+    """Return the current folder, below one with a project."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     below = tmp_path / "shop" / "tests"
     below.mkdir(parents=True)
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return below
 
 
-def test_below_a_project_it_is_that_of_the_project(folder: Path):
+def test_below_a_project_the_home_is_that_of_the_project(folder: Path):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     assert home() == folder.parent / ".feed_assets"
 
@@ -35,7 +35,7 @@ def test_a_file_that_names_no_module_is_no_project(folder: Path):
     assert home() == folder / ".feed_assets"
 
 
-def test_what_the_environment_says_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_of_the_environment_takes_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder.parent / "pyproject.toml").write_text(PROJECT)
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     assert home() == folder
@@ -49,7 +49,7 @@ def test_a_file_that_is_no_toml_is_named(folder: Path, text: bytes):
 
 
 @each_case(("mode", "is_said"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_it_is_said_if_others_may_read_the_file_that_a_token_is_printed_to(mode, is_said):
+def test_a_token_printed_to_a_readable_file_causes_a_warning(mode, is_said):
     with TemporaryFile() as file, redirect_stderr(StringIO()) as said:
         os.fchmod(file.fileno(), mode)
         say_who_reads(file.fileno())

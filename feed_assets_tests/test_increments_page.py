@@ -45,7 +45,7 @@ ROWS = [
 
 @dataclass
 class Story:
-    """What each run of the page was told, has read and published, and the event that told of it."""
+    """Plan, slice and published rows of each run of the page, and the event that reported its update."""
 
     harness: Harness
     shop: sa.Engine
@@ -74,7 +74,7 @@ class Story:
 
 
 def module_of(code: str) -> ModuleType:
-    """The page's code as a module."""
+    """Return the page's code as a module."""
     module = ModuleType("increments_page")
     sys.modules[module.__name__] = module
     exec(code, module.__dict__)  # noqa: S102
@@ -83,7 +83,7 @@ def module_of(code: str) -> ModuleType:
 
 @pytest.fixture
 def story(spark: SparkSession, home: Path, postgresql: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
-    """The page up to its table of runs."""
+    """Play the page up to its table of runs."""
     url = str(postgresql.database())
     monkeypatch.setenv("SHOP_URL", url)
     shop = sa.create_engine(url, poolclass=sa.NullPool)
@@ -145,7 +145,7 @@ def test_the_appendable_dataset_of_the_page_is_batches_that_are_put_together(
 
 
 def compacted(at: Partition, *options: str) -> str:
-    """What the command prints."""
+    """Return the output of the command."""
     command = [Path(sys.executable).with_name("feed-assets"), "feed", "compact", str(at.feed), "--least", "2", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -43,7 +43,7 @@ def filled(board: Blackboard) -> Blackboard:
 
 @pytest.fixture
 def page(home: Path, local_board: Blackboard, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names that the page's code has made, block after block."""
+    """Return the names that the page's code has made, block after block."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", filled(local_board).url)
     settings.cache_clear()
     names: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def page(home: Path, local_board: Blackboard, monkeypatch: pytest.MonkeyPatch) -
     return names
 
 
-def test_the_page_reads_what_it_says(page, local_board):
+def test_the_page_reads_the_rows_that_it_shows(page, local_board):
     assert [*page["frame"].columns] == ["plant", "temperature"]
     assert len(page["week"].updates) == 7
     assert {*page["rows"]["day"].to_pylist()} == {f"2026-06-0{day}" for day in range(1, 8)}
@@ -72,7 +72,7 @@ def test_a_reading_is_shown_as_on_the_page(page, local_board):
     assert re.sub(r"[\d,]+ bytes", "bytes", shown) == re.sub(r"[\d,]+ bytes", "bytes", SHOWN.strip())
 
 
-def test_spark_reads_what_the_page_says(page, spark):
+def test_spark_reads_the_rows_that_the_page_shows(page, spark):
     week, readings = page["by_spark"](spark)
     assert (week.count(), week.columns) == (14, ["plant", "temperature"])
     assert [tuple(row)[:2] for row in readings.where(is_clean()).collect()] == [("a", 21.5)]
@@ -89,7 +89,7 @@ def test_polars_reads_on_s3_as_the_page_says(home, s3_board, s3_env, monkeypatch
     assert names["hot"].equals(pl.DataFrame({"plant": ["a", "b"], "temperature": [10.0, 0.5]}))
 
 
-def test_the_page_names_all_that_can_be_given_and_every_error_is_one():
+def test_the_page_names_all_arguments_and_only_existing_errors():
     given = [*signature(read).parameters][3:]
     assert [name for name in given if f"| `{name}=" not in TEXT] == []
     public = [name for name in vars(FeedData) if not name.startswith("_")]

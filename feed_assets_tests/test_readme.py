@@ -1,4 +1,4 @@
-"""What the README and the docs tell a reader to type, and every setting that they must name."""
+"""Commands of the README and the docs, and every setting that they must name."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ def shell_commands(text):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def test_it_begins_with_what_works_before_a_release_and_one_line_changes_with_that():
+def test_the_readme_begins_with_commands_that_work_before_a_release():
     assert shell_commands(README)[:3] == ["make demo", "make test", next(iter(_installing(README)))]
     assert len(_installing(README)) == README.count("pip install feed-assets") == 1
     assert _installing(README)[0].startswith("pip install ./feed_assets  #")
@@ -44,7 +44,7 @@ def inline_commands(text):
 
 
 def subcommand(words):
-    """The words of a command before its first option or argument (which has a capital, a digit, a dot or a slash)."""
+    """Return the words of a command before its first option or argument (with a capital, a digit, a dot or a slash)."""
     names = []
     for word in words:
         if not re.fullmatch(r"[a-z]+", word):

@@ -64,7 +64,7 @@ WRONG = {
 
 
 @each_case(("name", "value"), WRONG)
-def test_what_a_variable_cannot_hold_is_refused_by_its_name(name, value):
+def test_an_invalid_variable_is_refused_by_name(name, value):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(f"FEED_ASSETS_{name}", value)
         with pytest.raises(InvalidSetting) as refused:
@@ -73,14 +73,14 @@ def test_what_a_variable_cannot_hold_is_refused_by_its_name(name, value):
     assert "secret" not in str(refused.value)
 
 
-def test_all_that_is_wrong_is_said_at_once(monkeypatch):
+def test_all_invalid_variables_are_reported_at_once(monkeypatch):
     for name in ("MAX_REQUESTS", "LOG_DAYS"):
         monkeypatch.setenv(f"FEED_ASSETS_{name}", "x")
     with pytest.raises(InvalidSetting, match=r"MAX_REQUESTS is .*; FEED_ASSETS_LOG_DAYS is "):
         Settings()
 
 
-def test_a_command_says_it_in_a_line(monkeypatch, capsys):
+def test_a_command_reports_an_invalid_setting_in_one_line(monkeypatch, capsys):
     monkeypatch.setenv("FEED_ASSETS_MAX_REQUESTS", "abc")
     monkeypatch.setattr("sys.argv", ["feed-assets", "feed", "ls"])
     with pytest.raises(SystemExit) as ended:
@@ -91,11 +91,11 @@ def test_a_command_says_it_in_a_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("url", ["file:///lake", "s3://bucket/lake", "az://account/c", "gs://bucket", "memory://"])
-def test_every_kind_of_blackboard_is_taken(url):
+def test_every_kind_of_blackboard_url_is_accepted(url):
     assert Settings(blackboard=url).blackboard == url
 
 
-def test_an_empty_variable_is_none(monkeypatch):
+def test_an_empty_variable_means_the_default(monkeypatch):
     for name in ("LEDGER", "SPARK_CONF", "ALERT_WEBHOOK", "MAX_REQUESTS"):
         monkeypatch.setenv(f"FEED_ASSETS_{name}", "")
     assert Settings() == Settings(ledger=Settings().ledger)
@@ -103,7 +103,7 @@ def test_an_empty_variable_is_none(monkeypatch):
     assert Settings().spark_conf.get_secret_value() == {}
 
 
-def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
+def test_printed_settings_hide_all_passwords(monkeypatch):
     values = {
         "LEDGER": "postgresql://u:secret@h/d",
         "SPARK_REMOTE": "sc://h:1/;token=secret",
@@ -135,7 +135,7 @@ def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
         ('{"n/o": {"url": "file:///x"}}', "['n/o']: expected letters, digits, '_' and '-'"),
     ],
 )
-def test_a_wrong_blackboard_of_others_is_said_in_our_words(monkeypatch, boards, said):
+def test_a_wrong_foreign_blackboard_setting_has_a_plain_error(monkeypatch, boards, said):
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", boards)
     with pytest.raises(InvalidSetting) as raised:
         Settings()
@@ -146,20 +146,20 @@ def test_a_wrong_blackboard_of_others_is_said_in_our_words(monkeypatch, boards, 
     ("name", "said"),
     [("FEED_ASSETS_HOME", "is DAGSTER_HOME meant?"), ("FEED_ASSETS_XYZ", "docs/operations.md has all of them")],
 )
-def test_of_what_is_like_no_setting_none_is_named(monkeypatch, capsys, name, said):
+def test_an_unknown_variable_is_reported_without_a_suggestion(monkeypatch, capsys, name, said):
     monkeypatch.setenv(name, "x")
     settings()
     assert capsys.readouterr().err == f"feed-assets: {name} is no setting and has no effect: {said}\n"
 
 
-def test_that_others_may_enter_the_home_is_said_once(tmp_path, capsys):
+def test_a_warning_about_an_open_home_is_printed_once(tmp_path, capsys):
     tmp_path.chmod(0o755)
     for _ in range(2):
         say_who_enters(tmp_path)
     assert capsys.readouterr().err.count("others may enter") == 1
 
 
-def test_an_unknown_variable_is_said_once_with_the_nearest_name(monkeypatch, capsys):
+def test_an_unknown_variable_is_reported_once_with_the_nearest_name(monkeypatch, capsys):
     monkeypatch.setenv("FEED_ASSETS_LEGDER", "sqlite:///x.db")
     for _ in range(2):
         settings()

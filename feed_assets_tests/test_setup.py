@@ -1,4 +1,4 @@
-"""What set-up looks at and fetches, with stand-ins for `java` and `python3` on PATH."""
+"""Checks and downloads of the set-up, with stand-ins for `java` and `python3` on PATH."""
 
 import os
 import re
@@ -24,7 +24,7 @@ echo called >> "$CALLS"
 
 
 def program(path, body):
-    """An executable shell script; its folder."""
+    """Write an executable shell script; return its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -42,7 +42,7 @@ def run(*command, path="/usr/bin:/bin", **environment):
 
 
 def check_java(tmp_path, said, code=0):
-    """The check with a JAVA_HOME whose java says this on stderr."""
+    """Run the check with a JAVA_HOME whose java prints this on stderr."""
     program(tmp_path / "jdk" / "bin" / "java", f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
     return run("/bin/sh", SCRIPTS / "check_java.sh", JAVA_HOME=str(tmp_path / "jdk"))
 
@@ -70,7 +70,7 @@ def test_java_17_or_newer_passes_in_silence(tmp_path, said):
         ("cannot run", 1, "fails"),
     ],
 )
-def test_another_java_is_one_line_that_says_what_to_install(tmp_path, said, code, found):
+def test_a_wrong_java_is_one_line_with_the_version_to_install(tmp_path, said, code, found):
     done = check_java(tmp_path, said, code)
     assert done.returncode == 1
     assert found in done.stderr
@@ -79,7 +79,7 @@ def test_another_java_is_one_line_that_says_what_to_install(tmp_path, said, code
 
 
 def tools(tmp_path):
-    """A PATH with what the scripts call and neither java nor python3."""
+    """Return a PATH with the tools that the scripts call, without java and python3."""
     folder = tmp_path / "tools"
     folder.mkdir()
     for name in ("sh", "sed", "head", "cat"):
@@ -87,14 +87,14 @@ def tools(tmp_path):
     return folder
 
 
-def test_no_java_is_one_line(tmp_path):
+def test_a_missing_java_is_one_line(tmp_path):
     done = run("/bin/sh", SCRIPTS / "check_java.sh", path=tools(tmp_path))
     assert done.returncode == 1
     assert "found none on PATH" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_the_first_python_that_fits_is_taken(tmp_path):
+def test_the_first_suitable_python_is_used(tmp_path):
     path = tools(tmp_path)
     program(path / "python3", "echo 3.14 /usr/bin/python3")
     program(path / "python3.13", "exit 127")
@@ -103,7 +103,7 @@ def test_the_first_python_that_fits_is_taken(tmp_path):
     assert (done.returncode, done.stdout) == (0, "/with space/python3.12\n")
 
 
-def test_no_python_that_fits_is_one_line(tmp_path):
+def test_a_missing_python_is_one_line(tmp_path):
     path = tools(tmp_path)
     program(path / "python3", "echo 3.9 /usr/bin/python3")
     done = run("/bin/sh", SCRIPTS / "find_python.sh", path=path)
@@ -175,14 +175,14 @@ def fetch_servers():
 
 
 @each_case("group", FETCHED)
-def test_what_a_test_asks_for_is_fetched_whole(group):
+def test_a_server_group_for_a_test_is_fetched_completely(group):
     module = fetch_servers()
     folder = fetched(group)
     assert folder == module.CACHE / module.GROUPS[group]
     assert module.is_whole(folder)
 
 
-def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
+def test_make_keeps_bytecode_even_if_an_image_disables_it():
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["make", "-f", ROOT / "Makefile", "-f", "-", "shown"]
     done = subprocess.run(
@@ -233,12 +233,12 @@ def test_the_size_of_what_is_installed_is_told_with_the_largest():
     assert re.match(r"installed: \d{3,4} MB in \d+ packages \(pyspark \d+, pyarrow \d+, ", done.stdout)
 
 
-def test_the_files_that_are_to_run_first_are_there():
+def test_the_files_that_run_first_exist():
     assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
 
 
 def chromium(tmp_path, **environment):
-    """The script on a machine with no more than what it calls itself."""
+    """Run the script on a machine with only the tools that it calls."""
     path = tools(tmp_path)
     for name in ("id", "grep", "mktemp", "rm", "tail", "timeout"):
         (path / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")
@@ -247,17 +247,17 @@ def chromium(tmp_path, **environment):
     return run("/bin/sh", SCRIPTS / "get_chromium.sh", path=path, PLAYWRIGHT=str(path / "playwright"))
 
 
-def test_a_chromium_that_is_there_is_named_and_nothing_is_fetched(tmp_path):
+def test_an_existing_chromium_is_named_and_nothing_is_fetched(tmp_path):
     done = chromium(tmp_path, chromium="exit 0", playwright="exit 9")
     assert (done.returncode, done.stdout) == (0, f"chromium: {tmp_path}/tools/chromium\n")
 
 
-def test_a_chromium_that_is_not_there_is_fetched_by_playwright(tmp_path):
+def test_a_missing_chromium_is_fetched_by_playwright(tmp_path):
     done = chromium(tmp_path, playwright='test "$1" = install')
     assert (done.returncode, done.stdout) == (0, "chromium: installed\n")
 
 
-def test_a_chromium_that_cannot_be_had_is_said_and_no_error(tmp_path):
+def test_a_chromium_that_cannot_be_fetched_is_reported_without_an_error(tmp_path):
     done = chromium(tmp_path, playwright="echo no route to the host; exit 1")
     assert done.returncode == 0
     assert "no route to the host\nchromium: could not be installed" in done.stdout

@@ -20,7 +20,7 @@ with shared("postgresql", Path(sys.argv[1])) as address:
 
 @contextmanager
 def user(folder):
-    """A process that uses the server until the block ends."""
+    """Start a process that uses the server until the block ends."""
     command = [sys.executable, "-c", USER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

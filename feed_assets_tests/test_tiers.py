@@ -90,18 +90,18 @@ def test_a_fast_test_that_gets_a_server_while_it_runs_fails(tmp_path):
 
 @pytest.fixture(scope="module")
 def collected():
-    """The names of the tests that `make test` runs."""
+    """Return the names of the tests that `make test` runs."""
     options = ["--collect-only", "-q", "-o", "addopts=", "-m", "(fast or promise) and not soak"]
     command = [sys.executable, "-m", "pytest", *options, str(TESTS)]
     printed = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=True).stdout
     return [line.removeprefix(f"{TESTS.name}/") for line in printed.splitlines() if "::" in line]
 
 
-def test_make_test_is_no_larger_than_somebody_waits_for(collected):
+def test_make_test_stays_below_its_limit_of_tests(collected):
     assert 1_000 < len(collected) <= MOST_TESTS
 
 
-def test_each_promise_has_tests_that_are_there(collected):
+def test_each_promise_names_existing_tests(collected):
     gone = {
         name
         for names in PROMISES.values()

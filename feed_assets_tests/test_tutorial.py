@@ -22,14 +22,14 @@ from feed_assets.settings import settings
 TEXT = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 BY_THE_READER = {"title=install", "title=pytest", "title=browser"}
-"""What installs what is installed here, and the web UI, which has tests of its own."""
+"""Blocks that only the reader runs: they install what is installed here, or start the web UI (tested elsewhere)."""
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
 @pytest.fixture
 def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The reader's new folder, with no home but the one in it."""
+    """Provide the reader's new folder, with no home but the one in it."""
     monkeypatch.delenv("DAGSTER_HOME")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -43,7 +43,7 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def run(command: str) -> tuple[int, str]:
-    """A line as a shell takes it; but `feed-assets` and `pytest` in this process, whose Spark is warm."""
+    """Run a line like a shell, but `feed-assets` and `pytest` in this process, whose Spark is warm."""
     program, *words = shlex.split(command)
     if program == "feed-assets":
         result = CliRunner().invoke(app, words)
@@ -66,7 +66,7 @@ def run_pytest(words: list[str]) -> tuple[int, str]:
 
 
 def is_said(line: str, found: str) -> bool:
-    """Whether an output line is what the tutorial shows; `…` stands for the rest of it."""
+    """Return True if an output line matches the tutorial, where `…` stands for the rest of it."""
     return found.startswith(line[:-1]) if line.endswith("…") else found == line
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Known vulnerabilities of what uv.lock names, as OSV lists them. A machine that does not reach OSV is told so, and goes
-# on: the lock is audited where it can be.  Usage: scripts/audit.sh [URL of another OSV service]
+# List known vulnerabilities (OSV) of the packages in uv.lock. If OSV cannot be reached, warn and succeed: another
+# machine will audit the lock file.  Usage: scripts/audit.sh [URL of another OSV service]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export UV_HTTP_TIMEOUT=10 UV_HTTP_RETRIES=0

@@ -30,7 +30,7 @@ class FetchFailed(Exception):
 
 
 def ivy_jar() -> Path:
-    """The Ivy jar among PySpark's own."""
+    """Return the Ivy jar among PySpark's own."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     jars = sorted(folder.glob("ivy-*.jar")) if folder else []
@@ -40,13 +40,13 @@ def ivy_jar() -> Path:
 
 
 def java() -> str:
-    """The `java` that Spark would take."""
+    """Return the `java` that Spark would take."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def retrieve(group: str, target: Path, cache: Path, lock: int) -> None:
-    """Have Ivy resolve one configuration of ivy.xml and copy its files, checked by their sums, into `target`."""
+    """Resolve one configuration of ivy.xml with Ivy, and copy its files, checked by their sums, into `target`."""
     target.mkdir(parents=True)
     where = ["-ivy", str(IVY_XML), "-cache", str(cache / "ivy"), "-confs", group]
     command = [java(), "-jar", str(ivy_jar()), *where, "-retrieve", f"{target}/{PATTERN}"]
@@ -60,7 +60,7 @@ def retrieve(group: str, target: Path, cache: Path, lock: int) -> None:
 
 def unpack(folder: Path) -> None:
     """Replace each tar.gz by its content."""
-    options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # absent before 3.11.4
+    options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Missing before Python 3.11.4.
     for archive in folder.glob("*.tar.gz"):
         with tarfile.open(archive) as content:
             content.extractall(folder, **options)  # noqa: S202 - from Maven Central, its sum is checked
@@ -68,28 +68,28 @@ def unpack(folder: Path) -> None:
 
 
 def inventory(folder: Path) -> dict[str, int]:
-    """Every file under a folder with its size."""
+    """Return every file under a folder with its size."""
     return {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
 
 
 def receipt(folder: Path) -> Path:
-    """The record beside a group's folder of what was put there; beside, because `folder/*` is a class path."""
+    """Return the path of the record of a group's files. It is beside the folder because `folder/*` is a class path."""
     return folder.with_name(f".{folder.name}.json")
 
 
 def expected(folder: Path) -> str:
-    """What the receipt of a whole folder says."""
+    """Return the text of the receipt for a complete folder."""
     digest = sha256(IVY_XML.read_bytes()).hexdigest()
     return json.dumps({"ivy.xml": digest, "files": inventory(folder)}, indent=0, sort_keys=True)
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether the folder holds just what was fetched for this very ivy.xml."""
+    """Return True if the folder holds exactly the files that were fetched for this ivy.xml."""
     return folder.is_dir() and receipt(folder).is_file() and receipt(folder).read_text() == expected(folder)
 
 
 def replace(folder: Path, by: Path) -> None:
-    """Put a complete folder in place; the receipt is last, so that a kill before it means: fetch again."""
+    """Put a complete folder in place. The receipt is written last: if killed before it, the next run fetches again."""
     receipt(folder).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def replace(folder: Path, by: Path) -> None:
 
 
 def fetch(group: str, cache: Path, lock: int) -> None:
-    """Make one group whole, unless it is."""
+    """Fetch one group unless it is complete."""
     folder, partial = cache / GROUPS[group], cache / f"{group}.partial"
     if is_whole(folder):
         return
@@ -121,7 +121,7 @@ def alone(cache: Path) -> Iterator[int]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"any of {', '.join(GROUPS)}; all by default")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where to keep what is fetched")
@@ -132,7 +132,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch the groups that are named, in order; 1 if one cannot be had."""
+    """Fetch the named groups, in order; return 1 if one cannot be fetched."""
     asked = parse(arguments)
     try:
         with alone(asked.cache) as lock:

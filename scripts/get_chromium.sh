@@ -1,6 +1,6 @@
 #!/bin/sh
-# Make sure of a Chromium for the tests of the web UI; say so, and no more, where none can be had: they are skipped then.
-# Debian has one in apt; elsewhere it is Playwright's own, with the system libraries that it needs (as root).
+# Install a Chromium for the tests of the web UI. If that fails, only warn: the tests are skipped then.
+# On Debian it comes from apt; elsewhere from Playwright, with the system libraries that it needs (as root).
 path=$(command -v chromium || command -v chromium-browser || command -v google-chrome) && echo "chromium: $path" && exit 0
 playwright=${PLAYWRIGHT:-.venv/bin/playwright}
 deps=

@@ -1,8 +1,8 @@
-"""Print the size of feed-assets with all that it needs, as it is installed beside this Python.
+"""Print the installed size of feed-assets with all its dependencies, as found beside this Python.
 
     python -I scripts/installed_size.py
 
-Exits with 1 where that is more than `GOAL` times what Dagster, its web server and PySpark with Connect need alone.
+Exits with 1 if that is more than `GOAL` times the size of Dagster, its web server and PySpark with Connect.
 """
 
 import sys
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from packaging.requirements import Requirement  # Dagster needs it, too.
+from packaging.requirements import Requirement  # Installed with Dagster.
 from packaging.utils import canonicalize_name
 
 GOAL = 1.15
@@ -19,7 +19,7 @@ LARGEST = 4
 
 
 def needed(wanted: Iterable[str]) -> set[str]:
-    """The names of what is installed of these requirements and, in turn, of theirs."""
+    """Return the names of the installed packages that these requirements need, directly or indirectly."""
     seen: set[tuple[str, str]] = set()
     left = [at for each in wanted for at in _named(Requirement(each))]
     while left:
@@ -30,7 +30,7 @@ def needed(wanted: Iterable[str]) -> set[str]:
 
 
 def _named(requirement: Requirement) -> Iterator[tuple[str, str]]:
-    """A package without an extra, and with each that is asked for."""
+    """Yield a package without an extra, and with each extra of the requirement."""
     for extra in ("", *requirement.extras):
         yield canonicalize_name(requirement.name), extra
 
@@ -50,13 +50,13 @@ def _is_installed(name: str) -> bool:
 
 
 def megabytes(name: str) -> float:
-    """What a package's files take, those that pip or Python compiled among them if it has noted them."""
+    """Return the size of a package's files, including compiled ones that pip or Python recorded."""
     paths = (Path(str(each.locate())) for each in distribution(name).files or ())
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def main() -> None:
-    """Say it in a line."""
+    """Print the size in one line."""
     sizes = {name: megabytes(name) for name in needed(["feed-assets"])}
     total, floor = sum(sizes.values()), sum(map(megabytes, needed(FLOOR)))
     largest = sorted(sizes, key=lambda name: -sizes[name])[:LARGEST]

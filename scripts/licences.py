@@ -2,8 +2,8 @@
 
 Usage: .venv/bin/python scripts/licences.py [--check]
 
-What is installed says its licence itself. A package of another system, another Python or the benchmarks keeps its row;
-a new one of these has to be installed once (`uv sync --group bench`), or written in by hand.
+Installed packages name their licence. A package of another system, another Python or the benchmarks keeps its row;
+a new one of these has to be installed once (`uv sync --group bench`), or added by hand.
 """
 
 import re
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "licences.md"
 PRODUCT = "feed-assets"
 DEVELOPMENT = "development"
 COPYLEFT = re.compile(r"(?<!L)\bA?GPL|(?<!Lesser )General Public|Affero")
-"""A licence that would reach what it is shipped with. That of a library (LGPL) does not."""
+"""Licences that extend to products which include them. The LGPL, for libraries, does not."""
 
 _LONGEST = 45
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<licence>.+?) \| (?P<use>.+?) \|$", re.MULTILINE)
@@ -36,7 +36,7 @@ need: users do not get it.
 
 
 def rows(lock: Mapping[str, Any], installed: Mapping[str, str], old: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return licence and use of each package of a lock file. Raises SystemExit for one whose licence is not known."""
+    """Return licence and use of each package of a lock file. Raise SystemExit if a licence is unknown."""
     packages = {each["name"]: each for each in lock["package"] if each["name"] != PRODUCT}
     product = next(each for each in lock["package"] if each["name"] == PRODUCT)
     uses = dict.fromkeys(packages, DEVELOPMENT)
@@ -53,7 +53,7 @@ def rows(lock: Mapping[str, Any], installed: Mapping[str, str], old: Mapping[str
 
 
 def _closure(needs: Iterable[Mapping[str, Any]], lock: Mapping[str, Any]) -> set[str]:
-    """Return the names of all that some requirements lead to, by whatever marker."""
+    """Return the names of all packages that some requirements lead to, ignoring markers."""
     names, left, seen = set[str](), [*needs], set[tuple[str, str]]()
     while left:
         need = left.pop()
@@ -69,12 +69,12 @@ def _closure(needs: Iterable[Mapping[str, Any]], lock: Mapping[str, Any]) -> set
 
 
 def installed_licences() -> dict[str, str]:
-    """Return the licence of each installed package, in its own words."""
+    """Return the licence of each installed package, as its metadata gives it."""
     return {_canonical(each.metadata["Name"]): _licence(each.metadata) for each in distributions()}
 
 
 def _licence(metadata: Any) -> str:
-    """Return the expression, else a short text, else what the classifiers say."""
+    """Return the licence expression, else a short text, else the classifiers."""
     if expression := metadata.get("License-Expression"):
         return expression
     text = (metadata.get("License") or "").strip()
@@ -98,7 +98,7 @@ def page(found: Mapping[str, tuple[str, str]]) -> str:
 
 
 def main(*arguments: str) -> int:
-    """Write the page, or with `--check` say whether it is that of the lock; 1 if it is not."""
+    """Write the page. With `--check` return 1 if it does not match the lock file."""
     lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
     before = PAGE.read_text("utf-8") if PAGE.is_file() else ""
     old = {each["name"]: each["licence"] for each in _ROW.finditer(before)}

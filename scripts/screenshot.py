@@ -1,4 +1,4 @@
-"""Make docs/ui.png and docs/status.png anew: the demo's asset graph and its status page. Run `make demo` before."""
+"""Update docs/ui.png and docs/status.png: the demo's asset graph and its status page. Run `make demo` before."""
 
 import os
 import re
@@ -18,7 +18,7 @@ SECONDS = 180
 
 
 def address(ui: "subprocess.Popen[str]") -> str:
-    """The address with its token, which the command prints once the web UI answers."""
+    """Return the address with its token, which the command prints once the web UI answers."""
     for line in ui.stdout or ():
         if found := re.search(r"(http://\S+)/\?token=(\S+)", line):
             return f"{found[1]}{PAGE}?token={found[2]}"
@@ -26,8 +26,8 @@ def address(ui: "subprocess.Popen[str]") -> str:
 
 
 def photograph(url: str) -> None:
-    """Wait until the graph is drawn, and the page made, and keep what a person would see."""
-    program = which("chromium") or which("chromium-browser")  # else the one of scripts/get_chromium.sh
+    """Wait until the graph and the page are rendered, and take the screenshots."""
+    program = which("chromium") or which("chromium-browser")  # scripts/get_chromium.sh can install it.
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page(viewport={"width": 1360, "height": 760})
         page.goto(url.replace(PAGE, "/"), timeout=SECONDS * 1000)
@@ -37,12 +37,12 @@ def photograph(url: str) -> None:
         page.screenshot(path=GRAPH)
         page.set_viewport_size({"width": 1360, "height": 900})
         page.goto(url.partition("?")[0].replace(PAGE, "/status"), timeout=SECONDS * 1000)
-        page.get_by_text("Newest periods of each dataset").wait_for(timeout=SECONDS * 1000)  # It comes by itself.
+        page.get_by_text("Newest periods of each dataset").wait_for(timeout=SECONDS * 1000)  # The page loads it later.
         page.screenshot(path=STATUS)
 
 
 def main() -> None:
-    """Start the web UI on the demo's home, look, and end it."""
+    """Start the web UI on the demo's home, take the screenshots, and stop it."""
     if not HOME.is_dir():
         raise SystemExit(f"there is no {HOME}: run `make demo` first.")
     command = [str(Path(sys.executable).with_name("feed-assets")), "ui", "--port", "3579"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What somebody has after `pip install feed-assets`: the wheel is built and installed into an empty environment in a
-# temporary folder, with the newest versions that it allows, and the commands that `feed-assets init` names are run there.
-# Nothing of this clone is used from then on. It takes a minute or two where uv has the packages, and needs 1.2 GB.
+# Test the result of `pip install feed-assets`: build the wheel, install it into an empty environment in a temporary
+# folder, with the newest versions that it allows, and run the commands that `feed-assets init` names there. From then on
+# this clone is not used. It takes a minute or two if uv has cached the packages, and needs 1.2 GB.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 clone=$PWD
@@ -19,9 +19,9 @@ trap clean EXIT
 began=$SECONDS
 
 say() { echo "wheel: $* ($((SECONDS - began)) s)"; }
-# A user's shell: the new environment first on PATH, a home folder of its own, and no setting of ours.
+# A user's shell: the new environment first on PATH, a home folder of its own, and no FEED_ASSETS_ setting.
 user=(env -i PATH="$place/venv/bin:$PATH" HOME="$place/home" TMPDIR="$place/tmp" LANG=C.UTF-8 ${JAVA_HOME:+JAVA_HOME="$JAVA_HOME"})
-# A command that says nothing unless it fails.
+# Run a command; print its output only if it fails.
 quietly() { "$@" >"$place/log" 2>&1 </dev/null || { cat "$place/log"; say "FAILED: ${*: -3}" >&2; exit 1; }; }
 
 mkdir "$place/home" "$place/tmp" "$place/work"
@@ -34,7 +34,7 @@ say "installed $(basename "$place"/dist/*.whl)"
 cd "$place/work"
 quietly "${user[@]}" feed-assets --help
 "${user[@]}" feed-assets init shop
-# By uv in the clone: its pyproject.toml says whose certificates uv trusts.
+# Built by uv in the clone: its pyproject.toml says whose certificates uv trusts.
 (cd "$clone" && quietly "$uv" pip install --python "$place/venv/bin/python" --group "$place/work/shop/pyproject.toml:dev")
 cd shop
 case $("${user[@]}" python -P -c 'import feed_assets; print(feed_assets.__file__)') in
@@ -54,7 +54,7 @@ visit='
 import sys, urllib.request as r
 assert b"Dagster" in r.build_opener(r.HTTPCookieProcessor()).open(sys.argv[1]).read()'
 
-# The web UI answers at the address that it prints, and ends when it is told to.
+# The web UI answers at the address that it prints, and ends on a signal.
 port=$("${user[@]}" python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "${user[@]}" feed-assets ui --port "$port" >"$place/ui" 2>&1 </dev/null &
 ui=$!

@@ -58,18 +58,18 @@ def said(*args: str):
     return json.loads(CliRunner().invoke(app, [*args, "-m", "as_of_now", "--json"], catch_exceptions=False).stdout)
 
 
-def test_what_no_tick_has_read_of_a_source_is_due(team):
+def test_events_due_includes_events_that_no_tick_has_read(team):
     (found,) = said("events", "due", REPORT)
     assert (found["due"][""]["takes"], found["unread"]) == (["X"], [])
 
 
-def test_what_no_tick_has_read_of_a_source_is_explained(team):
+def test_explain_includes_events_that_no_tick_has_read(team):
     found = said("explain", REPORT)
     assert (found["state"], found["due"]["takes"], found["unread"]) == ("build", ["X"], [])
 
 
 @pytest.mark.parametrize("command", [("events", "due"), ("explain",)])
-def test_a_source_that_cannot_be_read_is_named_with_the_reason_and_when_it_was_read_last(team, tmp_path, command):
+def test_an_unreadable_source_is_named_with_the_reason_and_its_last_read(team, tmp_path, command):
     rename(tmp_path, "events", "hidden")
     (never,) = unread_of(said(*command, REPORT))
     assert (never["source"], never["as_of"]) == ("part 0 of team", None)
@@ -99,7 +99,7 @@ def test_a_lineage_table_out_of_reach_is_the_reason_that_explain_gives(team):
     assert "There is no SQLite database /nowhere/at/all.db" in found["reason"]
 
 
-def test_a_lineage_table_out_of_reach_keeps_no_other_consumer_from_being_told_of(team):
+def test_an_unreachable_lineage_table_hides_no_other_consumer(team):
     lost, report = said("events", "due")
     assert (lost["consumer"], report["consumer"]) == (LOST, REPORT)
     assert "There is no SQLite database /nowhere/at/all.db" in lost["problem"]
@@ -111,7 +111,7 @@ def run_until_idle():
     return found.exit_code, [line for line in found.stdout.splitlines() if line.startswith("FAILING")], found.stderr
 
 
-def test_run_prints_what_cannot_be_read_when_that_begins_and_in_the_end_and_no_more(team, tmp_path, caplog):
+def test_run_prints_an_unreadable_source_at_the_start_and_at_the_end_only(team, tmp_path, caplog):
     rename(tmp_path, "events", "hidden")
     code, (line,), stderr = run_until_idle()
     assert (code, line.split(":")[0]) == (1, "FAILING events_team")
@@ -120,7 +120,7 @@ def test_run_prints_what_cannot_be_read_when_that_begins_and_in_the_end_and_no_m
     assert (stderr.splitlines().count(line), stderr.count(why), caplog.text.count(why)) == (1, 1, 0)
 
 
-def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_is_over(capsys):
+def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_ends(capsys):
     teller = Teller(Progress(), check=lambda: None)
     for problems in ({"s:a": "no", "s:b": "no"}, {"s:a": "no", "s:b": "never"}, {"s:a": "no"}, {}):
         teller.say_problems("s", problems)
@@ -130,20 +130,20 @@ def test_run_prints_a_problem_again_when_its_reason_changes_and_when_it_is_over(
     assert (told.err.splitlines(), told.out) == (lines, "")
 
 
-def test_what_is_said_as_of_an_earlier_reading_says_so_in_its_one_line(team, tmp_path):
+def test_explain_line_names_the_last_read_of_an_unreadable_source(team, tmp_path):
     said("explain", REPORT)
     rename(tmp_path, "events", "hidden")
     found = said("explain", REPORT)
     assert "; but part 0 of team could not be read since 20" in found["reason"]
 
 
-def test_everything_that_waits_is_listed_with_what_could_not_be_read(team, tmp_path):
+def test_explain_lists_unreadable_sources_after_all_waiting_partitions(team, tmp_path):
     rename(tmp_path, "events", "hidden")
     told = CliRunner().invoke(app, ["explain", "-m", "as_of_now"]).stdout.splitlines()
     assert "part 0 of team was never read" in told[-1]
 
 
-def test_a_paused_dataset_says_so_whatever_its_state(team):
+def test_explain_says_that_a_dataset_is_paused_in_any_state(team):
     said("events", "pause", REPORT, "--why", "release")
     assert "paused since" in said("explain", REPORT)["reason"]
 
@@ -188,7 +188,7 @@ defs = with_automation(dg.Definitions(assets=[foo, hourly]))
 """
 
 
-def test_what_the_ledger_does_not_judge_as_it_is_declared_is_said(team, tmp_path, monkeypatch):
+def test_explain_warns_if_the_ledger_judges_windows_by_another_declaration(team, tmp_path, monkeypatch):
     (tmp_path / "windows_of_foo.py").write_text(WINDOWS)
     monkeypatch.delitem(sys.modules, "windows_of_foo", raising=False)
     asked = ["explain", "web/hourly/v1.0", "2026-01-01-15:00", "-m", "windows_of_foo"]

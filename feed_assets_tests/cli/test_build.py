@@ -77,7 +77,7 @@ def test_build_command_prints_why_a_partition_without_input_is_left() -> None:
     )
 
 
-def test_machines_get_what_was_built_and_what_is_left() -> None:
+def test_build_prints_built_and_remaining_partitions_as_json() -> None:
     drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
     result = invoke("build", CLICKED, "2019-11-24/men...2019-11-25/men", "--json")
     said = json.loads(result.stdout)
@@ -96,11 +96,13 @@ def test_machines_get_what_was_built_and_what_is_left() -> None:
         ([CLICKED, "2018-01-01/men"], "'2018-01-01/men' is no partition of ads/clicked/v1.0"),
     ],
 )
-def test_what_is_named_wrongly_is_said(args: list[str], says: str) -> None:
+def test_build_refuses_wrong_names_with_the_reason(args: list[str], says: str) -> None:
     assert says in str(invoke("build", *args).exception)
 
 
-def test_history_is_built_in_order_by_the_days_limit_and_what_is_left_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_of_history_keeps_order_and_daily_limit_and_explains_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     days = ("2019-11-24", "2019-11-25", "2019-11-26")
     for day in days:
         where = Partition(Feed.parse("ads/clicked_raw/v1.0"), f"{day}/men")

@@ -93,14 +93,14 @@ def test_a_report_that_would_change_a_closed_window_is_rejected_with_who_and_why
     assert shown[0]["records"] == 10
 
 
-def test_a_part_that_is_moved_out_of_a_closed_window_is_rejected_too():
+def test_moving_a_part_out_of_a_closed_window_is_rejected():
     report_state([part("15:00", 10)])
     close("t/foo", HOUR)
     moved = {**part("15:00", 0, version=1), "windows": [{"start": "2026-01-01T17:00:00Z", "records": 10}]}
     assert [HOUR in each.reason for each in report_state([moved]).rejected] == [True]
 
 
-def test_what_a_check_says_of_a_closed_window_is_rejected_and_of_another_not():
+def test_quality_report_of_a_closed_window_is_rejected_and_of_an_open_one_accepted():
     report_state([part("15:00", 10)])
     close("t/foo", HOUR)
     found = report_state([quality("failed"), quality("failed", "16:00")])
@@ -125,7 +125,7 @@ def of_day(state):
 
 
 @pytest.mark.parametrize("final", [HOUR, "day@2026-01-01"])
-def test_what_is_closed_or_lies_in_what_is_is_neither_backfilled_nor_accepted(final):
+def test_closed_windows_and_windows_inside_them_are_neither_backfilled_nor_accepted(final):
     whole_hour()
     close("t/foo", final)
     for word in ("backfill", "accept"):
@@ -148,7 +148,7 @@ def test_a_check_of_a_larger_window_flags_no_closed_one_until_that_is_opened():
     assert (state(), state("5min@2026-01-01-15:05")) == ("complete",) * 2
 
 
-def test_it_is_shown_that_a_window_is_closed_or_lies_in_what_is():
+def test_state_show_marks_closed_windows_and_windows_inside_them():
     report_state([part("15:00", 10)])
     assert said("state", "show", "t/foo", HOUR)[0]["closed"] is None
     close("t/foo", "day@2026-01-01")
@@ -178,7 +178,7 @@ def test_levels_of_a_window_may_be_typed_in_any_order():
         ("t/theirs/v1.0", HOUR, "is no state table, .* expected partitions"),
     ],
 )
-def test_a_window_that_is_none_of_a_state_table_is_not_closed(dataset, typed, expected):
+def test_an_invalid_window_of_a_state_table_is_not_closed(dataset, typed, expected):
     report_state([part("15:00", 10)])
     ledger = open_ledger(settings().ledger)
     ours, theirs = (Feed.parse(f"t/{name}/v1.0") for name in ("ours", "theirs"))
@@ -191,7 +191,7 @@ def test_a_window_that_is_none_of_a_state_table_is_not_closed(dataset, typed, ex
     assert closed(dataset, typed) == {}
 
 
-def test_what_is_opened_again_takes_reports():
+def test_a_reopened_window_accepts_reports():
     report_state([part("17:00", 10)])
     close("t/foo", HOUR)
     assert close("t/foo", HOUR) == 0
@@ -221,7 +221,7 @@ def test_a_partition_of_a_state_table_is_the_window_that_it_is(module):
         ("t/none/v1.0", "2024-12-31", "t/none/v1.0"),
     ],
 )
-def test_what_cannot_be_closed_is_told(module, dataset, typed, expected):
+def test_close_refuses_with_the_reason_and_closes_nothing(module, dataset, typed, expected):
     with pytest.raises(Exception, match=expected):
         close(dataset, typed, "-m", module)
     assert closed(dataset, typed) == {}

@@ -22,7 +22,7 @@ raw = foreign_feed("web/raw/v1.0", partitions_def=DAYS, schema="n int")
 def made_within(name, deadline):
     @feed_asset(f"web/{name}/v1.0", partitions_def=DAYS, inputs={"raw": raw}, wait=Wait(deadline=deadline))
     def made(raw):
-        """By the day."""
+        """Return the rows of a day."""
 
     return made
 
@@ -45,17 +45,17 @@ def check(name, partition, deadline, words):
     assert words in explained(f"web/{name}/v1.0", partition)
 
 
-def test_what_has_missed_its_deadline_says_so():
+def test_explain_says_that_a_deadline_is_missed():
     missed = "it should have been built by 2026-01-03 02:00 UTC"
     check("soon", LONG_AGO, datetime(2026, 1, 3, 2, tzinfo=UTC), missed)
 
 
-def test_what_has_time_left_says_until_when():
+def test_explain_names_the_deadline_before_it_is_over():
     deadline = datetime.fromisoformat(f"{YESTERDAY}T00:00:00+00:00") + timedelta(days=1) + LONGEST
     check("some_day", YESTERDAY, deadline, f"it should be built by {deadline:%Y-%m-%d %H:%M} UTC")
 
 
-def test_what_is_built_is_late_no_more():
+def test_a_built_partition_is_no_longer_late():
     with Harness(defs, maker=PlainMaker()) as tested:
         tested.drop("web/raw/v1.0", LONG_AGO, "n\n1\n")
         assert [run.succeeded for run in tested.run_until_idle()] == [True, True]

@@ -23,7 +23,7 @@ DAY, NEXT = Partition(TOTAL, "2019-11-24"), Partition(TOTAL, "2019-11-25")
 
 @pytest.fixture
 def services(home) -> Services:
-    """The blackboard and the ledger of the settings."""
+    """Return services on the blackboard and the ledger of the settings."""
     found = settings()
     return Services(Blackboard.open(found.blackboard), open_ledger(found.ledger), lambda: pytest.fail("Spark"))
 
@@ -42,7 +42,7 @@ def verify(services, monkeypatch, capsys):
     return run
 
 
-def test_rows_of_ours_are_compared_with_what_was_published(services, verify):
+def test_deep_verify_compares_our_rows_with_the_published_ones(services, verify):
     first, second = publish_own(services, DAY, NOW), publish_own(services, NEXT, NOW)
     code, rows, _ = verify(str(TOTAL), "--deep")
     assert (code, [row["id"] for row in rows]) == (0, [first.id, second.id])
@@ -64,7 +64,7 @@ def test_rows_of_ours_are_compared_with_what_was_published(services, verify):
 
 
 @pytest.mark.parametrize("scope", [[], ["--update"]])
-def test_pages_of_others_are_read_too(services, verify, scope):
+def test_deep_verify_reads_the_pages_of_foreign_files(services, verify, scope):
     data = damaged.with_flipped_bit(damaged.parquet(damaged.numbers()))
     update = publish(services.board, Partition(RAW, "a"), {"part.parquet": data}, NOW)
     named = ["a", *scope, *([update.id] if scope else [])]
@@ -74,7 +74,7 @@ def test_pages_of_others_are_read_too(services, verify, scope):
     assert f"{update.path}/part.parquet is damaged" in errors
 
 
-def test_batches_are_read_too_and_what_is_not_valid_is_said(services, verify):
+def test_deep_verify_reads_batches_and_names_invalid_ones(services, verify):
     for batch in ("a", "b"):
         publish(services.board, Partition(RAW, f"day/{batch}"), {"part.csv": b"id\n1\n"}, NOW)
     assert [row["partition"] for row in verify(str(RAW), "day", "--batches", "--deep")[1]] == ["day/a", "day/b"]
@@ -84,7 +84,7 @@ def test_batches_are_read_too_and_what_is_not_valid_is_said(services, verify):
     assert "its manifest says 7 files" in errors
 
 
-def test_a_file_that_was_edited_by_hand_is_said_without_reading_it(services, verify):
+def test_verify_notes_a_rewritten_file_without_reading_it(services, verify):
     update = publish_own(services, DAY, NOW)
     rewrite(services, update, services.board.get(update.files[0].key))
     code, (row,), _ = verify(str(TOTAL))

@@ -23,7 +23,7 @@ from feed_assets_tests.support.servers import PostgreSQL
 
 
 def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    """The exit code, and by thing its state and what was said."""
+    """Return the exit code, and by subject the state and its text."""
     result = CliRunner().invoke(app, ["doctor", "-m", "feed_assets.definitions", "--json", *args])
     assert result.exit_code in (0, 1), result.exception
     return result.exit_code, {each["what"]: (each["state"], each["said"]) for each in json.loads(result.stdout)}
@@ -35,7 +35,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_where_all_is_there_all_is_well_and_nothing_is_left(home: Path) -> None:
+def test_doctor_reports_ok_for_a_complete_home_and_leaves_nothing_behind(home: Path) -> None:
     prepare(home)
     open_ledger(settings().ledger)
     board = open_board(settings())
@@ -52,7 +52,7 @@ def test_where_all_is_there_all_is_well_and_nothing_is_left(home: Path) -> None:
     assert board.files("") == ()
 
 
-def test_a_home_that_is_not_there_is_said_and_not_made(
+def test_doctor_reports_a_missing_home_and_does_not_create_it(
     home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = home / "missing"
@@ -68,7 +68,7 @@ def test_a_home_that_is_not_there_is_said_and_not_made(
     assert not missing.exists()
 
 
-def test_each_thing_that_fails_is_one_line_and_the_others_are_looked_at(
+def test_doctor_prints_one_line_for_each_failure_and_continues(
     home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(home)
@@ -111,7 +111,7 @@ def test_a_blackboard_that_refuses_access_is_named(
     assert "access refused" in said
 
 
-def test_a_clock_that_is_apart_and_a_disk_that_is_full_are_to_be_looked_at(
+def test_doctor_warns_of_a_wrong_clock_and_a_full_disk(
     home: Path, no_java: None, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgresql.database()
@@ -154,7 +154,7 @@ defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"])]
 
 @pytest.fixture
 def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What is said of Kafka with these settings, where one topic is declared."""
+    """Return a function that checks Kafka with some settings, for one declared topic."""
 
     def look(topic: str = "clicks", **values: str) -> dict[str, tuple[str, str]]:
         for name, value in values.items():
@@ -170,11 +170,11 @@ def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return look
 
 
-def test_of_kafka_nothing_is_said_where_no_setting_is_about_it(kafka) -> None:
+def test_doctor_omits_kafka_without_kafka_settings(kafka) -> None:
     assert kafka() == {}
 
 
-def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, registry) -> None:
+def test_doctor_checks_broker_registry_and_declared_topics(kafka, broker, registry) -> None:
     conf = json.dumps({"bootstrap.servers": broker.servers})
     found = kafka(f"none.{uuid4()}", kafka=conf, kafka_registry=registry.url)
     assert found["Kafka"][0] == found["schema registry"][0] == "ok", found
@@ -187,7 +187,7 @@ def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, regist
     assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
 
 
-def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monkeypatch) -> None:
+def test_doctor_reports_a_silent_broker_and_registry_in_time(kafka, monkeypatch) -> None:
     monkeypatch.setattr("feed_assets.cli.kafka_looks.SECONDS", 0.5)
     found = kafka(kafka='{"bootstrap.servers": "127.0.0.1:1"}', kafka_registry="http://127.0.0.1:1")
     assert [state for state, _ in found.values()] == ["FAILED"] * 3
@@ -196,14 +196,14 @@ def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monk
     assert "Check that it answers, and the URL." in found["schema registry"][1]
 
 
-def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
+def test_doctor_names_a_missing_broker_or_registry_setting(kafka) -> None:
     assert "FEED_ASSETS_KAFKA_REGISTRY is not set" in kafka(kafka='{"client.id": "x"}')["schema registry"][1]
     assert "FEED_ASSETS_KAFKA has no bootstrap.servers" in kafka()["Kafka"][1]
 
 
 @pytest.fixture
 def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifyingBucket]:
-    """A blackboard whose bucket tells a queue; and another's, whose queue nobody has made."""
+    """Provide a blackboard whose bucket notifies a queue, and another one whose queue does not exist."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"AWS_{name}", "x")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -217,7 +217,7 @@ def rung(home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield made
 
 
-def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful(rung: NotifyingBucket) -> None:
+def test_doctor_checks_each_queue_and_warns_without_a_dead_letter_queue(rung: NotifyingBucket) -> None:
     rung.write("t/raw/v1.0/20260101.000000/_SUCCESS")
     waiting = rung.left
     _, found = looked()

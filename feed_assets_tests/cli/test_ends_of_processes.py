@@ -24,7 +24,7 @@ def test_a_group_ends_with_its_grandchildren(tmp_path):
     assert [each for each in ours if lives(each)] == []
 
 
-def test_a_child_that_left_the_group_ends_too(tmp_path):
+def test_a_child_that_left_its_process_group_is_ended(tmp_path):
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'], start_new_session=True)"
     with group("test", [sys.executable, "-c", script], tmp_path / "log") as started:
         wait_until(lambda: len(family(started.process.pid)) == 2, "a grandchild")
@@ -38,7 +38,7 @@ print(subprocess.Popen([sys.executable, "-c", "{SLEEP}"], start_new_session=True
 """
 
 
-def test_what_a_process_left_that_had_ended_before_ends_too(tmp_path):
+def test_orphans_of_an_ended_process_are_ended(tmp_path):
     with group("test", [sys.executable, "-c", ORPHAN], tmp_path / "log") as started:
         started.process.wait()
         orphan = psutil.Process(int((tmp_path / "log").read_text()))
@@ -54,7 +54,7 @@ time.sleep(600)
 """
 
 
-def test_nobody_waits_for_a_process_that_has_ended_and_whose_parent_does_not_look(tmp_path):
+def test_an_unreaped_process_is_not_waited_for(tmp_path):
     with ExitStack() as stack:
         started = stack.enter_context(group("test", [sys.executable, "-c", SLEEP], tmp_path / "log"))
         command = [sys.executable, "-c", CARELESS, started.mark]
@@ -75,8 +75,8 @@ def test_a_server_that_ends_instead_of_answering_is_named(tmp_path):
         wait_for_port(started, free_port())
 
 
-def test_a_stranger_on_the_port_of_a_server_is_not_taken_for_it(tmp_path):
-    """Who would send a token next sends nothing."""
+def test_a_foreign_process_on_a_server_s_port_is_refused(tmp_path):
+    """Send nothing to the stranger: a token would be sent next."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as stranger:
 
@@ -100,7 +100,7 @@ def test_a_stranger_on_the_port_of_a_server_is_not_taken_for_it(tmp_path):
 
 
 @pytest.mark.parametrize("listens", ["server", "subprocess.run([sys.executable, '-c', server], check=True)"])
-def test_a_server_is_known_by_what_it_or_its_child_listens_on(tmp_path, listens):
+def test_a_server_is_recognized_by_its_own_or_its_child_s_port(tmp_path, listens):
     port = free_port()
     server = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
     script = server if listens == "server" else f"import subprocess, sys; server = {server!r}; {listens}"
@@ -109,7 +109,7 @@ def test_a_server_is_known_by_what_it_or_its_child_listens_on(tmp_path, listens)
         assert started.process.poll() is None
 
 
-def test_what_a_server_writes_only_its_owner_may_read(tmp_path):
+def test_only_the_owner_may_read_a_server_s_log(tmp_path):
     with group("test", [sys.executable, "-c", "print('secret')"], tmp_path / "log") as started:
         started.process.wait()
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
@@ -140,7 +140,7 @@ def test_groups_that_end_together_end_in_order_though_each_waits_for_the_other(t
         assert all(each.with_suffix(".done").exists() for each in (one, other))
 
 
-def test_a_command_that_used_duckdb_ends_without_a_word_of_what_is_left_to_be_freed():
+def test_a_command_that_used_duckdb_ends_without_memory_warnings():
     used = "import sys, duckdb; duckdb.connect().execute('SELECT 1'); sys.argv = ['feed-assets', '--version']"
     command = [sys.executable, "-c", f"{used}; from feed_assets.cli import main; main()"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -72,7 +72,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
         (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
     ],
 )
-def test_what_is_no_event_is_refused_with_the_reason(more, error, reason) -> None:
+def test_events_publish_refuses_invalid_events_with_the_reason(more, error, reason) -> None:
     said("events", "publish", "shop/orders", "--marker", "7")
     with pytest.raises(error, match=reason):
         said("events", "publish", "shop/orders", *more)
@@ -84,7 +84,7 @@ def due_of_day() -> list[str]:
     return line[1:3]
 
 
-def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
+def test_due_lists_incomplete_updates_with_their_start_and_selected_ones() -> None:
     for table in TABLES[:2]:
         publish(table)
     (found,) = json.loads(said("events", "due", SUMMARY, "--json"))
@@ -99,11 +99,11 @@ def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
 
 
 def groups():
-    """The partitions of the summary by state, as `explain` has them."""
+    """Return the summary's partitions by state, from `explain`."""
     return json.loads(said("explain", SUMMARY, "--json"))["partitions"]
 
 
-def test_explain_names_what_waits() -> None:
+def test_explain_names_waiting_propagations() -> None:
     assert [group["state"] for group in groups()] == ["missing"]
     assert said("explain").splitlines()[0] == "nothing waits"
     publish(TABLES[0])
@@ -117,7 +117,7 @@ def test_explain_names_what_waits() -> None:
     assert (row["state"], row["count"], row["partitions"]) == ("waits for input", 1, DAY)
 
 
-def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consumed_them() -> None:
+def test_explain_names_slices_that_are_due_again_and_the_lost_update_that_had_them() -> None:
     for table in TABLES:
         publish(table)
     output, ledger, now = Partition(Feed.parse(SUMMARY), DAY), open_ledger(settings().ledger), utc_now()
@@ -126,7 +126,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     with ledger.change() as connection:
         claims.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
         update_changes.publish(connection, output, "20240101.070000", now)
-    # Nothing of it is on the blackboard, and `explain` looks at the output, too.
+    # The blackboard does not have this update, and `explain` checks the output, too.
     of_update = {"consumed_by": "20240101.070000", "why": "it is no longer there"}
     bounds = {"partition": DAY, "after": "the beginning", "upto": "2024-01-01T06:00:00Z"}
     came_back = json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"]
@@ -134,7 +134,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     assert "it is no longer there" in said("explain", SUMMARY, DAY)
 
 
-def test_pause_and_resume() -> None:
+def test_a_dataset_is_paused_with_a_reason_and_resumed() -> None:
     assert "paused since" in said("events", "pause", SUMMARY, "--why", "a release")
     assert f"{SUMMARY}  paused since" in said("events", "due", SUMMARY)
     assert "a release" in json.loads(said("events", "due", SUMMARY, "--json"))[0]["paused"]
@@ -217,7 +217,7 @@ def test_our_events_are_published_besides_where_the_settings_say(tmp_path, monke
     assert rows == [("shop/orders", "X")] * 2
 
 
-def test_an_sink_that_does_not_answer_is_told_and_served_later(tmp_path, monkeypatch) -> None:
+def test_a_sink_that_does_not_answer_is_reported_and_served_later(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"sqlite:///{tmp_path / 'not there' / 'team.db'}#told")
     settings.cache_clear()
     publish("shop/orders")

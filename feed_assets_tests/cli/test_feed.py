@@ -23,7 +23,7 @@ PROGRAM = Path(sys.executable).with_name("feed-assets")
 
 @pytest.fixture(params=["local", "s3"])
 def shared(request, monkeypatch) -> Blackboard:
-    """A blackboard that the command line can open, on a machine in Tokyo; the settings are read anew."""
+    """Provide a blackboard that the command line can open, on a machine in Tokyo, with fresh settings."""
     settings.cache_clear()
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -92,7 +92,7 @@ def test_an_empty_blackboard_lists_nothing(feed):
     assert feed("ls", "--json") == (0, "[]\n", "")
 
 
-def test_show_tells_latest_skipped_newer_versions_and_history(feed, published):
+def test_show_prints_latest_and_skipped_updates_newer_versions_and_history(feed, published):
     published.put(f"{MEN.path}/20191127.060000/_SUCCESS", b"5")
     published.put(f"{MEN.path}/20180231.000000/_SUCCESS", b"0")
     publish(published, Partition(Feed.parse("ads/shown/v2.0")), {}, moment(NEW))
@@ -146,7 +146,7 @@ def test_get_copies_the_files_of_one_update(feed, published, tmp_path, options, 
         (["--update", "20180231.000000"], "is no update id"),
     ],
 )
-def test_get_says_in_one_line_what_it_cannot_copy(feed, published, tmp_path, options, message):
+def test_get_reports_an_impossible_copy_in_one_line(feed, published, tmp_path, options, message):
     code, output, errors = feed("get", "ads/shown/v1.0", "2019-11-24/men", "--to", tmp_path / "out", *options)
     assert (code, output, errors.count("\n")) == (1, "", 1)
     assert errors.startswith("feed-assets: ")
@@ -154,7 +154,7 @@ def test_get_says_in_one_line_what_it_cannot_copy(feed, published, tmp_path, opt
     assert not (tmp_path / "out").exists()
 
 
-def test_publish_makes_an_update_of_the_files_and_tells_of_it(feed, shared, tmp_path):
+def test_publish_writes_the_files_as_an_update_and_prints_it(feed, shared, tmp_path):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(name)
     code, output, errors = feed(
@@ -190,14 +190,14 @@ def test_verify_fails_with_the_reason_when_the_newest_update_is_not_valid(feed, 
     assert feed("verify", "ads/shown/v1.0", "2019-11-24/men", "--update", NEW)[0] == 1
 
 
-def test_verify_of_what_is_not_there_fails(feed, published):
+def test_verify_of_a_missing_partition_fails(feed, published):
     assert "there is nothing to verify" in feed("verify", "ads/none/v1.0")[2]
     code, _, errors = feed("verify", "ads/shown/v1.0", "2019-11-25/men")
     assert (code, "it has no update" in errors) == (1, True)
 
 
 @pytest.mark.parametrize("how", ["manifest", "file"])
-def test_invalidate_goes_back_to_the_update_before_and_tells_of_it(feed, published, how):
+def test_invalidate_restores_the_previous_update_and_prints_it(feed, published, how):
     code, output, errors = feed("invalidate", "ads/shown/v1.0", "2019-11-24/men", NEW, "--how", how)
     assert (code, errors) == (0, f"invalidated ads/shown/v1.0 2019-11-24/men {NEW}\n")
     assert f"{OLD} is valid" in output
@@ -206,7 +206,7 @@ def test_invalidate_goes_back_to_the_update_before_and_tells_of_it(feed, publish
     assert shown["latest"]["id"] == OLD
 
 
-def test_invalidating_what_is_not_there_is_an_error(feed, published):
+def test_invalidating_a_missing_update_is_an_error(feed, published):
     code, _, errors = feed("invalidate", "ads/shown/v1.0", "2019-11-24/men", "20191127.000000")
     assert (code, "no update to invalidate" in errors) == (1, True)
 
@@ -239,7 +239,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(feed, published, tmp_path):
     assert (code, errors.count("\n"), "Traceback" in errors) == (1, 1, False)
 
 
-def test_a_blackboard_that_is_not_there_is_one_line():
+def test_a_missing_blackboard_is_reported_in_one_line():
     command = [PROGRAM, "feed", "ls", "--blackboard", "file:///no/such/folder"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (4, "")
@@ -262,7 +262,7 @@ def test_help_imports_nothing_heavy():
 
 @pytest.fixture
 def appended(shared):
-    """A day with two batches, one with two updates; the newest of the other is invalid, and a third has none."""
+    """Write a day with three batches: one with two updates, one whose newest update is invalid, one without any."""
     day = Partition(MEN.feed, "2019-11-24")
     for name, update_id in (("a", OLD), ("a", NEW), ("b", OLD)):
         publish(shared, day.batch(name), {"part": update_id.encode()}, moment(update_id))
@@ -299,7 +299,7 @@ def test_get_copies_every_batch_into_a_folder_of_its_own(feed, appended, tmp_pat
     assert (code, found) == (0, {"out/a/part": first, "out/b/part": OLD})
 
 
-def test_verify_looks_at_every_batch(feed, appended):
+def test_verify_checks_every_batch(feed, appended):
     code, output, errors = feed("verify", *DAY, "--json")
     assert [bool(row["problem"]) for row in json.loads(output)] == [False, True, True]
     assert (code, "2 of 3 partitions are bad" in errors) == (1, True)

@@ -56,7 +56,7 @@ def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
 
 
-def test_of_two_first_starts_of_ui_at_once_one_works_and_the_other_says_why_it_does_not(tmp_path, monkeypatch):
+def test_of_two_simultaneous_first_ui_starts_one_works_and_the_other_says_why_not(tmp_path, monkeypatch):
     """Without a Spark of their own, which takes half a minute and comes after what is tried here."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
@@ -79,7 +79,7 @@ def test_of_two_first_starts_of_ui_at_once_one_works_and_the_other_says_why_it_d
     assert (found.keys() >= {*DATABASES, "ledger.db"}, {*found.values()}) == (True, {1}), found
 
 
-def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_path, monkeypatch):
+def test_a_first_start_killed_before_writing_its_version_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     prepare(tmp_path)
     for name in DATABASES:
@@ -91,7 +91,7 @@ def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
 
 
-def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path, monkeypatch):
+def test_a_hanging_first_start_is_reported_after_a_limited_wait(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with (
         FileLock(tmp_path / ".lock"),
@@ -101,13 +101,13 @@ def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path,
     prepare(tmp_path)
 
 
-def test_a_dagster_yaml_that_is_there_is_kept(tmp_path, monkeypatch):
+def test_an_existing_dagster_yaml_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     prepare(tmp_path)
     assert (tmp_path / "dagster.yaml").read_text() == "telemetry:\n  enabled: false\n"
 
 
-def test_no_page_of_the_web_ui_has_a_form_for_newsletters_over_it(tmp_path):
+def test_dagsters_newsletter_form_is_disabled(tmp_path):
     with dg.DagsterInstance.from_config(str(prepare(tmp_path))) as instance:
         assert not instance.nux_enabled

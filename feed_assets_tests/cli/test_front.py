@@ -1,4 +1,4 @@
-"""Who may command the web UI, request by request. In a browser: `integration/test_web_ui.py`."""
+"""Authorization of requests to the web UI, one by one. In a browser: `integration/test_web_ui.py`."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ def status(*args: Any, **query: str) -> int:
     ("query", "cookie"),
     [((("token", "old"),), ""), ((), f"feed_assets_{PORT}=old")],
 )
-def test_another_token_is_called_so(query, cookie):
+def test_a_wrong_token_is_refused_with_the_cookie_to_remove(query, cookie):
     answer = judge(CheckedRequest("GET", "/runs", query, {"host": f"127.0.0.1:{PORT}", "cookie": cookie}), PORT, TOKEN)
     assert answer.status == 403
     assert "not the token of the web UI that runs here" in answer.text
@@ -64,7 +64,7 @@ def test_a_program_passes_which_sends_neither_origin_nor_site():
         f"{HERE}, x",
     ],
 )
-def test_another_name_that_leads_here_is_refused_also_with_the_token(host):
+def test_a_foreign_host_name_is_refused_even_with_the_token(host):
     assert status("GET", "/", {**COOKIE, "host": host}, token=TOKEN) == 403
 
 
@@ -85,7 +85,7 @@ def test_a_page_of_another_origin_is_refused(origin, method, path):
 
 @each_case("site", ["cross-site", "same-site"])
 @each_case("mode", [{}, {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}])
-def test_what_another_page_has_loaded_is_refused(site, mode):
+def test_a_request_that_another_site_s_page_loads_is_refused(site, mode):
     """`same-site` is another port of this machine."""
     assert status("GET", "/assets", {**COOKIE, **mode, "sec-fetch-site": site}) == 403
 
@@ -99,11 +99,11 @@ def test_a_link_of_another_page_may_be_followed_but_not_by_a_form_nor_into_a_fra
 
 @each_case("path", ["/graphql", "/graphql/"])
 @each_case("method", ["GET", "HEAD", "PUT"])
-def test_graphql_is_asked_by_post_only(method, path):
+def test_graphql_accepts_only_post(method, path):
     assert status(method, path, COOKIE, query="mutation{wipeAssets{__typename}}") == 403
 
 
-def test_its_page_for_people_is_shown():
+def test_the_graphql_page_for_people_is_shown():
     assert ask("GET", "/graphql", {**COOKIE, "accept": "text/html,*/*"}) is None
 
 
@@ -116,12 +116,12 @@ def test_a_websocket_of_its_own_passes_and_a_get_that_only_names_one_does_not():
 
 
 @each_case("kind", ["", "application/x-www-form-urlencoded", "text/plain; application/json", "text/plain"])
-def test_what_a_form_can_post_is_no_graphql(kind):
+def test_graphql_refuses_content_types_that_a_form_can_post(kind):
     assert status("POST", "/graphql", {**COOKIE, "content-type": kind}) == 403
     assert ask("POST", "/graphql", {**COOKIE, "content-type": "application/json; charset=utf-8"}) is None
 
 
-def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that():
+def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address():
     answer = ask("GET", "/assets/a b", {"host": HERE}, view="x&y", token=TOKEN)
     assert answer == FrontAnswer(
         303,
@@ -133,7 +133,7 @@ def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that
 
 
 @each_case("path", ["//evil.example", "/\\evil.example", "/a\r\nset-cookie: x=y"])
-def test_it_leads_nowhere_else(path):
+def test_the_token_redirect_stays_on_this_server(path):
     answer = ask("GET", path, {"host": HERE}, token=TOKEN)
     place = dict(answer.headers)["location"]
     assert place.startswith("/")
@@ -142,7 +142,7 @@ def test_it_leads_nowhere_else(path):
 
 
 @each_case("token", ["", "the-toke", "the-token2", "tökén"])
-def test_without_the_token_there_is_a_page_that_says_where_it_is(token):
+def test_without_the_token_a_page_says_where_to_find_it(token):
     wrong = {"host": HERE, "cookie": f"feed_assets_3000={token}; feed_assets_3001={TOKEN}"}
     for answer in (
         ask("GET", "/", wrong),
@@ -159,7 +159,7 @@ def test_the_token_in_an_address_is_for_visits_alone():
 
 
 def served(scope: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What a front sends for a request, and what its application has seen."""
+    """Return the messages that a front sends for a request, and the requests that reached its application."""
     sent: list[dict[str, Any]] = []
     seen: list[str] = []
 
@@ -181,7 +181,7 @@ def scope_of(kind: str, headers: dict[str, str], query: bytes = b"") -> dict[str
     return {"type": kind, "path": "/", "query_string": query, "headers": raw, **method}
 
 
-def test_what_passes_reaches_dagster_whose_pages_nobody_frames():
+def test_allowed_requests_reach_dagster_and_its_pages_forbid_framing():
     sent, seen = served(scope_of("http", COOKIE))
     assert seen == ["http"]
     assert (b"x-frame-options", b"SAMEORIGIN") in sent[0]["headers"]
@@ -189,26 +189,26 @@ def test_what_passes_reaches_dagster_whose_pages_nobody_frames():
     assert served(scope_of("websocket", COOKIE))[1] == ["websocket"]
 
 
-def test_what_does_not_pass_reaches_nobody():
+def test_refused_requests_never_reach_dagster():
     assert served(scope_of("websocket", {"host": HERE})) == ([{"type": "websocket.close", "code": 1008}], [])
     sent, seen = served(scope_of("http", {"host": HERE, "accept": "text/html"}))
     assert (sent[0]["status"], seen) == (403, [])
     assert b'<input name="token"' in sent[1]["body"]
 
 
-def test_what_a_stranger_sends_is_no_part_of_the_page():
+def test_a_refusal_page_does_not_repeat_request_headers():
     sent, _ = served(scope_of("http", {"host": "<script>", "accept": "text/html"}))
     assert b"<script>" not in sent[1]["body"]
     assert b"<input" not in sent[1]["body"]
 
 
-def test_a_header_that_is_there_twice_is_none_that_is_expected():
+def test_a_repeated_header_is_refused():
     scope = scope_of("http", COOKIE)
     scope["headers"].append((b"host", b"evil.example"))
     assert served(scope)[0][0]["status"] == 403
 
 
-def test_graphql_for_people_is_told_by_the_header_that_dagster_reads():
+def test_a_graphql_page_for_people_is_recognized_by_its_accept_header():
     """It executes a GET whose first `Accept` is another one."""
     scope = scope_of("http", {**COOKIE, "accept": "*/*"}, b"query=mutation{a}") | {"path": "/graphql"}
     scope["headers"].append((b"accept", b"text/html"))
@@ -216,11 +216,11 @@ def test_graphql_for_people_is_told_by_the_header_that_dagster_reads():
     assert (sent[0]["status"], seen) == (403, [])
 
 
-def test_nobody_frames_what_the_front_says():
+def test_pages_of_the_front_forbid_framing():
     sent, _ = served(scope_of("http", {"host": HERE}))
     assert "frame-ancestors 'none'" in dict(sent[0]["headers"])[b"content-security-policy"].decode()
 
 
-def test_no_referrer_and_no_cache_keeps_what_the_front_says():
+def test_pages_of_the_front_forbid_caching_and_foreign_referrers():
     headers = dict(served(scope_of("http", {"host": HERE}, b"token=the-token"))[0][0]["headers"])
     assert (headers[b"referrer-policy"], headers[b"cache-control"]) == (b"same-origin", b"no-store")

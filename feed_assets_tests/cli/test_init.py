@@ -44,7 +44,7 @@ def init(name: str) -> str:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty current folder, without settings."""
+    """Return an empty current folder, without settings."""
     for name in ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_a_project_has_its_files_and_its_sample_on_its_own_blackboard(here):
     assert (here / "my_shop/.feed_assets").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_project_around_files_of_ones_own_declares_their_feed_and_has_them_on_its_blackboard(here, monkeypatch):
+def test_init_from_files_declares_their_feed_and_publishes_them(here, monkeypatch):
     days = {f"in/2024-01-0{day}/orders.csv": f"id;price\n{day};1.50\n" for day in (1, 2)}
     for name, text in days.items():
         (here / name).parent.mkdir(parents=True)
@@ -103,7 +103,7 @@ def test_dg_finds_it_by_the_keys_that_this_repository_has(here):
     assert json.loads(json.dumps(ours).replace("feed_assets", "my_shop")) == theirs
 
 
-def test_what_it_says_are_the_next_commands(here):
+def test_init_prints_the_next_commands(here):
     said = init("my_shop")
     commands = [line.strip() for line in said.splitlines() if line.startswith("  ")]
     assert [re.split(r"\s{2,}", line)[0] for line in commands] == [
@@ -116,7 +116,7 @@ def test_what_it_says_are_the_next_commands(here):
 
 
 @pytest.mark.parametrize("variable", ["DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER"])
-def test_settings_that_lead_elsewhere_are_said_and_nothing_is_put_there(here, monkeypatch, variable):
+def test_init_reports_foreign_settings_and_writes_nothing_there(here, monkeypatch, variable):
     (elsewhere := here / "elsewhere").mkdir()
     monkeypatch.setenv(variable, str(elsewhere))
     said = init("my_shop")
@@ -146,7 +146,7 @@ def test_settings_that_lead_elsewhere_are_said_and_nothing_is_put_there(here, mo
         ("feed_assets", "Python has a module feed_assets already", "such as 'feed_assets_data'"),
     ],
 )
-def test_a_name_that_cannot_be_is_said_with_another(here, name, reason, what_to_do):
+def test_init_refuses_an_invalid_name_with_a_suggestion(here, name, reason, what_to_do):
     with pytest.raises(InvalidName) as raised:
         make_project(name, here)
     assert str(raised.value).startswith(f"{name!r} is no name for a project: ")
@@ -171,7 +171,7 @@ def test_a_second_init_changes_nothing(here):
 
 
 @pytest.mark.parametrize("what", ["file", "link to nothing", "link to an empty folder"])
-def test_what_is_no_folder_stays_as_it_is(here, what):
+def test_init_refuses_files_and_links_and_leaves_them_unchanged(here, what):
     (here / "other").mkdir()
     {
         "file": lambda: (here / "shop").write_text("mine"),
@@ -184,14 +184,14 @@ def test_what_is_no_folder_stays_as_it_is(here, what):
     assert [*(here / "other").iterdir()] == []
 
 
-def test_an_empty_folder_is_taken_also_where_python_finds_it(here, monkeypatch):
+def test_init_accepts_an_empty_folder_on_the_python_path(here, monkeypatch):
     monkeypatch.syspath_prepend(here)
     (here / "shop").mkdir()
     make_project("shop", here)
     assert (here / "shop/shop/definitions.py").is_file()
 
 
-def test_what_fails_on_the_way_leaves_nothing(here):
+def test_a_failed_init_leaves_nothing(here):
     (here / ".shop.unfinished").write_text("a file where the unfinished project is to be")
     with pytest.raises(OSError, match=r"\.shop\.unfinished"):
         make_project("shop", here)
@@ -217,7 +217,7 @@ def make_and_die(folder: str, at: int) -> None:
         Path(folder, "calls").write_text(str(done))
 
 
-def test_killed_anywhere_it_leaves_all_or_nothing_and_the_next_one_makes_it(tmp_path, forker):
+def test_a_killed_init_leaves_all_or_nothing_and_the_next_one_succeeds(tmp_path, forker):
     (tmp_path / "whole").mkdir()
     assert forker.run(make_and_die, str(tmp_path / "whole"), 0) == 0
     whole, calls = files(tmp_path / "whole" / "shop"), int((tmp_path / "whole" / "calls").read_text())
@@ -241,7 +241,7 @@ def make_or_say(folder: str, said: str) -> None:
         Path(said).write_text(type(error).__name__)
 
 
-def test_of_several_at_once_one_makes_it(tmp_path, forker):
+def test_of_several_simultaneous_inits_exactly_one_succeeds(tmp_path, forker):
     (here := tmp_path / "here").mkdir()
     make_project("shop", tmp_path)
     children = [forker.start(make_or_say, str(here), str(tmp_path / f"said-{number}")) for number in range(4)]
@@ -252,7 +252,7 @@ def test_of_several_at_once_one_makes_it(tmp_path, forker):
 
 
 @pytest.mark.parametrize("name", ["a", "zebra_data", LONGEST_NAME])
-def test_it_is_formatted_and_clean_by_ruff_whatever_the_name(here, name):
+def test_a_new_project_passes_ruff_under_any_name(here, name):
     folder = make_project(name, here)
     for words in (["check"], ["format", "--check"], ["check", "--select", "ANN,B,D1,E,F,I,PT,RUF,UP"]):
         for length in ("88", "120"):
@@ -261,7 +261,7 @@ def test_it_is_formatted_and_clean_by_ruff_whatever_the_name(here, name):
             assert done.returncode == 0, done.stdout
 
 
-def test_it_is_clean_by_pyright_in_strict_mode(here):
+def test_a_new_project_passes_pyright_in_strict_mode(here):
     folder = make_project("shop", here)
     given = {"typeCheckingMode": "strict", "include": [str(folder)], "extraPaths": [str(folder), str(ROOT)]}
     (here / "pyrightconfig.json").write_text(json.dumps(given))

@@ -46,7 +46,7 @@ def found(*args):
     return json.loads(said(*args, "--json"))
 
 
-def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic):
+def test_lag_is_printed_by_partition_for_one_or_all_declared_topics(topic):
     topic.produce(3)
     chunk(topic)
     topic.produce(2)
@@ -56,7 +56,7 @@ def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic):
     assert [each["behind"] for each in found("lag")] == [2]
 
 
-def test_a_topic_that_is_not_there_hides_no_other_one(topic, tmp_path, monkeypatch):
+def test_a_missing_topic_hides_no_other_topic(topic, tmp_path, monkeypatch):
     from feed_assets.core.errors import NoTopic
 
     topic.produce(3)
@@ -70,7 +70,7 @@ def test_a_topic_that_is_not_there_hides_no_other_one(topic, tmp_path, monkeypat
 
 @pytest.mark.parametrize("command", [["lag"], ["signals"], ["dead-letters"], ["dead-letters", "--drop", "--apply"]])
 @pytest.mark.parametrize("name", ["{}s", "{}-signals", "ads/clicks"])
-def test_a_name_that_is_not_declared_is_no_all_clear(command, name, topic):
+def test_an_undeclared_topic_name_is_refused_with_the_nearest_one(command, name, topic):
     wrong = name.format(topic.name)
     near = f"no topic '{wrong}' is declared here (is {topic.name} meant?): expected one of {topic.name}."
     with pytest.raises(InvalidName, match=re.escape(near)):
@@ -113,7 +113,7 @@ def test_the_last_signals_are_listed_newest_first(topic):
     assert rows[0]["path"] == topic.signals()[-1].path
 
 
-def test_dead_letters_are_listed_and_replayed_only_when_that_is_confirmed(topic):
+def test_dead_letters_are_listed_and_replayed_only_after_confirmation(topic):
     assert said("dead-letters", topic.name) == f"{topic.name} has no dead letters\n"
     topic.send(POISON)
     chunk(topic)

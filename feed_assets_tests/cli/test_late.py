@@ -28,7 +28,7 @@ raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
 
 @feed_asset(MADE, partitions_def=DAYS, inputs={"raw": raw}, late=Late("5%", max_age=timedelta(days=36500)))
 def made(raw):
-    """By the day."""
+    """Return the rows of a day."""
 
 
 defs = with_automation(dg.Definitions(assets=[raw, made]))
@@ -44,7 +44,7 @@ def said(*command):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, empty_ledger):
-    """A home after the article's days, of which one was built again at the check."""
+    """Return a home after the article's days, one of which was built again at the check."""
     folder = tmp_path_factory.mktemp("played")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
@@ -58,7 +58,7 @@ def played(tmp_path_factory, empty_ledger):
 
 @pytest.fixture
 def late(played, home):
-    """What was played, in a home of the test's own."""
+    """Copy the played home into the home of this test."""
     shutil.copytree(played, home, dirs_exist_ok=True)
     settings.cache_clear()
 
@@ -99,7 +99,7 @@ def test_people_read_a_line_for_each_decision():
     assert len(lines) == 4
 
 
-def test_without_late_data_it_says_so():
+def test_late_ls_says_that_no_late_data_were_weighed():
     run("ledger", "upgrade")
     assert run("late", "ls") == "no late data were weighed yet\n"
 
@@ -121,7 +121,7 @@ def test_status_says_why_a_day_is_out_of_date():
 
 
 @pytest.mark.usefixtures("late")
-def test_what_a_rerun_has_changed_is_told_in_numbers():
+def test_late_report_shows_changes_of_a_rerun_in_numbers():
     found = {row["what"]: row for row in said("late", "report", MADE, "2024-02-27", "-m", __name__)}
     assert found[f"{RAW}: bytes"] == {"what": f"{RAW}: bytes", "before": 1000, "after": 1100, "change": "+10.0%"}
     assert found["records"]["change"] == "="
@@ -129,7 +129,7 @@ def test_what_a_rerun_has_changed_is_told_in_numbers():
 
 
 @pytest.mark.usefixtures("late")
-def test_of_a_first_update_there_is_nothing_to_compare_and_of_none_it_is_said():
+def test_late_report_needs_two_updates_and_says_so():
     assert run("late", "report", MADE, "2024-02-28", "-m", __name__) == (
         f"{MADE} 2024-02-28 has one update: there is none before it to compare it with\n"
     )
@@ -149,7 +149,7 @@ def test_of_a_first_update_there_is_nothing_to_compare_and_of_none_it_is_said():
         (MADE, "2024-03-01"),
     ],
 )
-def test_what_is_mistyped_is_said_as_explain_says_it(typed):
+def test_late_report_rejects_typos_with_the_words_of_explain(typed):
     def error_of(*command):
         return str(CliRunner().invoke(app, [*command, "-m", __name__]).exception)
 
@@ -161,7 +161,7 @@ def test_what_is_mistyped_is_said_as_explain_says_it(typed):
 
 
 @pytest.mark.usefixtures("late")
-def test_what_the_ledger_has_is_told_without_the_definitions(tmp_path, monkeypatch):
+def test_late_commands_work_without_the_definitions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "re-run" in run("late", "ls", MADE)
     assert run("late", "report", MADE, "2024-02-27").splitlines()[-1].startswith("update 20")

@@ -36,7 +36,7 @@ def kept(ledger) -> int:
         return len(event_store.newest(connection, 10))
 
 
-def test_it_says_what_would_go_and_removes_it_when_it_is_told_to(ledger):
+def test_ledger_prune_lists_rows_and_removes_them_only_with_apply(ledger):
     header, row, note = prune().splitlines()
     assert header.split() == ["before", "changes", "events", "rejects", "reports", "reports_before", "applied"]
     assert row.split()[3:7] == ["3", "3", "0", "0"]
@@ -47,7 +47,7 @@ def test_it_says_what_would_go_and_removes_it_when_it_is_told_to(ledger):
     assert prune().splitlines()[-1] == "0 rows would go: --apply removes them"
 
 
-def test_it_says_whom_old_changes_stay_for(ledger):
+def test_ledger_prune_names_the_subscriber_that_still_needs_old_changes(ledger):
     with ledger.write() as connection:
         subscriptions.subscribe(connection, [("ads/x/v1", "team/a")])
     assert prune().splitlines()[-1] == (
@@ -59,7 +59,7 @@ def test_it_says_whom_old_changes_stay_for(ledger):
     assert found["held_by"] == "ads/x/v1 of team/a has it up to number 0 alone"
 
 
-def test_how_old_is_a_setting(ledger, monkeypatch):
+def test_the_age_of_pruned_rows_is_a_setting(ledger, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_LOG_DAYS", "101")
     settings.cache_clear()
     assert prune().splitlines()[-1].startswith("0 rows")

@@ -51,7 +51,7 @@ def ask(
     return asyncio.run(every())
 
 
-def test_the_first_time_it_says_that_the_page_is_made_and_comes_again(home):
+def test_the_first_visit_says_that_the_status_page_is_being_made_and_reloads(home):
     asked = f"day={DAY}&days=1&dataset=web/foo"
     at_once, same, (_, headers, text), again = ask(asked, f"{asked}&other=1")
     assert (at_once[0], "is being made" in at_once[2], at_once[1]["refresh"]) == (200, True, "2")
@@ -99,7 +99,7 @@ def test_the_page_is_as_of_now_and_leads_to_the_assets_and_to_other_days(home):
     assert f"script-src 'sha256-{digest}'" in headers["content-security-policy"], "no other script runs"
 
 
-def test_a_query_brings_no_other_options_and_what_is_wrong_with_it_is_said_as_text(home, tmp_path):
+def test_a_status_query_accepts_known_options_only_and_reports_errors_as_text(home, tmp_path):
     stolen = tmp_path / "stolen.html"
     _, (status, headers, text) = ask(f"html={stolen}&json=&day=--html={stolen}&dataset=%00&day=<script>")
     assert (status, stolen.exists()) == (400, False)
@@ -109,6 +109,6 @@ def test_a_query_brings_no_other_options_and_what_is_wrong_with_it_is_said_as_te
     assert "refresh" not in headers
 
 
-def test_everything_else_is_answered_by_the_web_server(home):
+def test_other_requests_are_answered_by_dagsters_web_server(home):
     assert [ask("", path=path)[0][0] for path in ("/", "/status/", "/graphql")] == [204, 204, 204]
     assert ask("", method="POST")[0][0] == 204

@@ -1,4 +1,4 @@
-"""What `feed-assets` says of errors: one line, whoever raised it."""
+"""Errors that `feed-assets` prints: one line, whatever their origin."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Row(BaseModel):
     url: str = ""
 
 
-def test_what_pydantic_says_in_many_lines_is_one(capsys):
+def test_a_pydantic_error_is_one_line(capsys):
     def refuse():
         Row.model_validate({"at": "nothing", "url": 5})
 
@@ -64,7 +64,7 @@ def fail():
     raise KeyError("x")
 
 
-def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
+def test_an_unexpected_error_is_one_line_with_file_and_line(capsys):
     with pytest.raises(SystemExit) as ended, errors_in_a_line():
         fail()
     (line,) = capsys.readouterr().err.splitlines()
@@ -73,7 +73,7 @@ def test_what_nobody_has_thought_of_is_a_line_with_its_place(capsys):
     assert line.endswith("; `feed-assets -v …` prints its stack trace)")
 
 
-def test_who_asks_gets_the_trace_before_the_line(monkeypatch, capsys, home):
+def test_verbose_prints_the_trace_before_the_error_line(monkeypatch, capsys, home):
     monkeypatch.setattr(traces, "_WANTED", set())
     code, lines = exit_and_errors(monkeypatch, capsys, "-v", "feed", "ls", "--blackboard", "file:///no/such/folder")
     assert code == 4
@@ -89,7 +89,7 @@ def test_the_version_is_that_of_the_package(monkeypatch, capsys):
 
 
 def completed(words, at):
-    """What a bash is offered, in a process of its own."""
+    """Return the completions that bash is offered, in a separate process."""
     asked = {"_FEED_ASSETS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
     command = [Path(sys.executable).with_name("feed-assets")]
     done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
@@ -110,7 +110,7 @@ def test_the_script_of_each_shell_asks_the_command(monkeypatch, capsys, shell):
     assert "_FEED_ASSETS_COMPLETE=complete_" in capsys.readouterr().out
 
 
-def test_json_is_alone_on_stdout_whatever_else_prints_there():
+def test_with_json_only_the_json_goes_to_stdout():
     """Python's print, and what a process below it writes to the same file."""
     program = (
         "import subprocess, sys; from feed_assets.cli.show import Values, json_alone, show\n"

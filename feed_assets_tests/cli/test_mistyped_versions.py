@@ -61,7 +61,7 @@ def test_a_name_is_near_no_version(text):
 
 
 @each_case(("text", "near"), MISTYPED.items())
-def test_what_is_declared_with_a_mistyped_version_is_refused_with_the_near_one(text, near):
+def test_a_declaration_with_a_mistyped_version_is_refused_with_a_suggestion(text, near):
     says = f"feed 't/raw/{text}' ends in what looks like a version and is none: .* Is 't/raw/{near}' meant?"
     declared = [
         lambda name: foreign_feed(name, schema="k int"),
@@ -85,7 +85,7 @@ def part(home, tmp_path, monkeypatch) -> str:
 
 
 @each_case(("text", "near"), MISTYPED.items())
-def test_nothing_is_published_under_a_mistyped_version(part, text, near):
+def test_publish_refuses_a_mistyped_version(part, text, near):
     Path("tree").mkdir(exist_ok=True)
     Path("tree", part).write_text("k\n1\n")
     for what in (("2020-01-01", part), ("--tree", "tree")):
@@ -95,13 +95,13 @@ def test_nothing_is_published_under_a_mistyped_version(part, text, near):
     assert [*read.feeds(open_board(settings()))] == []
 
 
-def test_no_event_is_published_of_a_table_with_a_mistyped_version(home):
+def test_events_publish_refuses_a_mistyped_version(home):
     refused = feed("events", "publish", "t/orders/v01.0", "--marker", "1")
     assert "Is 't/orders/v1.0' meant?" in str(refused.exception)
     assert feed("events", "ls", "--json").stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("name", ["t/raw/v1.0", "t/raw/v0.10", "t/raw", "t/2020"])
-def test_a_version_as_it_should_be_is_published_and_so_is_a_feed_without_one(part, name):
+def test_a_feed_with_a_valid_version_or_none_is_published(part, name):
     assert feed("feed", "publish", name, "2020-01-01", part).exit_code == 0
     assert read.latest(open_board(settings()), Partition(Feed.parse(name), "2020-01-01")).update

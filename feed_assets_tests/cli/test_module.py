@@ -39,7 +39,7 @@ DECLARED = 'import feed_assets as f\norders = f.foreign_feed("ice/orders/v1.0", 
 
 @pytest.fixture
 def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A project as `dg` makes it, in the current folder."""
+    """Provide a project as `dg` makes it, in the current folder."""
     folder = tmp_path / "project"
     for path, text in {
         "pyproject.toml": PROJECT,
@@ -59,7 +59,7 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def explained(*args: str) -> Exception:
-    """What comes of a command that loads the module: it says that the feed is no dataset, or why it does not load."""
+    """Return the error of a command that loads the module: the feed is no dataset, or the reason why loading fails."""
     error = CliRunner().invoke(app, ["explain", FEED, *args]).exception
     assert isinstance(error, Exception)
     return error
@@ -69,7 +69,7 @@ def test_the_module_is_that_of_the_project(project):
     assert f"{FEED} is a foreign feed" in str(explained())
 
 
-def test_also_in_a_folder_of_it(project, monkeypatch):
+def test_the_project_s_module_is_found_from_its_subfolders(project, monkeypatch):
     monkeypatch.chdir(project / "ice" / "defs")
     assert f"{FEED} is a foreign feed" in str(explained())
 
@@ -81,31 +81,31 @@ def test_also_in_a_folder_of_it(project, monkeypatch):
         '[tool.dagster]\nmodule_name = "ice.plain"\n',
     ],
 )
-def test_as_dagster_reads_it(project, text):
+def test_the_module_setting_is_read_like_dagster_reads_it(project, text):
     (project / "pyproject.toml").write_text(text)
     assert f"{FEED} is a foreign feed" in str(explained())
 
 
-def test_a_module_that_is_given_wins(project):
+def test_a_module_option_takes_precedence_over_the_project(project):
     (project / "pyproject.toml").write_text('[tool.dagster]\nmodule_name = "no.such"\n')
     assert f"{FEED} is a foreign feed" in str(explained("-m", "ice.plain"))
 
 
 @pytest.mark.parametrize("text", ["", '[project]\nname = "x"\n'])
-def test_without_one_it_is_asked_for_and_the_samples_are_never_taken(project, text):
+def test_a_project_without_a_module_is_refused_and_samples_are_not_used(project, text):
     (project / "pyproject.toml").write_text(text)
     error = explained()
     assert isinstance(error, InvalidSetting)
     assert str(error).startswith("which module? -m MODULE is not given, and no pyproject.toml here or above has one")
 
 
-def test_what_is_no_toml_is_said(project):
+def test_an_invalid_pyproject_toml_is_reported(project):
     (project / "pyproject.toml").write_text("[tool")
     assert str(explained()).startswith("pyproject.toml is no TOML: ")
 
 
 @pytest.mark.parametrize("module", ["ice.definitons", "no.such"])
-def test_a_module_that_is_not_there(project, module):
+def test_a_missing_module_is_reported(project, module):
     error = explained("-m", module)
     assert isinstance(error, InvalidDefinition)
     assert str(error).startswith(f"there is no module {module}: ")
@@ -157,7 +157,7 @@ DATASET = dedent(
 )
 
 
-def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monkeypatch):
+def test_an_invalid_setting_used_by_declarations_is_reported_like_any_other(project, monkeypatch):
     (project / "ice" / "defs" / "orders.py").write_text(DATASET)
     monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "0")
     error = explained()
@@ -178,7 +178,7 @@ def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monk
         ),
     ],
 )
-def test_a_mistake_in_yaml_too(project, attributes, said):
+def test_a_mistake_in_yaml_is_two_lines_with_file_and_line(project, attributes, said):
     (project / "ice" / "defs" / "yaml").mkdir()
     text = f"type: feed_assets.ForeignFeedsComponent\nattributes: {attributes}\n"
     (project / "ice" / "defs" / "yaml" / "defs.yaml").write_text(text)
@@ -186,7 +186,7 @@ def test_a_mistake_in_yaml_too(project, attributes, said):
     assert what.startswith(said)
 
 
-def test_a_mistake_of_a_partner_is_told_with_its_line_and_key(project):
+def test_a_mistake_in_a_partner_component_is_reported_with_line_and_key(project):
     (project / "ice" / "defs" / "men").mkdir()
     text = "type: feed_assets.PartnerComponent\nattributes: {feed: a/b/v1.0, schema: n int, start: x, intake: push}\n"
     (project / "ice" / "defs" / "men" / "defs.yaml").write_text(text)
@@ -194,7 +194,7 @@ def test_a_mistake_of_a_partner_is_told_with_its_line_and_key(project):
     assert what.startswith("ice/defs/men/defs.yaml:2: attributes.start: it is 'x' (str), expected a valid date")
 
 
-def test_what_only_the_graph_shows_is_said_too(project):
+def test_a_mistake_that_only_the_asset_graph_shows_is_reported(project):
     """Two assets of one key, of Dagster's own: found when the graph is made, not when a file is loaded."""
     text = "import dagster as dg\ndef asset():\n    @dg.asset(key='x')\n    def one(): ...\n    return one\n"
     (project / "ice" / "plain.py").write_text(text + "defs = dg.Definitions(assets=[asset(), asset()])\n")
@@ -233,7 +233,7 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
         ),
     ],
 )
-def test_what_dagster_finds_in_one_file_is_said_in_our_words_with_the_line(project, names, says):
+def test_a_key_declared_twice_in_one_file_is_reported_with_the_line(project, names, says):
     """One key twice in a file: Dagster names neither line."""
     kinds = zip(("a", "b"), names, ("string", "int"), strict=True)
     declared = [f'{name} = f.foreign_feed("ice/more/{at}.0", schema="k {kind}")' for name, at, kind in kinds]

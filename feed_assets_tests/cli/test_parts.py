@@ -62,7 +62,7 @@ def test_each_part_is_listed_with_what_it_contributed():
     ]
 
 
-def test_the_file_that_is_missing_is_named():
+def test_a_missing_file_is_named():
     files = [source(["15:55"], 100, part=FILE.format(n)) for n in (1, 2, 3)]
     report(*files, part(["15:55"], 100, name=FILE.format(1)), part(["15:55"], 100, name=FILE.format(3)))
     (missing,) = shown()["missing"]
@@ -72,7 +72,7 @@ def test_the_file_that_is_missing_is_named():
     assert shown()["missing"] == []
 
 
-def test_the_offsets_that_are_missing_are_named_with_the_parts_next_to_them():
+def test_missing_offsets_are_named_with_their_neighbouring_parts():
     ranges = {1: [0, 99], 2: [150, 199], 3: [190, 250]}
     report(source(["15:55"], 300))
     report(*(part(["15:55"], 100, name=FILE.format(n), offsets={"0": each}) for n, each in ranges.items()))

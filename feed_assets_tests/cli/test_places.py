@@ -19,7 +19,7 @@ SUMMARY, RAW = "retail/daily_summary/v1.0", "ads/shown_raw/v1.0"
 
 @pytest.fixture
 def nowhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that is not there, in a folder that is."""
+    """Return a home that does not exist, in a folder that does."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "lake" / "new home"))
     (tmp_path / "lake").mkdir()
     settings.cache_clear()
@@ -49,7 +49,7 @@ READING = {
 
 
 @each_case("name", READING)
-def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tmp_path, name):
+def test_read_commands_create_nothing_and_name_the_commands_that_create_the_ledger(nowhere, tmp_path, name):
     # With a blackboard that is there: the ledger alone is missing.
     error = done(*READING[name]).exception
     assert isinstance(error, LedgerUnavailable | BlackboardMissing)
@@ -58,14 +58,14 @@ def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tm
 
 
 @each_case("args", [["ls"], ["ls", RAW], ["show", RAW], ["get", RAW, "k", "--to", "x"], ["verify", RAW]])
-def test_who_only_reads_feeds_makes_no_blackboard(nowhere, tmp_path, args):
+def test_feed_read_commands_create_no_blackboard(nowhere, tmp_path, args):
     error = done("feed", *args).exception
     assert isinstance(error, BlackboardMissing)
     assert "`feed publish` make that of the home folder" in str(error)
     assert [*(tmp_path / "lake").iterdir()] == []
 
 
-def test_what_is_made_is_said_and_only_once(nowhere, tmp_path):
+def test_created_folders_are_printed_once(nowhere, tmp_path):
     said = publish(tmp_path)
     assert said.exit_code == 0, said.exception
     made = [line for line in said.stderr.splitlines() if line.startswith("feed-assets: made")]
@@ -77,7 +77,7 @@ def test_what_is_made_is_said_and_only_once(nowhere, tmp_path):
     assert "feed-assets: made" not in publish(tmp_path).stderr
 
 
-def test_an_event_alone_makes_all_that_who_reads_next_looks_at(nowhere, tmp_path):
+def test_publishing_one_event_creates_all_that_later_readers_need(nowhere, tmp_path):
     said = done("events", "publish", "shop/orders", "--marker", "7")
     assert said.exit_code == 0, said.exception
     assert said.stderr.count("feed-assets: made") == 3
@@ -92,7 +92,7 @@ def test_an_event_alone_makes_all_that_who_reads_next_looks_at(nowhere, tmp_path
         ("FEED_ASSETS_BLACKBOARD", "file://{}/typo/lake"),
     ],
 )
-def test_where_the_folder_above_is_missing_nothing_is_made(home, tmp_path, monkeypatch, variable, value):
+def test_nothing_is_created_below_a_missing_folder(home, tmp_path, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value.format(tmp_path))
     settings.cache_clear()
     error = publish(tmp_path).exception
@@ -101,7 +101,7 @@ def test_where_the_folder_above_is_missing_nothing_is_made(home, tmp_path, monke
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_blackboard_of_ones_own_is_never_made(home, tmp_path, monkeypatch):
+def test_a_configured_blackboard_is_never_created(home, tmp_path, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
     settings.cache_clear()
     assert isinstance(publish(tmp_path).exception, BlackboardMissing)
@@ -118,7 +118,7 @@ def test_run_says_that_it_makes_a_home(nowhere, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a b#c%zé", "a&b=c;d"])
-def test_ledger_and_blackboard_are_in_the_home_however_it_is_called(tmp_path, monkeypatch, name):
+def test_ledger_and_blackboard_are_in_the_home_under_any_name(tmp_path, monkeypatch, name):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
     settings.cache_clear()
     publish(tmp_path)
@@ -139,7 +139,7 @@ def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("args", [["events", "publish", "a/b", "--marker", "1"], ["reconcile", *MODULE]])
-def test_who_writes_into_a_home_that_others_may_enter_is_told(home, capsys, args):
+def test_commands_that_write_warn_of_a_home_that_others_may_enter(home, capsys, args):
     home.chmod(0o755)
     said = f"feed-assets: others may enter the home folder: `chmod 700 {home}`"
     assert said in done(*args).stderr

@@ -1,4 +1,4 @@
-"""What a command is doing, said on stderr: a line that is drawn anew on a terminal, few lines elsewhere."""
+"""Progress on stderr: a line that is redrawn on a terminal, a few lines elsewhere."""
 
 import sys
 from io import StringIO
@@ -21,7 +21,7 @@ class Screen(StringIO):
 
 
 def terminal(monkeypatch):
-    """A screen in place of stderr, which pytest sets anew after each fixture."""
+    """Return a screen that replaces stderr, which pytest sets anew after each fixture."""
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("COLUMNS", "20")
     return sys.stderr
@@ -36,7 +36,7 @@ def test_a_log_gets_a_line_at_once_and_then_one_in_a_while_and_all_news(capsys):
     assert capsys.readouterr() == ("", "feed-assets: first\nfeed-assets: news\nfeed-assets: fourth\n")
 
 
-def test_of_many_things_each_is_said_when_it_has_its_turn(capsys):
+def test_progress_names_each_item_in_turn(capsys):
     clock = Clock()
     doing = Progress(frozenset(), clock)
     for number, each in enumerate(announced(["a", "b"], doing, "looking at"), 1):
@@ -44,7 +44,7 @@ def test_of_many_things_each_is_said_when_it_has_its_turn(capsys):
         clock.now += 10
 
 
-def test_a_terminal_has_one_line_that_fits_and_goes_before_a_result_and_at_the_end(monkeypatch):
+def test_a_terminal_shows_one_fitting_line_that_is_cleared_before_results(monkeypatch):
     screen = terminal(monkeypatch)
     with progress() as doing:
         doing.say("a" * 50)
@@ -60,7 +60,7 @@ def fail(doing):
         raise OSError("no")
 
 
-def test_it_goes_too_when_an_error_ends_the_block(monkeypatch):
+def test_the_progress_line_is_cleared_after_an_error(monkeypatch):
     screen = terminal(monkeypatch)
     with pytest.raises(OSError, match="no"):
         fail(Progress())

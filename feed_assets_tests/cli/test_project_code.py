@@ -1,4 +1,4 @@
-"""What Dagster's processes load where a module is named: by `feed-assets ui -m`, and in a `workspace.yaml`."""
+"""Modules that Dagster's processes load: named in `feed-assets ui -m`, and in a `workspace.yaml`."""
 
 import sys
 import warnings
@@ -27,7 +27,7 @@ MODULES = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder with modules, and a stranger's file with the name of a library that is not loaded yet."""
+    """Provide a folder with modules, and a stranger's file with the name of a library that is not loaded yet."""
     for name, text in MODULES.items():
         (tmp_path / f"here_{name}.py").write_text(text)
     (tmp_path / "psutil.py").write_text("raise ImportError('a stranger')\n")
@@ -47,17 +47,17 @@ def test_a_module_is_found_in_its_folder_after_what_is_installed(folder):
     assert "site-packages" in sys.modules["psutil"].__file__
 
 
-def test_what_dagster_calls_beta_is_no_warning_to_a_user(folder):
+def test_beta_warnings_of_dagster_are_hidden(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert getattr(project_code, attribute_for("here_beta", None, str(folder)))
 
 
-def test_an_attribute_that_is_named_is_taken(folder):
+def test_a_named_attribute_is_loaded(folder):
     assert getattr(project_code, attribute_for("here_whole", "other", str(folder))) == 1
 
 
-def test_of_several_things_one_is_to_be_named(folder):
+def test_a_module_with_several_definitions_needs_an_attribute(folder):
     with pytest.raises(ModuleNotLoaded, match="defines r, s: name one of them as `attribute`") as caught:
         getattr(project_code, attribute_for("here_jobs", None, str(folder)))
     assert isinstance(caught.value.__cause__, InvalidDefinition)
@@ -68,12 +68,12 @@ def test_a_missing_attribute_in_a_module_is_a_mistake_with_its_place_not_a_missi
         getattr(project_code, attribute_for("here_wrong", None, str(folder)))
 
 
-def test_nothing_else_is_an_attribute():
+def test_project_code_has_no_other_attributes():
     assert not hasattr(project_code, "__path__")
     assert not hasattr(project_code, "nothing")
 
 
-def test_the_modules_of_a_workspace_are_loaded_so_too(folder):
+def test_workspace_modules_are_loaded_under_the_same_names(folder):
     """Under the same names: Dagster keeps the state of sensors by them."""
     (folder / "workspace.yaml").write_text(
         "load_from:\n- python_module: {module_name: here_whole}\n"

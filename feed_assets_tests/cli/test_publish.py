@@ -71,7 +71,7 @@ def texts(key: str, name: str = ORDERS) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["2020-01-02/north", "2020-01-02|north"])
-def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) -> None:
+def test_publish_accepts_a_partition_path_or_its_key_in_the_ui(key: str) -> None:
     assert feed("publish", ORDERS, key, file("a.csv", GOOD)).exit_code == 0
     assert texts("2020-01-02/north") == [GOOD]
 
@@ -96,7 +96,7 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
     ],
 )
-def test_what_no_run_could_read_is_refused_and_nothing_is_published(name: str, key: str, text: str, says: str) -> None:
+def test_publish_refuses_files_that_no_run_could_read(name: str, key: str, text: str, says: str) -> None:
     refused = feed("publish", name, key, file("a.csv", text))
     assert isinstance(refused.exception, FeedAssetsError)
     assert says in str(refused.exception)
@@ -116,7 +116,7 @@ def test_a_partition_that_no_listing_would_show_is_refused_and_nothing_is_publis
     assert [*read.feeds(open_board(settings()))] == []
 
 
-def test_what_may_be_a_partition_later_is_published() -> None:
+def test_publish_accepts_a_new_dynamic_partition() -> None:
     assert feed("publish", "shop/named/v1.0", "new", file("a.json", '{"id": "a"}\n')).exit_code == 0
 
 
@@ -143,7 +143,7 @@ def test_a_tree_is_published_partition_by_partition_or_not_at_all() -> None:
     assert texts("2020-01-02/north") == [GOOD, "id,n\nb,2\n"]
 
 
-def test_of_a_tree_with_what_cannot_be_a_part_nothing_is_published() -> None:
+def test_a_tree_with_an_invalid_part_name_publishes_nothing() -> None:
     file("2020-01-02/north/a.csv", GOOD)
     success = Path(file("2020-01-02/south/_SUCCESS", ""))
     refused = str(feed("publish", ORDERS, "--tree", "files").exception)
@@ -166,11 +166,11 @@ def test_of_a_tree_with_what_cannot_be_a_part_nothing_is_published() -> None:
         ("2020-01-02/north", "--tree", "."),
     ],
 )
-def test_what_is_to_be_published_must_be_said(args: tuple[str, ...]) -> None:
+def test_publish_needs_files_or_a_tree(args: tuple[str, ...]) -> None:
     assert "what is to be published?" in str(feed("publish", ORDERS, *args).exception)
 
 
-def test_what_nobody_declares_is_listed_with_what_is_meant() -> None:
+def test_feed_ls_unknown_lists_undeclared_partitions_with_suggestions() -> None:
     for name, key in ((ORDERS, "2020-01-02/north"), (ORDERS, "2020-01-02/nroth"), ("shop/ordres/v1.0", "x")):
         publish(open_board(settings()), Partition(Feed.parse(name), key), {"a.csv": GOOD.encode()}, datetime.now(UTC))
     assert json.loads(feed("ls", "--unknown", "--json").stdout) == [
@@ -183,7 +183,7 @@ def test_what_nobody_declares_is_listed_with_what_is_meant() -> None:
     ]
 
 
-def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
+def test_publish_checks_packed_and_parquet_files(tmp_path: Path) -> None:
     packed, parquet = tmp_path / "a.csv.gz", tmp_path / "a.parquet"
     packed.write_bytes(gzip.compress(b"id,m\n"))
     pl.DataFrame({"id": ["a"], "n": [1]}).write_parquet(parquet)
@@ -206,14 +206,14 @@ def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
         check_file(parquet, "csv", "id string")
 
 
-def test_to_look_at_dynamic_partitions_makes_no_home(home: Path) -> None:
+def test_reading_dynamic_partitions_creates_no_home(home: Path) -> None:
     feed("publish", "shop/named/v1.0", "new", file("a.json", '{"id": "a"}\n'))
     assert not (home / "dagster.yaml").exists()
     assert feed("ls", "--unknown").exit_code == 0
     assert not (home / "dagster.yaml").exists()
 
 
-def test_links_and_names_that_no_store_can_share_are_listed_with_what_is_unknown(home: Path) -> None:
+def test_feed_ls_unknown_lists_links_and_unportable_names(home: Path) -> None:
     publish(open_board(settings()), Partition(Feed.parse(ORDERS), "2020-01-02/north"), {"a": b""}, datetime.now(UTC))
     day = home / "blackboard" / ORDERS / "2020-01-02"
     (day / "south").symlink_to("north")

@@ -59,7 +59,7 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
         (("revoke", "men"), InvalidKey, "no key that holds"),
     ],
 )
-def test_what_cannot_be_a_key_is_said(arguments, error, said):
+def test_invalid_receiver_keys_are_refused_with_the_reason(arguments, error, said):
     with pytest.raises(error, match=said):
         run("keys", *arguments)
 
@@ -92,7 +92,7 @@ defs = dg.Definitions([
         ("shop/orders", "it is a table feed: expected a feed"),
     ],
 )
-def test_a_key_that_nothing_can_be_sent_with_is_made_and_told_of(scope, said, tmp_path, monkeypatch):
+def test_a_receiver_key_without_usable_feeds_is_created_with_a_warning(scope, said, tmp_path, monkeypatch):
     (tmp_path / "sent_to.py").write_text(SENT_TO)
     monkeypatch.syspath_prepend(tmp_path)
     result = CliRunner().invoke(app, ["receive", "keys", "add", "men", scope, "-m", "sent_to"], catch_exceptions=False)
@@ -110,7 +110,7 @@ def test_a_key_can_be_made_where_there_is_no_project(tmp_path, monkeypatch):
     assert "whether that can be sent to is not known (which module?" in result.stderr
 
 
-def test_a_key_that_is_not_there_is_not_revoked():
+def test_revoking_a_missing_key_is_refused():
     run("keys", "add", "men", MEN)
     with pytest.raises(InvalidKey, match="has no key nobody"):
         run("keys", "revoke", "men", "--key", "nobody")
@@ -136,7 +136,7 @@ def test_the_events_of_a_source_are_named_as_its_tables_are_here():
     assert polled(graph) == {}
 
 
-def test_what_is_declared_is_what_is_received():
+def test_the_receiver_accepts_exactly_the_declared_feeds():
     hours = dg.HourlyPartitionsDefinition("2026-01-01_03", fmt="%Y-%m-%d_%H")
     pushed = foreign_feed(
         MEN, schema="id string, at timestamp", event_time="at", format="json", partitions_def=hours, intake="push"

@@ -30,7 +30,7 @@ def said(*args: str) -> str:
 
 
 def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
-    """An update of a run whose process is gone, or that ended in `state`; its id."""
+    """Leave an update of a run whose process has died, or that ended in `state`; return its id."""
     board, ledger = open_board(settings()), open_ledger(settings().ledger)
     run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, f"{socket.gethostname()}:1:-1.00", at)
     runs.start(ledger, run)
@@ -47,11 +47,11 @@ def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
     return update_id
 
 
-def test_where_nothing_is_left_behind_it_says_so() -> None:
+def test_reconcile_says_that_nothing_is_left_behind() -> None:
     assert said("reconcile").splitlines()[-1] == "nothing to finish, nothing to sweep"
 
 
-def test_it_says_what_was_finished_and_what_was_swept_and_why() -> None:
+def test_reconcile_names_finished_and_swept_updates_with_the_reason() -> None:
     refused = left_behind(updates.REFUSED, LONG_AGO)
     killed = left_behind(runs.RUNNING, NOW, sealed=True)
     lines = [line.strip() for line in said("reconcile").splitlines()]
@@ -70,7 +70,7 @@ def test_a_young_refused_update_stays() -> None:
     assert len(open_board(settings()).files(SHOWN.path)) == 1
 
 
-def test_what_the_ledger_does_not_know_is_left_and_swept_if_told_with_json_for_machines() -> None:
+def test_reconcile_sweeps_unknown_claims_only_on_request() -> None:
     update_id = write.claim(open_board(settings()), SHOWN, b"lost", LONG_AGO)
     open_board(settings()).put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
     (left,) = json.loads(said("reconcile", "--json"))["done"]
@@ -85,7 +85,7 @@ def test_what_the_ledger_does_not_know_is_left_and_swept_if_told_with_json_for_m
     assert open_board(settings()).files(SHOWN.path) == ()
 
 
-def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_trusted() -> None:
+def test_a_rebuilt_ledger_reports_unknown_updates_until_they_are_trusted() -> None:
     board = open_board(settings())
     raw = write.publish(board, RAW, {"part-1.csv": b"x"}, LONG_AGO).id
     made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO + timedelta(hours=1)).id
@@ -103,7 +103,7 @@ def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_truste
 
 
 def lost() -> str:
-    """An update of ours of which somebody has removed everything; its id."""
+    """Publish an update of ours, and remove all its objects; return its id."""
     board, ledger = open_board(settings()), open_ledger(settings().ledger)
     made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO).id
     sync(board, ledger, SHOWN, NOW)
@@ -113,7 +113,7 @@ def lost() -> str:
     return made
 
 
-def test_data_that_vanished_are_told_once() -> None:
+def test_vanished_data_are_reported_once() -> None:
     made = lost()
     (gone,) = json.loads(said("reconcile", "--json"))["gone"]
     assert (gone["feed"], gone["partition"], gone["update_id"]) == (str(SHOWN.feed), SHOWN.key, made)
@@ -138,7 +138,7 @@ def test_a_key_of_the_ui_is_understood_where_a_partition_is_named() -> None:
     assert view["partition"] == SHOWN.key
 
 
-def test_what_is_no_partition_names_the_nearest() -> None:
+def test_an_invalid_partition_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(InvalidName, match=r"'2019-11-24/man' is no partition of ads/shown/v1.0: expected men "):
         said("explain", str(SHOWN.feed), "2019-11-24/man")
     with pytest.raises(InvalidName, match=r"comes first in a path only the definitions of no/such/v1.0 say"):

@@ -22,7 +22,7 @@ SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]
 
 @pytest.fixture(params=["local", "s3"])
 def board(request, home, monkeypatch):
-    """The blackboard of the settings, with two updates of a foreign feed that the ledger knows."""
+    """Return the blackboard of the settings, with two updates of a foreign feed that the ledger knows."""
     if request.param == "s3":
         monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", request.getfixturevalue("s3_env").endpoint)
         monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", request.getfixturevalue("s3_url"))
@@ -56,7 +56,7 @@ GOES = f"    {OLD}  yes   1 newer valid, the first of 2019-11-26 06:00 UTC  no"
 
 
 @pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
-def test_prune_says_what_would_go_and_removes_it_when_it_is_told_to(feed, board, where):
+def test_prune_lists_updates_and_removes_them_only_with_apply(feed, board, where):
     code, out, err = feed("prune", *where, "--keep", "1", "--foreign")
     assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates would go: --apply removes them"])
     assert err == f"blackboard: {settings().blackboard}\n"
@@ -73,7 +73,7 @@ def test_prune_prints_json_for_machines(feed, board):
     assert (code, json.loads(out)) == (0, [{"partition": SHOWN[1], "applied": False, "updates": [kept, gone]}])
 
 
-def test_a_foreign_feed_is_pruned_only_where_that_is_asked_for(feed, board):
+def test_a_foreign_feed_is_pruned_only_on_request(feed, board):
     code, _, err = feed("prune", *SHOWN, "--keep", "1", "--apply")
     assert code == 1
     assert "No run of this ledger has written ads/shown/v1.0: its updates are somebody else's data" in err
@@ -98,13 +98,13 @@ def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
         (["--older-than", "a month"], "'a month' is no age: expected a number and a unit"),
     ],
 )
-def test_what_says_not_what_to_keep_is_refused(feed, options, said):
+def test_prune_without_a_rule_is_refused(feed, options, said):
     code, _, err = feed("prune", *SHOWN, "--foreign", *options)
     assert code == 1
     assert said in err
 
 
-def test_get_as_of_a_moment_before_the_pruned_says_so(feed, board, tmp_path):
+def test_get_as_of_a_pruned_time_is_refused_with_the_reason(feed, board, tmp_path):
     feed("prune", *SHOWN, "--keep", "1", "--foreign", "--apply")
     code, _, err = feed("get", *SHOWN, "--as-of", OLD, "--to", str(tmp_path / "copy"))
     assert code == 1
@@ -130,7 +130,7 @@ def test_an_altered_update_is_not_made_valid_again(feed, board):
     assert f"gone: {MEN.path}/{NEW}/part-1.csv. Publish the data again as a new update." in err
 
 
-def test_who_invalidates_a_batch_is_told_of_the_range_that_holds_its_rows(feed, board):
+def test_invalidating_a_compacted_batch_names_the_range_that_holds_its_rows(feed, board):
     for name in ("b00000001", "b00000002", "b00000001-00000002"):
         write(board, OLD, partition=LINES.batch(name))
     code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
@@ -140,7 +140,7 @@ def test_who_invalidates_a_batch_is_told_of_the_range_that_holds_its_rows(feed, 
     assert "still read" not in err
 
 
-def test_where_there_are_batches_alone_it_is_said_how_to_have_them(feed, board, tmp_path):
+def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board, tmp_path):
     for name in ("b00000001", "b00000002", "b00000001-00000002"):
         write(board, OLD, partition=LINES.batch(name))
     for command in (["show"], ["get"]):
@@ -160,7 +160,7 @@ def test_where_there_are_batches_alone_it_is_said_how_to_have_them(feed, board, 
 
 
 @pytest.mark.parametrize("where", [["sales/nothing/v1.0"], ["ads/shown/v1.0", "2019-11-24/men"]])
-def test_what_has_no_batches_of_ours_is_not_put_together(feed, where):
+def test_compact_refuses_partitions_without_own_batches(feed, where):
     code, _, err = feed("compact", *where)
     assert code == 1
     assert "has no batches that runs of ours wrote: expected a partition of an appendable dataset" in err

@@ -1,4 +1,4 @@
-"""What others of the machine may read, and whose code is run: the rights of the home, and the current folder."""
+"""Permissions of the home for other users, and code that is run from the current folder."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ def rights(path: Path) -> int:
 
 @pytest.fixture
 def new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that is not there, for a user whose files everybody may read."""
+    """Return a home that does not exist, for a user whose files everybody may read."""
     before = os.umask(0o022)
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
@@ -52,7 +52,7 @@ def run():
     return CliRunner().invoke(app, ["run", "-m", "feed_assets.definitions"])
 
 
-def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path):
+def test_home_and_its_files_are_readable_only_by_the_owner(new_home, tmp_path):
     assert publish(tmp_path).exit_code == 0
     assert run().exit_code in (0, 1)
     assert rights(new_home) == 0o700
@@ -60,7 +60,7 @@ def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path)
     assert {name: rights(new_home / name) for name in made} == dict.fromkeys(made, 0o600)
 
 
-def test_what_is_kept_elsewhere_has_the_rights_that_the_user_gives_it(new_home, tmp_path, monkeypatch):
+def test_files_outside_of_the_home_keep_the_user_s_permissions(new_home, tmp_path, monkeypatch):
     """Other teams read the blackboard."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
     monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{tmp_path}/shared.db")
@@ -71,18 +71,18 @@ def test_what_is_kept_elsewhere_has_the_rights_that_the_user_gives_it(new_home, 
     assert rights(tmp_path / "shared.db") == 0o644
 
 
-def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
+def test_an_existing_home_keeps_its_permissions_with_a_warning(new_home):
     new_home.mkdir(0o755)
     done = run()
     assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
     assert rights(new_home) == 0o755
-    logs = ("history", "schedules", "storage")  # What runs print, and the errors of some, have rows in them.
+    logs = ("history", "schedules", "storage")  # Output and errors of runs contain rows.
     assert {name: rights(new_home / name) for name in logs} == dict.fromkeys(logs, 0o700)
     new_home.chmod(0o700)
     assert "others may enter" not in run().stderr
 
 
-def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
+def test_the_demo_s_home_is_readable_only_by_the_owner(new_home, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(new_home))
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", "{}")  # which the demo sets anew, and the next test must not have
     monkeypatch.setenv("RETAIL_CRM", "sqlite://")  # the same
@@ -92,7 +92,7 @@ def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that is not installed, and in its folder a stranger's files with the names of libraries."""
+    """Return a project that is not installed; its folder has a stranger's files with the names of libraries."""
     folder = tmp_path / "project"
     folder.mkdir()
     for name in ("psutil", "numpy", "pandas", "pyspark", "sqlalchemy", "grpc", "requests"):
@@ -105,7 +105,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "-m", "shop.definitions"], ["explain", "shop/raw/v1.0"]])
-def test_a_library_is_the_installed_one_whatever_lies_in_the_current_folder(project, tmp_path, command):
+def test_files_in_the_current_folder_do_not_shadow_installed_libraries(project, tmp_path, command):
     env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
     program = [str(Path(sys.executable).with_name("feed-assets")), *command]
     (tmp_path / "home" / "blackboard").mkdir(parents=True, mode=0o700)

@@ -33,11 +33,11 @@ def state_of(feed: str, update_id: str) -> str | None:
 
 
 def explained(feed: str, partition: str) -> str:
-    """What `explain` says, without the spaces between its columns."""
+    """Return the output of `explain`, without the spaces between its columns."""
     return " ".join(invoke("explain", feed, partition).output.split())
 
 
-def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_built_and_then_nothing() -> None:
+def test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones() -> None:
     drop_sample()
     ready = explained("ads/shown/v1.0", DAY)
     assert "build it has no valid update, and every input is there" in ready
@@ -62,7 +62,7 @@ def test_explain_says_what_is_ready_and_waited_for_and_run_builds_what_can_be_bu
     assert "waits for input no valid update of ads/effectiveness/v1.0 2019-11-24/women" in daily
 
 
-def test_explain_speaks_json_to_machines() -> None:
+def test_explain_prints_json() -> None:
     raw = drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
     said = json.loads(invoke("explain", "ads/shown/v1.0", DAY, "--json").output)
     assert (said["state"], said["published"]) == ("build", None)
@@ -78,11 +78,11 @@ def test_explain_speaks_json_to_machines() -> None:
         ("ads/shown/v1.0", "2018-01-01/men", "is no partition of ads/shown/v1.0"),
     ],
 )
-def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partition: str, says: str) -> None:
+def test_explain_refuses_what_is_no_partition_of_a_dataset(feed: str, partition: str, says: str) -> None:
     assert says in str(invoke("explain", feed, partition).exception)
 
 
-def test_a_wrong_header_is_told_once_with_its_cure_and_needs_a_change_at_once(
+def test_a_wrong_header_is_reported_once_with_its_remedy_and_not_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     many = ",".join(f"a_name_that_nobody_has_declared_{number}" for number in range(60))
@@ -101,7 +101,7 @@ def test_a_wrong_header_is_told_once_with_its_cure_and_needs_a_change_at_once(
 
 
 def without_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """The options for a dataset with an input, whose function finds a service out of reach."""
+    """Return the options for a dataset with an input, whose function cannot reach a service."""
     text = FAILS.replace('return raw.select("nothing")', 'raise OSError("no")')
     (folder / "shop_without_answer.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
@@ -129,9 +129,7 @@ def test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_
     assert (shown["state"], shown["last_run"]["reason"]) == ("build", error)
 
 
-def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_out_of_attempts_has_its_own_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "1")
     settings.cache_clear()
     result = invoke("run", "--until-idle", *without_answer(tmp_path, monkeypatch))
@@ -141,9 +139,7 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     assert "feed-assets build --failed" in do
 
 
-def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_partition_waits_for_a_person_in_later_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuses = FAILS.replace('raw.select("nothing")', "raw.where('n > 5')").replace(
         'inputs={"raw": raw}', 'inputs={"raw": raw}, checks=[checks.not_empty()]'
     )
@@ -157,7 +153,7 @@ def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
         assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: " in result.stdout
 
 
-def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(
+def test_an_unreachable_engine_is_reported_once_and_costs_no_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drop_sample()
@@ -187,14 +183,14 @@ def test_a_tick_that_does_nothing_says_so() -> None:
     assert invoke("run").stdout == "one tick: nothing was to be done\n"
 
 
-def test_progress_goes_to_stderr_and_says_what_is_done_from_the_first_moment() -> None:
+def test_progress_is_printed_to_stderr_from_the_start() -> None:
     drop_sample()
     said = invoke("run", "--until-idle").stderr.splitlines()
     assert said[0] == "feed-assets: loading the definitions"
     assert not [line for line in said if not line.startswith(("feed-assets: ", "blackboard: "))], said
 
 
-def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> None:
+def test_run_prints_runs_and_remaining_partitions_as_one_json_object() -> None:
     drop_sample()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = invoke("run", "--until-idle", "--json")
@@ -215,7 +211,7 @@ def test_machines_get_runs_and_what_is_left_as_one_object_and_nothing_else() -> 
     assert said["ticks"] > 1
 
 
-def test_a_trace_is_printed_for_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_run_prints_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_WANTED", set())
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = invoke("run", "-v")
@@ -278,7 +274,7 @@ def test_publishing_and_invalidating_by_hand_are_in_the_ledger_at_once(tmp_path:
     assert state_of("ads/clicked_raw/v1.0", update_id) == "invalidated"
 
 
-def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
+def test_publishing_to_another_blackboard_leaves_the_ledger_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "part-1.csv"
     file.write_bytes(b"impression_id,clicked_at\n")
     (tmp_path / "elsewhere").mkdir()
@@ -287,7 +283,7 @@ def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
     assert state_of("ads/clicked_raw/v1.0", json.loads(published.stdout)["id"]) is None
 
 
-def test_the_session_is_one(spark: SparkSession) -> None:
+def test_a_process_has_one_spark_session(spark: SparkSession) -> None:
     from feed_assets.spark.session import session
 
     assert session(settings()) is spark

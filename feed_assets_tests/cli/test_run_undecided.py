@@ -30,7 +30,7 @@ defs = with_automation(dg.Definitions(assets=[A, B, lost]))
 
 @pytest.fixture
 def world(home, tmp_path, monkeypatch):
-    """A dataset whose pipelines are in a database that is not there, with something to build."""
+    """Prepare a dataset with something to build, whose pipelines are in a database that does not exist."""
     sink = SqlSink(f"sqlite:///{tmp_path / 'team.db'}", "events")
     (tmp_path / "world_of_lost.py").write_text(WORLD.format(url=sink.url))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -53,7 +53,7 @@ def test_a_dataset_that_cannot_be_decided_is_named_with_the_reason_and_an_exit_c
 
 
 @pytest.mark.usefixtures("world")
-def test_machines_get_it_too():
+def test_an_undecided_dataset_is_in_the_json_output():
     found = run("--json")
     (undecided,) = json.loads(found.stdout)["undecided"]
     assert (found.exit_code, undecided["what"]) == (1, LOST)

@@ -1,4 +1,4 @@
-"""What people see of what a command says: columns that are aligned, and what is within them below."""
+"""Layout of command output: aligned columns, and nested values below them."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def test_a_terminal_gets_a_long_text_whole_and_wrapped_to_its_column(monkeypatch
     )
 
 
-def test_what_is_within_stands_below_its_line(capsys):
+def test_nested_values_are_printed_below_their_line(capsys):
     inner = Box(name="in", open=True, labels=("x", "y"))
     assert said(capsys, Box(name="out", open=False, within=(inner,)), "a note") == [
         "name  open  labels",
@@ -65,7 +65,7 @@ def test_what_is_within_stands_below_its_line(capsys):
     ]
 
 
-def test_by_partition_the_key_is_the_first_column(capsys):
+def test_values_by_partition_have_the_key_as_first_column(capsys):
     found = Values.of(consumer="c", due={"2024-01-01": {"takes": 1}, "2024-01-02": {"takes": 12}})
     assert said(capsys, [found]) == [
         "consumer",
@@ -82,12 +82,12 @@ def test_moments_are_in_utc_and_lines_of_text_one_by_one(capsys):
     assert said(capsys, found) == ["at", "2024-01-01 06:00:00 UTC", "  problems", "    first", "    second"]
 
 
-def test_of_nothing_that_is_said(capsys):
+def test_an_empty_list_is_printed_as_nothing_or_as_the_note(capsys):
     assert said(capsys, []) == ["nothing"]
     assert said(capsys, [], "no update yet") == ["no update yet"]
 
 
-def test_machines_get_everything(capsys):
+def test_json_output_has_all_fields(capsys):
     show([Box(name="a", open=True, labels=("x",))], True)
     assert capsys.readouterr().out == (
         '[\n  {\n    "name": "a",\n    "open": true,\n    "weight": null,\n    "labels": [\n      "x"\n    ],\n'
@@ -95,7 +95,7 @@ def test_machines_get_everything(capsys):
     )
 
 
-def test_what_is_no_number_in_json_is_a_text(capsys):
+def test_numbers_that_json_cannot_hold_are_texts(capsys):
     """Else nobody but Python reads it."""
 
     def refuse(name):

@@ -54,7 +54,7 @@ def as_json(*args):
 
 
 def report(*records):
-    """What `state report` says of these lines, which are all sound."""
+    """Return the output of `state report` for these valid lines."""
     return json.loads(
         said("state", "report", "-", "--json", lines="".join(f"{json.dumps(each)}\n" for each in records))
     )
@@ -66,7 +66,7 @@ def changes(*args):
     ]
 
 
-def test_the_articles_story():
+def test_a_slot_of_the_article_completes_its_windows_in_one_report():
     """The slot from 15:58 to 16:08 is reached: its 5 minutes, and what they complete, in one report."""
     report(source([*EARLIER, *SLOT]), part(EARLIER))
     (*_, last) = as_json("state", "transitions")
@@ -80,7 +80,7 @@ def test_the_articles_story():
     ]
 
 
-def test_a_transition_has_these_fields_and_says_who_and_why():
+def test_a_transition_has_its_fields_with_person_and_reason():
     report(source(["15:00"], sub_partition={"region": "utc"}), part(["15:00"], sub_partition={"region": "utc"}))
     row = as_json("state", "transitions", "--dataset", "foo")[0]
     assert list(row) == [
@@ -114,7 +114,7 @@ def test_transitions_go_on_after_a_number_or_from_a_moment_on():
     assert as_json("state", "transitions", "--since", "2100-01-01") == []
 
 
-def test_what_is_reported_again_is_known():
+def test_a_repeated_report_is_counted_as_known():
     assert report(source(SLOT))["accepted"] == 2
     assert report(source(SLOT)) == {"accepted": 0, "known": 2, "rejected": 0, "transitions": 0, "reasons": []}
     assert said("state", "report", "-", lines=json.dumps(source(SLOT))).splitlines() == [
@@ -185,7 +185,7 @@ def test_a_line_of_no_sub_partition_is_shown_as_it_was_sent():
     assert [row["raw"] for row in found["reasons"]] == [line]
 
 
-def test_a_mistyped_tier_is_taken_back_by_a_report_of_no_windows():
+def test_a_mistyped_tier_is_removed_by_a_report_without_windows():
     report(source(["15:00"]), source(["15:00"], 1_000_000, tier="kafak"), part(["15:00"]))
     (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
     assert (window["state"], sorted(window["sources"])) == ("open", ["kafak", "kafka"])
@@ -208,14 +208,14 @@ def test_counts_that_no_database_holds_together_reject_one_report_alone():
     assert "records are more than 9223372036854775807" in found["reasons"][0]["reason"]
 
 
-def test_a_report_in_many_batches_is_the_same_as_in_one(tmp_path):
+def test_a_report_in_many_batches_equals_one_in_a_single_batch(tmp_path):
     lines = [json.dumps(part(["15:00"], 1, name=f"part-{number}")) for number in range(2500)]
     (tmp_path / "reports.jsonl").write_text("\n".join([*lines, json.dumps(source(["15:00"], 2500))]))
     found = as_json("state", "report", str(tmp_path / "reports.jsonl"))
     assert (found["accepted"], found["transitions"]) == (2501, 1)
 
 
-def test_it_reads_a_pipe_as_a_program(home):
+def test_state_report_reads_a_pipe(home):
     done = subprocess.run(
         [PROGRAM, "state", "report", "-"], input=b'{"kind": 5}\n', capture_output=True, check=False, timeout=60
     )
@@ -243,7 +243,7 @@ def test_quality_of_no_window_is_rejected():
     )
 
 
-def test_show_says_how_far_a_dataset_is():
+def test_state_show_prints_the_progress_of_a_dataset():
     report(source(EARLIER), part(EARLIER, schema="id int"))
     found = as_json("state", "show", "foo")
     assert list(found) == ["dataset", "declared", "grains", "ratio", "tiers", "tz", "schema", "watermarks", "newest"]
@@ -258,7 +258,7 @@ def test_show_says_how_far_a_dataset_is():
     assert "11 complete" in text
 
 
-def test_show_says_what_a_window_waits_for():
+def test_state_show_names_what_a_window_waits_for():
     report(source([*EARLIER, "15:55"]), part(EARLIER[:-1]), part(["15:50"], 900, name="p2"))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00")
     assert hour["state"] == "open"
@@ -274,7 +274,7 @@ def test_show_says_what_a_window_waits_for():
     ]
 
 
-def test_show_of_a_window_that_was_never_reported_says_so():
+def test_state_show_says_that_a_window_was_never_reported():
     report(source(EARLIER))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-02-15:00")
     assert (hour["complete"], hour["why"], hour["version"]) == (False, "nothing is reported of it", None)
@@ -310,7 +310,7 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
         said("state", "accept", "foo", "15:00", "--why", "x")
 
 
-def test_a_window_is_made_again_by_who_fills_it():
+def test_state_backfill_records_window_reason_and_person():
     report(source(["15:00"]), part(["15:00"]))
     again = ["state", "backfill", "foo", "5min@2026-01-01-15:00", "--why", "INC-4711", "--who", "ann"]
     assert as_json(*again) == {"dataset": "foo", "window": "5min@2026-01-01-15:00", "changed": True}
@@ -328,7 +328,7 @@ ACCEPTED = ["state", "accept", "foo", "5min@2026-01-01-15:00"]
 
 
 @pytest.mark.parametrize("why", ["", "  ", "x" * 100_000, "lost\nby kafka", "a\x1b[2Jb"])
-def test_who_accepts_a_window_says_why_in_one_line(why):
+def test_state_accept_needs_reason_and_person_in_one_line_each(why):
     report(source(["15:00"]), part(["15:00"], 5))
     with pytest.raises(InvalidName, match=r"--why: found .*, expected a line of printable characters, not blank"):
         said(*ACCEPTED, "--why", why)
@@ -347,7 +347,7 @@ def test_a_reason_of_many_lines_is_one_line_of_the_table():
 
 
 @pytest.mark.parametrize("since", ["9" * 23, "-1", "0001-01-01T00:00:00+14:00"])
-def test_since_what_no_number_or_moment_is_is_refused_in_one_line(since):
+def test_an_invalid_since_option_is_refused_in_one_line(since):
     report(source(["15:00"]))
     with pytest.raises(InvalidEvent, match="expected"):
         said("state", "transitions", "--since", since)
@@ -373,7 +373,7 @@ def test_the_levels_of_a_sub_partition_come_in_any_order():
     assert as_json("state", "show", "foo")["declared"]
 
 
-def test_what_was_reported_before_it_was_declared_is_not_lost(request):
+def test_reports_of_a_sub_partition_before_its_declaration_are_kept(request):
     at = [{"region": "utc+8", "country": country} for country in ("sg", "jp")]
     for place in at:
         report(source(["15:00"], sub_partition=place), part(["15:00"], 5, sub_partition=place))

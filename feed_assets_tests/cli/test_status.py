@@ -58,7 +58,7 @@ def test_a_key_of_another_dimension_has_a_line_of_its_own(found):
     assert states(found, "web/sums/v1.0", "apac") == ["invalid"]
 
 
-def test_each_waits_for_what_explain_says(found):
+def test_status_and_explain_name_the_same_reasons(found):
     by_key = {each["partition"]: each for each in line(found, "web/feature/v1.0")["partitions"]}
     for hour in ("05:00", "09:00", "12:00"):
         shown = by_key[f"{DAY}-{hour}"]
@@ -72,7 +72,7 @@ def explained(*args):
     return CliRunner().invoke(app, command)
 
 
-def test_explain_of_what_is_grey_says_what_it_was_made_of(filled):
+def test_explain_of_an_output_with_bad_input_names_the_issue(filled):
     told = json.loads(explained("web/feature/v1.0", f"{DAY}-03:00").stdout)
     assert told["state"] == "current"
     assert told["issue"] == f"hour {DAY}-03:00 of web/foo is invalid: no_bots: {NASTY}"
@@ -94,7 +94,7 @@ def test_watermarks_and_the_first_hole(found):
     assert (gap["start"], gap["end"]) == (f"{DAY}T09:00:00Z", f"{DAY}T10:00:00Z")
 
 
-def test_what_is_out_of_date_is_listed_in_bulk(found, filled):
+def test_status_stale_lists_all_out_of_date_partitions(found, filled):
     (stale,) = found["stale"]
     assert (stale["dataset"], stale["partition"]) == ("web/feature/v1.0", f"{DAY}-05:00")
     assert stale["state"] == "waits for input"
@@ -102,7 +102,7 @@ def test_what_is_out_of_date_is_listed_in_bulk(found, filled):
     assert json.loads(said("--stale", "--json", "--dataset", "web/metric/v1.0")) == []
 
 
-def test_the_counts_come_with_what_a_person_has_to_look_at_first(found):
+def test_status_counts_are_followed_by_the_most_urgent_problems(found):
     assert [*found["counts"]] == ["invalid", "with issue", "late", "waiting", "missing", "complete"]
     assert found["counts"]["invalid"] == 2
     assert [each["state"] for each in found["waits"]][:4] == ["invalid", "invalid", "with issue", "late"]
@@ -117,7 +117,7 @@ def test_the_terminal_shows_a_sign_for_each_hour(filled):
     assert any(each.startswith("= complete  > running") for each in lines)
 
 
-def test_some_datasets_alone(filled):
+def test_status_can_be_limited_to_some_datasets(filled):
     assert [row["dataset"] for row in json.loads(said("--json", "--dataset", "web/foo"))["datasets"]] == ["web/foo"]
 
 
@@ -128,7 +128,7 @@ def test_a_week_has_a_column_for_each_day(filled):
 
 
 class _Read(HTMLParser):
-    """What a browser would make of it: tags with their attributes, and the text."""
+    """Parser that reads a page like a browser: tags with their attributes, and the text."""
 
     def __init__(self, text):
         super().__init__()
@@ -142,7 +142,7 @@ class _Read(HTMLParser):
         self.text += data
 
 
-def test_the_page_is_one_file_and_what_others_have_said_stays_text(filled, tmp_path):
+def test_the_status_page_is_one_file_and_escapes_foreign_texts(filled, tmp_path):
     assert said("--html", str(tmp_path / "status.html")) == ""
     page = _Read((tmp_path / "status.html").read_text())
     names = [name for name, _ in page.tags]
@@ -195,6 +195,6 @@ def test_cells_lead_to_the_lines_that_are_printed_of_one_dataset(filled, tmp_pat
         assert {attrs["href"] for name, attrs in page.tags if name == "a"} == anchors
 
 
-def test_a_day_that_is_none_is_refused(filled):
+def test_status_refuses_an_invalid_day(filled):
     with pytest.raises(Exception, match="expected a day, such as 2026-01-01"):
         said("--day", "yesterday")

@@ -70,7 +70,7 @@ with stopping():
 
 
 def started(script: str, hang_up=signal.SIG_DFL) -> "subprocess.Popen[str]":
-    """A process that has said that it waits; what it does with SIGHUP at first is not what these tests' own does."""
+    """Start a process, and wait until it waits; its action for SIGHUP does not depend on that of these tests."""
     command = [sys.executable, "-c", dedent(HEAD + script)]
     before = signal.signal(signal.SIGHUP, hang_up)
     process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True)
@@ -96,7 +96,7 @@ def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, co
 
 
 @each_case("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_somebody_swallows_is_found_at_the_next_look(number):
+def test_a_swallowed_signal_is_noticed_at_the_next_check(number):
     code, said, _ = end_of(started(SWALLOWS), number)
     assert (code, said) == (128 + number, "swallowed\n")
 
@@ -106,12 +106,12 @@ def test_a_signal_that_the_block_has_a_use_for_is_no_stop(number):
     assert end_of(started(USES_OTHERS), number) == (0, "rings\nwent on\n", "")
 
 
-def test_what_an_interrupt_becomes_on_its_way_does_not_matter():
+def test_an_interrupt_turned_into_another_error_still_ends_with_code_130():
     code, _, complained = end_of(started(MAKES_AN_ERROR), signal.SIGINT)
     assert (code, complained.count("\n")) == (130, 1)
 
 
-def test_a_second_signal_ends_the_process_at_once_whoever_handles_it():
+def test_a_second_signal_ends_the_process_at_once():
     process = started(CLEANS_UP_FOR_EVER)
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "cleans up\n"
@@ -132,7 +132,7 @@ def test_an_error_of_its_own_is_no_stop():
     assert (process.returncode, "ValueError: mine" in complained) == (1, True)
 
 
-def test_what_was_ignored_when_it_began_stays_ignored_as_nohup_wants():
+def test_a_signal_ignored_at_the_start_stays_ignored():
     script = "with stopping():\n    say('waits')\n    sys.stdin.readline()\nsay('went on')"
     assert end_of(started(script, signal.SIG_IGN), signal.SIGHUP) == (0, "went on\n", "")
 
@@ -157,7 +157,7 @@ say("ended as it was" if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else 
 """
 
 
-def test_what_was_to_be_ignored_is_whoever_handles_it_meanwhile():
+def test_an_ignored_signal_stays_ignored_despite_later_handlers():
     command = [sys.executable, "-c", HEAD + IGNORES]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "waits\n"

@@ -1,4 +1,4 @@
-"""What `feed-assets ui` looks at before it starts anything."""
+"""Checks of `feed-assets ui` before it starts anything."""
 
 from importlib import import_module
 
@@ -19,7 +19,7 @@ from feed_assets_tests.cli.main_call import exit_and_errors
         ("dequeue_interval_seconds: 1", "dequeue_interval: 1", "dequeue_interval"),
     ],
 )
-def test_what_no_run_could_be_launched_by_is_said_and_nothing_is_started(home, monkeypatch, capsys, right, wrong, name):
+def test_ui_refuses_a_config_that_cannot_launch_runs(home, monkeypatch, capsys, right, wrong, name):
     config = prepare(home) / "dagster.yaml"
     config.write_text(config.read_text().replace(right, wrong))
     monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", "sc://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""What `feed-assets ui` prints while it works, from the ledger that all its processes write."""
+"""Lines that `feed-assets ui` prints while it works, from the ledger that all its processes write."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ def new_lines(ui_lines: UiLines, said: list[str]) -> list[str]:
     return [*said]
 
 
-def test_each_run_is_a_line_as_it_ends_and_what_was_before_is_none(ledger):
+def test_ui_prints_a_line_for_each_run_that_ends_after_its_start(ledger):
     attempt(ledger, "before", runs.FAILED)
     said: list[str] = []
     ui_lines = UiLines(str(ledger.engine.url), said.append)
@@ -28,7 +28,7 @@ def test_each_run_is_a_line_as_it_ends_and_what_was_before_is_none(ledger):
     assert new_lines(ui_lines, said) == []
 
 
-def test_what_the_audit_refused_is_said_by_its_run_alone_and_as_ui_starts_by_the_alert(ledger):
+def test_ui_prints_a_refusal_once_by_its_run_or_at_start_by_its_alert(ledger):
     said: list[str] = []
     ui_lines = UiLines(str(ledger.engine.url), said.append)
     assert new_lines(ui_lines, said) == []
@@ -40,7 +40,7 @@ def test_what_the_audit_refused_is_said_by_its_run_alone_and_as_ui_starts_by_the
     assert line == "ALERT   audit:ads/effectiveness/v1.0: 1 partition refused by the audit."
 
 
-def test_what_needs_a_person_is_a_line_when_it_opens_and_when_it_is_over(ledger):
+def test_ui_prints_a_line_when_an_alert_opens_and_when_it_ends(ledger):
     alerts.keep(ledger, "person", {str(EFFECT.feed): "1 partition waits."}, NOW)
     said: list[str] = []
     ui_lines = UiLines(str(ledger.engine.url), said.append)
@@ -54,7 +54,7 @@ def test_what_needs_a_person_is_a_line_when_it_opens_and_when_it_is_over(ledger)
     assert new_lines(ui_lines, said) == ["over    person:ads/effectiveness/v1.0"]
 
 
-def test_a_ledger_that_cannot_be_read_is_said_once():
+def test_an_unreadable_ledger_is_reported_once():
     said: list[str] = []
     ui_lines = UiLines("postgresql+psycopg://127.0.0.1:1/none", said.append)
     (line,) = new_lines(ui_lines, said)

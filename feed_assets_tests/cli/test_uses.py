@@ -21,7 +21,7 @@ RAW, SHOWN, REJECTS, DAILY = (
 
 @pytest.fixture
 def ledger(home, empty_ledger):
-    """A raw update that was cleaned, and a report of that; then the raw one came anew."""
+    """Record a raw update, its cleaned rows, and a report of those; then a new raw update."""
     (home / "ledger.db").write_bytes(empty_ledger.read_bytes())
     made = open_ledger(settings().ledger)
     sync(made, RAW, seen(RAW, FIRST))
@@ -36,7 +36,7 @@ def uses(*arguments, **options):
     return CliRunner().invoke(app, ["feed", "uses", *arguments], **options)
 
 
-def test_it_says_where_an_update_has_gone_in_columns(ledger):
+def test_uses_prints_the_downstream_updates_in_columns(ledger):
     said = uses("ads/raw/v1.0", "2019-11-24", FIRST).stdout.splitlines()
     assert said == [
         "feed                    partition   id               state      is_newest  depth  how         via",
@@ -50,7 +50,7 @@ def test_it_says_where_an_update_has_gone_in_columns(ledger):
     ]
 
 
-def test_machines_get_the_same(ledger):
+def test_uses_prints_the_same_as_json(ledger):
     (found,) = json.loads(uses("ads/shown/v1.0", "2019-11-24", FIRST, "--json").stdout)
     assert found == {
         "feed": "ads/daily/v1.0",
@@ -64,12 +64,12 @@ def test_machines_get_the_same(ledger):
     }
 
 
-def test_of_a_leaf_there_is_nothing(ledger):
+def test_uses_of_an_unused_update_prints_nothing(ledger):
     assert uses("ads/daily/v1.0", "2019-11-24", SECOND).stdout == "nothing was built from it\n"
     assert json.loads(uses("ads/daily/v1.0", "2019-11-24", SECOND, "--json").stdout) == []
 
 
-def test_the_ledger_says_its_schema_to_machines_too(ledger):
+def test_ledger_upgrade_prints_its_schema_as_json(ledger):
     said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
     assert json.loads(said) == {"schema": BASELINE}
 

@@ -32,7 +32,7 @@ raw = foreign_feed("web/raw/v1.0", partitions_def=dg.HourlyPartitionsDefinition(
     wait=Wait(at_least="23 of 24", after=timedelta(hours=2)),
 )
 def daily(raw):
-    """By the day."""
+    """Return the rows of a day."""
 
 
 @feed_asset(
@@ -42,7 +42,7 @@ def daily(raw):
     wait=Wait(at_least="30 of 31", after=timedelta(hours=2)),
 )
 def wrong(raw):
-    """By the day, with the number of a month."""
+    """Return the rows of a day, with the number of a month."""
 
 
 defs = with_automation(dg.Definitions(assets=[raw, daily, wrong]))
@@ -93,7 +93,7 @@ def test_explain_works_where_nothing_but_a_report_was_made():
         assert [*row][:2] == ["feed", "state"]
 
 
-def test_a_run_whose_process_is_gone_is_not_called_running():
+def test_a_run_without_its_process_is_not_shown_as_running():
     output = Partition(Feed.parse("web/daily/v1.0"), DAY)
     begun = runs.Run("1", output, runs.RUNNING, f"{socket.gethostname()}:1:0", datetime.now(UTC))
     runs.start(open_ledger(settings().ledger), begun)

@@ -47,15 +47,15 @@ def seen_in(events):
 
 
 def due_of(who, events, history=()) -> Due:
-    """What is due of `events`; `history` was consumed before."""
+    """Judge `events`; `history` was consumed before."""
     return due(who, events, seen_in([*history, *events]))
 
 
 def taken(found):
-    """The correlation ids that are taken, in order."""
+    """Return the selected correlation ids, in order."""
     return [each.correlation for each in found.selected]
 
 
 def ranges(found):
-    """The slices by table as (after, upto) of whole numbers."""
+    """Return the slices by table as (after, upto) in whole numbers."""
     return {str(s.partition.feed): (int(s.start) if s.start else None, int(s.end)) for s in found.slices}

@@ -34,7 +34,7 @@ ENDS = {
 
 
 @each_case(("error", "end"), ENDS.items(), ids=lambda each: each if isinstance(each, str) else repr(each))
-def test_how_a_run_ends(error, end):
+def test_each_error_ends_a_run_in_its_state(error, end):
     assert end_of(error) == end
 
 
@@ -45,7 +45,7 @@ def test_how_a_run_ends(error, end):
         (lambda text: excerpt(f"{text}\nat line 3"), "it is long, ", LONGEST_EXCERPT),
     ],
 )
-def test_of_a_long_text_the_middle_is_left_out_as_its_cure_stands_at_its_end(shortened, begins, most):
+def test_a_long_error_text_is_shortened_in_the_middle_and_keeps_its_remedy(shortened, begins, most):
     whole = shortened("it is long, Do this.")
     assert whole == f"{begins}Do this."
     text = shortened(f"it is long, {'x' * most} Do this.")

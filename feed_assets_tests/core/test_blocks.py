@@ -54,11 +54,11 @@ def test_blocks_are_rectangles_that_hold_each_point_once_and_nothing_else(points
 
 
 @given(points_of, st.integers(1, 20), st.randoms())
-def test_the_order_of_what_is_ready_changes_nothing(points, limit, random):
+def test_the_order_of_ready_partitions_does_not_change_blocks(points, limit, random):
     shuffled = sorted(points)
     random.shuffle(shuffled)
     assert blocks(shuffled, limit) == blocks(points, limit)
 
 
-def test_two_weeks_of_ten_campaigns_take_as_few_runs_as_can_be():
+def test_two_weeks_of_ten_campaigns_take_the_fewest_possible_runs():
     assert [len(block) for block in blocks([*product(range(14), range(10))], 50)] == [50, 50, 40]

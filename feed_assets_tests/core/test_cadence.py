@@ -117,7 +117,7 @@ MOMENTS = st.integers(0, 100 * 3600 * 10**6).map(lambda tiny: LONG_AGO + tiny * 
 
 
 def by_the_rule(last, tolerance, since, now):
-    """The first tick whose time is over, and for which neither the last event counts nor for one before it."""
+    """Return the first tick that is overdue, and to which neither the last event nor an earlier one belongs."""
     known = [tick for tick in HOURS if tick >= since and tick + tolerance <= now]
     return next((tick for tick in known if last is None or last < tick - tolerance), None)
 
@@ -129,7 +129,7 @@ def test_the_rule_holds_at_every_moment(last, tolerance, since, now):
 
 
 @each_case("cron", ["", "* * * *", "0 0 6 * * *", "61 * * * *", "0 6 * * MOO", "@daily", "0 6 30 2 *"])
-def test_a_cron_that_is_none_is_refused_when_the_cadence_is_made(cron):
+def test_an_invalid_cron_of_a_cadence_is_refused(cron):
     with pytest.raises(InvalidDefinition, match=r"xpected .*'0 6 \* \* \*'"):
         Cadence(cron)
 
@@ -145,6 +145,6 @@ def test_a_negative_tolerance_is_refused():
 
 
 @each_case("zone", ["Mars/Olympus", "", "../UTC", "Europe", "/etc/localtime"])
-def test_a_time_zone_that_is_none_is_refused(zone):
+def test_an_invalid_time_zone_of_a_cadence_is_refused(zone):
     with pytest.raises(InvalidDefinition, match="'Europe/Berlin'"):
         Cadence("0 6 * * *", HOUR, zone)

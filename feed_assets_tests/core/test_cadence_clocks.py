@@ -38,7 +38,7 @@ AT_A_TIME = ["0 0 * * *", "15 2 * * *", "0,30 2 * * *", "30 1 * * *", "0 3 * * 0
 
 
 def shown_at(cron: str, begin: datetime, end: datetime) -> set[datetime]:
-    """The times of a cron on a clock that nobody changes, some days more than asked."""
+    """Return the times of a cron on a clock without changes, with two more days on both sides."""
     ticks, found = CronSim(cron, begin.replace(tzinfo=None) - timedelta(days=2)), set[datetime]()
     while (tick := next(ticks)) < end.replace(tzinfo=None) + timedelta(days=2):
         found.add(tick)
@@ -77,7 +77,7 @@ def test_a_cron_at_a_time_ticks_once_for_each_time_that_it_names(zone, day):
 def ticks_once(zone: str, day: str, cron: str) -> None:
     begin = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=2)
     end, local = begin + timedelta(days=5), ZoneInfo(zone)
-    # Of two equal times the first; a time that is left out is the moment at which the clock is put forward.
+    # Equal times count as the first one; a skipped time counts as the moment of the clock change.
     expected = {moment(shown, local) for shown in shown_at(cron, begin, end)}
     assert ticks_from(cron, zone, begin, end) == sorted(each for each in expected if begin <= each < end)
 
@@ -88,7 +88,7 @@ def moment(shown: datetime, zone: ZoneInfo) -> datetime:
     return shown.replace(tzinfo=zone).astimezone(UTC)
 
 
-def test_half_an_hour_that_comes_again_after_the_change_is_no_reason_to_leave_a_tick_out():
+def test_a_repeated_half_hour_skips_no_tick():
     """2:00 of Lord Howe on 2025-04-06 came after 1:30 to 2:00 had come twice."""
     before = datetime(2025, 4, 5, 14, 45, tzinfo=UTC)
     assert tick_after("*/15 2 * * *", "Australia/Lord_Howe", before) == datetime(2025, 4, 5, 15, 30, tzinfo=UTC)

@@ -31,7 +31,7 @@ def test_ranges_end_at_lines_of_the_grid_and_where_schemas_begin(start, end, sch
 
 
 @given(OFFSETS, OFFSETS, LIMITS, SCHEMAS)
-def test_the_ranges_of_a_plan_are_what_was_asked_for_without_a_hole(start, end, limit, schemas):
+def test_a_plan_covers_the_requested_range_without_gaps(start, end, limit, schemas):
     found = plan(start, end, limit, schemas)
     assert all(one.end == other.start for one, other in pairwise(found))
     assert (found[0].start, found[-1].end) == (start, end) if start < end else not found

@@ -11,7 +11,7 @@ RATIO = as_fraction("99.995%")
 
 
 def edge(expected):
-    """The least number of records that is complete: `ingested * 100000 >= expected * 99995`."""
+    """Return the least complete number of records: `ingested * 100000 >= expected * 99995`."""
     return -(-expected * 99_995 // 100_000)
 
 
@@ -40,7 +40,7 @@ def test_an_absent_source_is_unknown(ingested):
     assert judge(ingested, {"kafka": ingested}, ("kafka", "adserver"), RATIO) is OPEN
 
 
-def test_0_of_0_is_complete_if_the_source_says_0():
+def test_zero_of_zero_records_are_complete_if_the_source_reports_zero():
     assert judge(0, {"kafka": 0}, (), RATIO) is COMPLETE
     assert judge(1, {"kafka": 0}, (), RATIO) is ISSUE
 
@@ -51,7 +51,7 @@ def test_every_tier_has_to_agree():
     assert judge(100, {"kafka": 100, "other": 500}, ("kafka",), RATIO) is COMPLETE
 
 
-def test_more_than_there_is_is_an_issue():
+def test_more_records_than_ingested_are_an_issue():
     assert judge(1001, {"kafka": 1000}, (), RATIO) is ISSUE
 
 
@@ -78,7 +78,7 @@ def test_counts_in_words_are_cut_off_and_not_rounded():
 
 
 @each_case("ratio", ["0", "101%", "-1%", "x", "", "nan", "1/0"])
-def test_what_is_no_ratio(ratio):
+def test_an_invalid_completeness_ratio_is_refused(ratio):
     with pytest.raises(InvalidDefinition, match="expected a share above 0"):
         Completeness(ratio=ratio)
 

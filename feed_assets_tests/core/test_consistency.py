@@ -1,4 +1,4 @@
-"""Whether inputs were made of the same data, as tables."""
+"""Tables of inputs that were, or were not, made of the same data."""
 
 from feed_assets.core.consistency import belong_together, mixed
 from feed_assets.core.feeds import Feed, Partition
@@ -51,7 +51,7 @@ def test_pins_that_lead_back_to_different_data_are_mixed(pins, built_from, last,
     assert (found is not None) is is_mixed, found
 
 
-def test_it_is_told_which_updates_and_of_what():
+def test_mixed_inputs_are_named_with_their_origins():
     found = mixed([pin("a2"), pin("c1")], lineage(CHAIN), newest("r2 a2 b2 c2"))
     assert found == "a 2 and c 1 do not belong together: they lead back to different updates of r, 2 and 1"
 

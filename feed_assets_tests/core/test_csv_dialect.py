@@ -48,19 +48,19 @@ SCHEMA = "id int, name string"
         ({"header": False, "format": "parquet"}, "is parquet and has header=False, which CSV alone has"),
     ],
 )
-def test_what_nobody_could_write_is_refused_when_it_is_declared(options, says):
+def test_an_impossible_csv_dialect_is_refused_at_declaration(options, says):
     with pytest.raises(InvalidDefinition) as raised:
         foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)
     assert says in str(raised.value)
 
 
-def test_a_declaration_keeps_its_dialect_and_rfc_4180_is_none():
+def test_a_declaration_keeps_its_csv_dialect_and_rfc_4180_is_the_default():
     declared = foreign_feed("shop/orders/v1.0", schema=SCHEMA, delimiter=";", null_value="\\N")
     assert Input(declared).source("raw").dialect == CsvDialect(delimiter=";", null_value="\\N")
     assert Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA)).source("raw").dialect is None
 
 
-def test_a_mended_dialect_or_a_move_to_deps_is_another_recipe_and_rfc_4180_the_same_as_before():
+def test_a_changed_dialect_or_move_to_deps_changes_the_recipe():
     def digest(**options: object) -> str:
         source = Input(foreign_feed("shop/orders/v1.0", schema=SCHEMA, **options)).source("raw")
         return Recipe(Feed.parse("shop/clean/v1.0"), (source,), print).digest
@@ -74,7 +74,7 @@ def test_a_mended_dialect_or_a_move_to_deps_is_another_recipe_and_rfc_4180_the_s
 
 
 @each_case("level", ["feed", "partner"])
-def test_yaml_says_how_csv_is_written_as_python_does(level):
+def test_yaml_declares_csv_dialects_like_python(level):
     written = {"delimiter": ";", "quote": None, "encoding": "Latin-1", "header": False, "null_value": "\\N"}
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, **written}
     if level == "feed":
@@ -88,14 +88,14 @@ def test_yaml_says_how_csv_is_written_as_python_does(level):
     assert declaration_of(spec).dialect == CsvDialect(**written)
 
 
-def test_what_yaml_says_wrongly_of_csv_is_said_in_the_same_words():
+def test_a_wrong_csv_dialect_in_yaml_has_the_same_error():
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, "delimiter": "::"}
     component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
     with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is no letter"):
         component.build_defs(dg.ComponentTree.for_test().load_context)
 
 
-def test_a_file_that_is_published_is_held_to_its_dialect(tmp_path):
+def test_a_published_file_must_match_its_dialect(tmp_path):
     file = tmp_path / "a.csv"
     file.write_bytes("id;name\n1;é\n".encode("latin-1"))
     check_file(file, "csv", SCHEMA, CsvDialect(delimiter=";", encoding="Latin-1"))
@@ -169,7 +169,7 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
         (b'id,name\r1,"a\nb"\r2,"\n', RFC_4180, None),
     ],
 )
-def test_the_first_bytes_show_what_is_not_as_declared(data, dialect, problem):
+def test_the_first_bytes_reveal_a_wrong_dialect(data, dialect, problem):
     found = beginning_of(data, ["id", "name"], dialect).problem
     assert found is None if problem is None else problem in (found or "")
 
@@ -201,7 +201,7 @@ def test_quotes_without_a_dialect_of_quotes_end_no_line():
     assert beginning_of(b"id\nx\ry\n", ["id"], CsvDialect(quote=None)).line_end == "\n"
 
 
-def test_a_long_header_says_where_it_differs():
+def test_a_wrong_long_header_names_the_first_difference():
     names = [f"c{n}" for n in range(9)]
     found = beginning_of(",".join([*names[:7], "x", "y"]).encode(), names).problem
     assert "(column 8 is x, expected c7; column 9 is y, expected c8)" in found
@@ -225,6 +225,6 @@ def test_a_long_header_says_where_it_differs():
     ],
 )
 def test_misplaced_quotes_of_event_files_are_those_of_runs(record):
-    """Of records that a strict parser takes: what stands after a closing quote it refuses itself."""
+    """Test records that a strict parser accepts; it refuses text after a closing quote itself."""
     [found] = parse(record, record.count(","))
     assert (misplaced_quote(record) is not None) == ("quote" in found.problems)

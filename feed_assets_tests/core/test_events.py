@@ -39,7 +39,7 @@ def test_encoded_markers_sort_as_markers_do(pair):
 
 
 @given(st.datetimes(timezones=zones) | st.datetimes(allow_imaginary=False) | st.integers(-(10**21), 10**21))
-def test_what_is_encoded_is_read_back_and_everything_else_is_refused(marker):
+def test_encoded_markers_are_read_back_and_others_are_refused(marker):
     """Also at both ends of the calendar, where a zone leads out of it."""
     try:
         text = encode(marker)
@@ -57,7 +57,7 @@ def test_years_have_four_digits(moment):
 
 
 @each_case("moment", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
-def test_a_moment_that_is_in_no_calendar_in_utc_is_refused(moment):
+def test_a_time_outside_of_the_utc_calendar_is_refused(moment):
     with pytest.raises(InvalidEvent, match="in UTC it is before the year 1 or after 9999"):
         encode(parse_marker(moment))
 
@@ -71,7 +71,7 @@ def test_the_marker_of_a_whole_second_is_an_update_id():
     assert encode(MOMENT) == update_id(MOMENT) == "20240101.060000"
 
 
-def test_a_marker_is_the_same_moment_in_every_zone_also_in_an_hour_that_comes_twice():
+def test_a_marker_is_the_same_in_every_zone_even_in_a_repeated_hour():
     assert encode(MOMENT.astimezone(timezone(timedelta(hours=9)))) == encode(MOMENT)
     twice = datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
     texts = [encode(twice), encode(twice.replace(fold=1))]
@@ -79,7 +79,7 @@ def test_a_marker_is_the_same_moment_in_every_zone_also_in_an_hour_that_comes_tw
 
 
 @each_case("bad", [-1, 10**20, datetime(2024, 1, 1)])  # noqa: DTZ001
-def test_what_is_no_marker_is_refused(bad):
+def test_invalid_markers_are_refused(bad):
     with pytest.raises(InvalidEvent, match="expected"):
         encode(bad)
 
@@ -97,7 +97,7 @@ def test_what_is_no_marker_is_refused(bad):
         "1.000000",
     ],
 )
-def test_what_is_no_encoded_marker_is_refused(text):
+def test_invalid_encoded_markers_are_refused(text):
     with pytest.raises(InvalidEvent, match="is no marker"):
         decode(text)
 
@@ -114,17 +114,17 @@ def test_what_is_no_encoded_marker_is_refused(text):
         (encode(MOMENT + timedelta(microseconds=1)), MOMENT + timedelta(microseconds=1)),
     ],
 )
-def test_markers_are_read_as_people_write_them(text, marker):
+def test_markers_are_parsed_in_the_forms_that_people_write(text, marker):
     assert parse_marker(text) == marker
 
 
 @each_case("text", ["yesterday", "", "1.5", "-3", "1_0"])
-def test_what_people_write_and_is_no_marker_is_told(text):
+def test_a_typed_text_that_is_no_marker_is_refused_with_the_expected_forms(text):
     with pytest.raises(InvalidEvent, match="is no marker: expected a whole number, or a moment"):
         parse_marker(text)
 
 
-def test_markers_in_words():
+def test_markers_are_printed_in_readable_form():
     assert [in_words(each) for each in (None, encode(7), encode(MOMENT))] == [
         "the beginning",
         "7",
@@ -189,7 +189,7 @@ def test_a_foreign_update_has_the_same_id_wherever_it_is_made():
     assert foreign_correlation(partition, "20191125.060000") != foreign_correlation(partition, "20191125.060001")
 
 
-def test_one_correlation_id_in_the_same_out_and_several_a_new_one_with_its_parents():
+def test_one_correlation_id_is_passed_on_and_several_make_a_new_one_with_parents():
     assert joined_correlation(["X", "X"]) == ("X", ())
     joined, parents = joined_correlation(["Y", "X"])
     assert joined not in ("X", "Y")

@@ -40,7 +40,7 @@ def day(number: int) -> tuple[datetime, datetime]:
         pytest.param(at(30, 12), at(30, 6), id="after a pause all that ended until the last tick"),
     ],
 )
-def test_what_ended_by_the_last_tick_is_late_once_the_tolerance_is_over(now, upto):
+def test_partitions_that_ended_by_the_last_tick_are_late_after_the_tolerance(now, upto):
     assert due_upto(SIX, begin(SIX, at(24, 12), 0), now) == upto
 
 
@@ -52,7 +52,7 @@ def test_what_ended_by_the_last_tick_is_late_once_the_tolerance_is_over(now, upt
         pytest.param(at(25, 5), at(24, 6), id="before a tick: yesterday is waited for"),
     ],
 )
-def test_nothing_is_expected_that_was_before_the_declaration(declared, first):
+def test_partitions_before_the_declaration_are_not_expected(declared, first):
     found = begin(SIX, declared, 7)
     assert (found.since, found.upto, found.position, found.missing) == (first, first, 7, {})
 
@@ -100,7 +100,7 @@ def test_a_tolerance_may_be_longer_than_the_interval_and_may_be_nothing():
     assert due_upto(Cadence("0 * * * *", timedelta()), known, at(25, 12)) == at(25, 12)
 
 
-def test_a_clock_that_goes_back_expects_nothing_twice():
+def test_a_clock_set_back_expects_no_partition_twice():
     known = Expected(at(20), at(25), 0)
     assert due_upto(SIX, known, at(22)) == at(25)
 
@@ -131,7 +131,7 @@ HOURS = [at(1, month=1) + number * HOUR for number in range(401)]
         (None, HOURS, False),
     ],
 )
-def test_more_ticks_than_partitions_are_about_events(cron, ends, is_about_events):
+def test_a_cron_finer_than_the_partitions_expects_events(cron, ends, is_about_events):
     assert is_finer(Cadence(cron), ends) is is_about_events
 
 
@@ -154,7 +154,7 @@ def heard(*days: tuple[int, datetime]) -> Expected:
         pytest.param([(12, at(13)), (14, at(16)), (15, at(16, 2))], at(16, 2), at(14), id="each by its own tolerance"),
     ],
 )
-def test_without_a_cron_what_is_before_one_that_has_come_is_expected(came, now, upto):
+def test_without_a_cron_partitions_before_an_arrived_one_are_expected(came, now, upto):
     assert due_upto(NO_HOLES, heard(*came), now) == upto
 
 
@@ -163,17 +163,17 @@ def test_without_a_cron_a_partition_is_expected_since_the_first_later_one_came()
     assert [expected_since(NO_HOLES, known, day(number)[1]) for number in (13, 14)] == [at(16), at(16, 2)]
 
 
-def test_where_a_cron_was_taken_away_what_it_expected_is_expected_since_its_end():
+def test_without_its_cron_a_partition_is_expected_since_its_end():
     assert expected_since(NO_HOLES, begin(SIX, at(10), 0), at(5)) == at(5)
 
 
-def test_what_came_is_forgotten_once_it_was_looked_at_but_for_the_last():
+def test_checked_arrivals_are_forgotten_except_the_last():
     known = heard((12, at(13)), (14, at(16)), (15, at(16, 2)))
     assert looked(known, at(12), 9, {}).came == ((at(14), at(16)), (at(15), at(16, 2)))
     assert looked(known, at(15), 9, {}).came == ((at(15), at(16, 2)),)
 
 
-def test_of_very_many_that_come_at_once_the_last_is_kept():
+def test_of_too_many_arrivals_the_last_one_is_kept():
     known = heard(*((number, at(13) + number * TINY) for number in range(11, 30)))
     known = replace(known, came=tuple((at(1) + number * TINY, at(1)) for number in range(64)))
     found = has_come(known, at(29), at(30), at(30))
@@ -198,7 +198,7 @@ def test_the_alert_names_the_first_partitions_and_says_how_many_more_are_missing
     assert not_there("web/raw/v1.0", missing(*range(1, 29)), is_all=False).startswith("28 or more partitions of ")
 
 
-def test_what_is_late_is_said_in_the_words_of_the_alert():
+def test_late_partitions_are_reported_in_the_words_of_the_alert():
     assert late_of(missing(2, 3), ["2019-11-03", "2019-11-04"]) == {
         "2019-11-03": "expected since 2019-11-04 06:00 UTC, and late"
     }

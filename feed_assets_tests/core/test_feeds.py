@@ -44,7 +44,7 @@ def test_a_feed_is_a_name_with_or_without_a_version_and_reads_back_the_same(text
 @each_case(
     "text", ["", "v1.0", "/ads/v1.0", "ads//v1.0", "ads/../v1.0", "_feed_assets/claims", "ads/é/v1.0", "ads\n/v1.0"]
 )
-def test_what_is_no_feed_is_refused(text):
+def test_invalid_feed_names_are_refused(text):
     with pytest.raises(InvalidName):
         Feed.parse(text)
 
@@ -86,7 +86,7 @@ def test_versions_sort_as_numbers():
         "x" * 201,
     ],
 )
-def test_what_cannot_be_a_partition_key_on_every_store_is_refused(key):
+def test_partition_keys_that_some_store_cannot_hold_are_refused(key):
     with pytest.raises(InvalidName):
         Partition(SHOWN, key)
 
@@ -235,10 +235,10 @@ def test_a_batch_is_a_partition_with_one_more_segment_and_knows_its_holder(key, 
     assert (made.key, made.parent, made.name) == (batch, parent, "b1")
 
 
-def test_what_has_no_segment_is_held_by_nothing():
+def test_a_partition_without_segments_has_no_parent():
     assert Partition(Feed.parse("ads/shown/v1.0")).parent is None
 
 
-def test_a_batch_that_is_called_like_an_update_is_none():
+def test_a_batch_name_like_an_update_id_is_refused():
     with pytest.raises(InvalidName, match="looks like an update id"):
         Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24").batch("20191125.060000")

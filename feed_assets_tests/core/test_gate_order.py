@@ -1,4 +1,4 @@
-"""Of several gates that stop a partition the first one answers, in the order of the article."""
+"""If several gates stop a partition, the first one in the article's order gives the reason."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ SAID = {
 
 
 def case(stops):
-    """A partition that these gates stop, and no others."""
+    """Return a partition that exactly these gates stop."""
     need = need_of(OUT, [A, B], waits=Waits(earliest=NOW + HOUR if "time" in stops else None))
     there = {A: PINS[A]} if "inputs" in stops else PINS
     attempts = (Attempt(None, False, "no disk", NOW),) if "attempts" in stops else ()
@@ -52,11 +52,11 @@ KNOWN = {
     "a person": ("paused", {OUT.feed: "paused since noon"}),
 }
 NEVER_BOTH = ("news", "history")
-"""What has not changed has not fallen back."""
+"""Gates that exclude each other: unchanged inputs cannot have fallen back."""
 
 
 @each_case("stops", sorted({*combinations(SAID, 1), *combinations(SAID, 2)} - {NEVER_BOTH}))
-def test_the_first_of_two_that_stop_it_is_the_verdict(stops):
+def test_the_first_of_two_stopping_gates_is_the_verdict(stops):
     its = case(stops)
     told = [answer.reason for gate in GATES if (answer := gate(its))]
     assert [SAID[stop] in reason for stop, reason in zip(stops, told, strict=True)] == [True] * len(stops), told

@@ -1,4 +1,4 @@
-"""What a partition is shown as, and the cells that these make."""
+"""Display states of partitions, and the cells that they form."""
 
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
@@ -77,11 +77,11 @@ def test_each_state_can_be_shown_and_has_a_sign_of_its_own():
         (PartitionFacts(failed="n is 1000"), CellState.INVALID),
     ],
 )
-def test_what_is_not_over_is_not_missed(known, state):
+def test_an_unfinished_period_is_not_missed(known, state):
     assert judge(known, is_over=False)[0] is state
 
 
-def test_who_waives_this_very_problem_is_named_and_it_stays_grey():
+def test_a_waived_problem_stays_invalid_and_names_who_waived_it():
     waiver = ("bots", "ann", "known")
     assert judge(PartitionFacts(failed="bots", waiver=waiver), is_over=True) == (
         CellState.INVALID,
@@ -92,7 +92,7 @@ def test_who_waives_this_very_problem_is_named_and_it_stays_grey():
     assert judge(PartitionFacts(failed="bots", waiver=of_two), is_over=True)[1] == "bots; waived by ann: known"
 
 
-def test_what_is_closed_and_bad_says_both():
+def test_a_closed_invalid_cell_names_both_reasons():
     found = judge(PartitionFacts(window=WindowState.INVALID, window_why="bots", closed="closed by ann"), is_over=True)
     assert found == (CellState.INVALID, "bots; closed by ann")
 
@@ -108,7 +108,7 @@ def test_a_partition_has_the_columns_of_its_time():
     assert [(cell.first, cell.width) for cell in found] == [(0, 3), (3, 1), (5, 1)]
 
 
-def test_what_reaches_over_the_edges_is_cut_there():
+def test_cells_are_cut_at_the_edges_of_the_grid():
     (cell,) = cells([shown(-8, 48)], DAY)
     assert (cell.first, cell.width) == (0, 24)
 
@@ -129,18 +129,18 @@ WORST_FIRST = "waits for a person, invalid, with issue, late, waiting, missing, 
 
 
 @each_case(("worse", "better"), [*pairwise(map(CellState, WORST_FIRST.split(", ")))])
-def test_of_several_in_one_cell_it_shows_what_somebody_has_to_look_at_first(worse, better):
+def test_a_shared_cell_shows_the_most_urgent_state(worse, better):
     for states in ([worse, better], [better, worse]):
         (cell,) = cells([shown(number / 2, 1 / 2, state) for number, state in enumerate(states)], DAY)
         assert cell.state is worse
 
 
-def test_what_has_no_time_has_all_columns():
+def test_a_partition_without_time_fills_all_columns():
     (cell,) = cells([Shown(Partition(Feed.parse("a/b"), ""), None, None, CellState.LATE)], DAY)
     assert (cell.first, cell.width) == (0, 24)
 
 
-def test_of_more_than_two_days_each_is_a_column():
+def test_more_than_two_days_are_shown_with_a_column_each():
     slots = Slots.of(date(2026, 1, 7), 7)
     found = cells([shown(hour) for hour in range(48)], slots)
     assert [(cell.first, cell.width, len(cell.partitions)) for cell in found] == [(0, 1, 24), (1, 1, 24)]
@@ -148,7 +148,7 @@ def test_of_more_than_two_days_each_is_a_column():
     assert len(Slots.of(date(2026, 1, 7), 2)) == 48
 
 
-def test_a_hole_is_before_something_that_is_there():
+def test_missing_cells_are_a_hole_only_before_present_ones():
     missing = CellState.MISSING
     parts = [shown(0), shown(1, state=missing, why="x"), shown(2, state=missing), shown(3), shown(4, state=missing)]
     (hole,) = holes(parts)
@@ -157,7 +157,7 @@ def test_a_hole_is_before_something_that_is_there():
     assert len(holes([shown(0, state=missing), shown(1, state=CellState.CLOSED)])) == 1
 
 
-def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_for_each_reason():
+def test_missing_cells_are_listed_by_verdict_and_invalid_ones_by_reason():
     waiting = [shown(hour, state=CellState.WAITING, why=str(hour), verdict="waits for input") for hour in (1, 0)]
     invalid = [shown(hour, state=CellState.INVALID, why=str(hour)) for hour in (2, 3)]
     found = reasons([*waiting, *invalid, shown(4)])

@@ -1,4 +1,4 @@
-"""What is history, in which order it goes, and how much of it a day has room for."""
+"""History: which partitions belong to it, their order, and how many fit into a day."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -19,12 +19,12 @@ def ended(days: float) -> datetime:
     ("days", "end", "is_history"),
     [(7, ended(8), True), (7, ended(7), False), (7, ended(6), False), (0, ended(1), True), (7, None, False)],
 )
-def test_history_is_what_ended_so_many_days_ago_and_never_what_has_no_time(days, end, is_history):
+def test_history_begins_after_its_days_and_never_includes_partitions_without_time(days, end, is_history):
     assert History(days).has(end, NOW) is is_history
 
 
 @each_case(("order", "expected"), [(Order.OLDEST, [1, None, 30, 20, 10]), (Order.NEWEST, [1, None, 10, 20, 30])])
-def test_what_is_new_stands_before_history_which_goes_by_its_time(order, expected):
+def test_new_partitions_come_before_history_which_is_ordered_by_time(order, expected):
     rules, given = History(order=order), [20, 1, 30, None, 10]
     assert sorted(given, key=lambda days: rules.place(ended(days) if days else None, NOW)) == expected
 
@@ -53,7 +53,7 @@ def test_a_day_has_room_for_so_many_runs_and_bytes_and_always_for_its_first_part
     assert found is None if said is None else said in str(found)
 
 
-def test_nothing_overtakes_what_the_day_had_no_room_for_until_a_limit_is_another():
+def test_a_full_day_lets_nothing_overtake_until_its_limit_changes():
     rules = History(bytes=100)
     full = TODAY.plus(1, 60).filled(rules)
     assert why_not(rules, full, 1)
@@ -90,7 +90,7 @@ def test_each_day_of_utc_begins_anew_and_a_clock_that_is_behind_counts_on_the_la
     assert spent.next_day == datetime(2026, 3, 11, tzinfo=UTC)
 
 
-def test_what_is_made_of_others_comes_after_them_wherever_it_stands():
+def test_outputs_come_after_their_inputs_in_any_order():
     first, last, free = (Partition(Feed.parse("t/a/v1.0"), key) for key in ("1", "2", "3"))
     places = {first: (1, 3.0), last: (0, 0.0), free: (1, 1.0)}
     assert in_order({first: [], last: [first], free: []}, places.__getitem__) == [free, first, last]

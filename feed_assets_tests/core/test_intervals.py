@@ -59,7 +59,7 @@ def test_an_interval_lies_within_another_one(one, other, is_within):
         ("3..5", "7..7", None, "3..7"),
     ],
 )
-def test_nothing_lies_between_an_event_without_new_data_and_the_marker_before_it(slice_, empty, previous, grown):
+def test_an_event_without_new_data_adds_no_interval(slice_, empty, previous, grown):
     assert interval(slice_).grown(interval(empty), previous) == (interval(grown) if grown else None)
 
 
@@ -67,6 +67,6 @@ def test_nothing_lies_between_an_event_without_new_data_and_the_marker_before_it
     ("replaces_all", "is_empty", "start"),
     [(False, False, "5"), (True, False, None), (False, True, "7"), (True, True, "7")],
 )
-def test_where_the_data_of_an_event_begin(replaces_all, is_empty, start):
+def test_data_of_an_event_begin_at_the_previous_marker_unless_it_replaces_all(replaces_all, is_empty, start):
     assert start_of("5", "7", replaces_all=replaces_all, is_empty=is_empty) == start
     assert Interval(start, "7").is_empty is is_empty

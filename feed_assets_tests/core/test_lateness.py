@@ -150,7 +150,7 @@ def test_a_greatest_age_of_nothing_never_waits():
         ),
     ],
 )
-def test_the_reason_says_what_was_weighed(policy, now, reason):
+def test_the_reason_names_the_weighed_data(policy, now, reason):
     assert weigh([grown(1000, 1024)], policy, now).reason == reason
 
 
@@ -158,7 +158,7 @@ NO_SHARES = [{"growth": each} for each in (-0.01, float("nan"), 5, "5", "500%")]
 
 
 @each_case("values", [*NO_SHARES, {"max_age": timedelta(seconds=-1)}])
-def test_a_policy_that_is_none_is_refused(values):
+def test_an_invalid_late_policy_is_refused(values):
     with pytest.raises(InvalidDefinition, match=r"expected a (share|time)"):
         Late(**values)
 
@@ -206,7 +206,7 @@ def test_the_first_batch_of_an_hour_is_a_partition_that_was_not_there():
 
 
 def hours(partner: str, *sizes: int) -> list[Pin]:
-    """A day of a partner's hours; each size is also its version."""
+    """Return a day of a partner's hours; each size is also its version."""
     at = [Partition(SHOWN, f"2019-11-24-{hour:02}:00/{partner}") for hour, _ in enumerate(sizes)]
     return [Pin(each, "20191126.060000", str(size), size=size) for each, size in zip(at, sizes, strict=True)]
 
@@ -232,12 +232,12 @@ def test_the_hours_that_a_day_reads_grow_as_one(newest, reruns):
     assert weigh(changes, FIVE_PERCENT, ARRIVED).rerun is reruns
 
 
-def test_the_growth_of_one_partner_is_not_lost_in_what_another_sends():
+def test_the_growth_of_one_partner_is_judged_separately():
     consumed, newest = [*hours("men", 100), *hours("women", 10**6)], [*hours("men", 105), *hours("women", 10**6 + 1)]
     assert weigh(changed(newest, consumed, by_partner), FIVE_PERCENT, ARRIVED).rerun
 
 
-def test_what_is_said_of_an_hour_tells_how_the_day_has_grown():
+def test_a_late_hour_s_reason_includes_the_growth_of_the_day():
     changes = changed(hours("men", 300, 100), hours("men", 100, 100), by_partner)
     assert weigh(changes, FIVE_PERCENT, ARRIVED).reason.endswith("(100 to 300 bytes) (with it 200 to 400 bytes)")
 

@@ -41,7 +41,7 @@ def test_the_same_request_has_the_same_key(request_):
         ),
     ],
 )
-def test_another_request_has_another_key(request_):
+def test_different_requests_have_different_run_keys(request_):
     assert run_key(request_, 7, 0) != run_key(REQUEST, 7, 0)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a claimed id, as a table."""
+"""Outcomes of claimed ids, as a table."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -28,7 +28,7 @@ UNKNOWN, OPEN, GIVEN_UP, DONE = AttemptStatus
         (UNKNOWN, VALID, Treatment.FORGET),
     ],
 )
-def test_fates(status, contents, expected):
+def test_each_claimed_id_has_the_outcome_of_the_table(status, contents, expected):
     assert RULES[status][contents] is expected
 
 
@@ -53,6 +53,6 @@ def test_the_blackboard_is_asked_only_where_the_ledger_cannot_tell(status, looks
         ("20180231.000000", None, MOMENT + ORPHANED_AFTER, False),
     ],
 )
-def test_old_is_a_day_after_the_id_and_a_day_after_what_touched_it_last(update_id, touched, now, old):
+def test_a_claim_is_old_a_day_after_its_id_and_its_last_change(update_id, touched, now, old):
     assert is_old(update_id, now, touched) is old
     assert is_old(update_id, now, None, touched, MOMENT - SECOND) is old

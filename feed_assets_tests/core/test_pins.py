@@ -45,7 +45,7 @@ def test_changes_come_in_the_order_of_their_partitions():
         pytest.param([Pin(MEN, OLD.update_id, "cccc")], [Pin(WOMEN, OLD.update_id, "cccc")], False, id="another input"),
     ],
 )
-def test_a_digest_of_pins_tells_the_data_apart_and_nothing_else(one, other, equal):
+def test_a_digest_of_pins_differs_only_with_the_data(one, other, equal):
     assert (pins_digest(one) == pins_digest(other)) is equal
 
 

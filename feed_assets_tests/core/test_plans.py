@@ -23,7 +23,7 @@ def test_if_exchange_rate_updates_we_need_to_reload_but_of_purchases_only_the_in
     assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"))) == RELOAD
 
 
-def test_an_overwrite_of_what_usually_arrives_in_increments_is_reloaded():
+def test_an_overwrite_among_increments_causes_a_reload():
     rules = [Rule(RELOAD, operations=OVERWRITES)]
     assert choose(rules, slices(("purchases", "X", 1, Operation.OVERWRITE))) == RELOAD
     assert choose(rules, slices(("purchases", "X"))).kind == "incremental"
@@ -35,7 +35,7 @@ def test_compute_is_chosen_by_the_size_of_the_slices():
     assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"), size=49)) == Plan()
 
 
-def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload_beside_one_that_has_news():
+def test_an_unchanged_table_does_not_cause_a_reload():
     (event,) = arrived(("exchange_rate", "R", 1, Operation.OVERWRITE))
     nothing = slice_of(replace(event, start=event.marker))
     (new,) = slices(("purchases", "X", 1, Operation.UPSERT))

@@ -1,4 +1,4 @@
-"""What is off against a baseline, by median absolute deviations."""
+"""Outliers against a baseline, by median absolute deviations."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def before(*numbers):
     ("found", "is_off"),
     [(100, False), (92, False), (91.9, True), (108, False), (108.1, True), (0, True)],
 )
-def test_off_is_what_differs_by_more_deviations_than_the_profile_allows(found, is_off):
+def test_a_measure_beyond_the_allowed_deviations_is_off(found, is_off):
     # The median is 100, the deviations are 0, 1, 1, 2, 2, 3, 900: their median is 2, and 4 of them are 8.
     (rows,) = compare(ROWS, {"rows": found}, before(100, 99, 101, 98, 102, 97, 1000))
     assert (rows.median, rows.deviation, rows.is_off) == (100, 2, is_off)
@@ -94,6 +94,6 @@ def test_a_baseline_says_how_many_partitions_and_how_far_apart(given, days):
         ({"measures": {"rows": 1}}, r"measures\['rows'\] is 1"),
     ],
 )
-def test_what_is_no_profile_is_refused(options, words):
+def test_invalid_profiles_are_refused(options, words):
     with pytest.raises(InvalidDefinition, match=words):
         Profile(**options)

@@ -80,7 +80,7 @@ def test_an_update_failed_and_a_later_one_succeeded_blocks_until_it_is_mended():
     assert ranges(mended) == {"purchases": (None, 2), "num_purchases_per_day": (None, 4)}
 
 
-def test_what_came_before_an_incomplete_update_is_not_blocked():
+def test_updates_before_an_incomplete_one_are_not_blocked():
     who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete="block")
     events = arrived(("purchases", "W"), ("num_purchases_per_day", "W"), *FAILED_THEN_GOOD)
     assert taken(due_of(who, events)) == ["W"]
@@ -130,7 +130,7 @@ def test_a_table_in_no_pipeline_is_a_pipeline_of_its_own():
     assert taken(due_of(who, arrived(("weather", "W")))) == ["W"]
 
 
-def test_an_overwrite_among_increments_begins_anew():
+def test_an_overwrite_restarts_the_slice_from_the_beginning():
     one = consumer("orders")
     found = due_of(one, arrived(("orders", "A", 1), ("orders", "B", 2, Operation.OVERWRITE), ("orders", "C", 3)))
     assert ranges(found) == {"orders": (None, 3)}
@@ -140,7 +140,7 @@ def test_an_overwrite_among_increments_begins_anew():
     assert ranges(due_of(one, later, history)) == {"orders": (None, 2)}
 
 
-def test_clocks_of_two_tables_drift_and_nothing_is_compared_between_them():
+def test_markers_of_different_tables_are_never_compared():
     events = arrived(("purchases", "X", 7200), ("num_purchases_per_day", "X", 1), ("purchases", "Y", 7201))
     found = due_of(SUMMARY, events)
     assert taken(found) == ["X"]
@@ -159,7 +159,7 @@ def test_two_propagations_at_once_are_one_run_over_both_slices_if_they_may_be_me
     assert ranges(found) == {"purchases": (None, 1), "num_purchases_per_day": (3, 4)}
 
 
-def test_a_slice_never_spans_what_is_not_taken():
+def test_a_slice_never_spans_skipped_events():
     whole = [("purchases", "W"), ("num_purchases_per_day", "W")]
     found = due_of(SUMMARY, arrived(*whole, *FAILED_THEN_GOOD))
     assert taken(found) == ["W"]
@@ -178,7 +178,7 @@ def test_a_very_first_correlation_id_that_is_partial_is_not_complete():
     assert due_of(SUMMARY, arrived(("purchases", "very first"))).selected == ()
 
 
-def test_an_event_out_of_order_covers_what_lies_before_it():
+def test_an_event_out_of_order_extends_the_slice_back_to_it():
     found = due_of(consumer("orders"), arrived(("orders", "A", 10), ("orders", "B", 20), ("orders", "late", 15))[2:])
     assert ranges(found) == {"orders": (10, 15)}
 
@@ -198,13 +198,13 @@ def test_a_table_of_two_pipelines_is_served_by_the_one_that_is_complete():
     assert found.incomplete == ()
 
 
-def test_what_was_consumed_counts_for_completeness_and_is_not_read_again():
+def test_consumed_events_count_for_completeness_and_are_not_read_again():
     history = arrived(("purchases", "X"))
     events = arrived(("purchases", "X"), ("num_purchases_per_day", "X"))[1:]
     assert ranges(due_of(SUMMARY, events, history)) == {"num_purchases_per_day": (None, 2)}
 
 
-def test_nothing_new_is_nothing_due():
+def test_without_new_events_nothing_is_due():
     found = due_of(SUMMARY, [])
     assert (found.selected, found.slices, found.waits) == ((), (), None)
     assert due_of(consumer("a", "b", wait_for="all"), []).waits is None
@@ -260,7 +260,7 @@ def test_an_event_without_new_data_holds_two_slices_together_between_which_it_li
 TWICE = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases", "X")]
 
 
-def test_a_propagation_that_begins_anew_is_a_new_one():
+def test_a_restarted_propagation_is_a_new_one():
     events = arrived(*TWICE, ("num_purchases_per_day", "X"))
     found = due_of(SUMMARY, events[2:3], events[:3])
     assert found.selected == ()
@@ -288,7 +288,7 @@ def test_rounds_are_counted_for_each_pipeline_of_a_table():
     assert due_of(who, arrived(("a", "X"), ("c", "X"), ("a", "X"), ("b", "X"))).incomplete == ()
 
 
-def test_what_lies_between_two_events_of_one_update_holds_up_neither():
+def test_an_event_between_two_events_of_one_update_blocks_neither():
     who = consumer("a", "b", pipelines={"p": ["a", "b"]})
     events = arrived(("a", "X"), ("a", "Y"), ("a", "X"), ("b", "X"))
     first = due_of(who, events)

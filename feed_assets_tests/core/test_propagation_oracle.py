@@ -30,7 +30,7 @@ def histories():
             yield chosen[::-1]
 
 
-def test_what_is_complete_is_what_the_oracle_says():
+def test_complete_propagations_are_those_of_the_oracle():
     who = consumer("a", "b", "d", pipelines=PIPELINES)
     needs = {"p": ["a", "b"], "q": ["d"]}
     count = 0

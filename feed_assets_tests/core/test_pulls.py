@@ -1,4 +1,4 @@
-"""What a pattern says of a file's name, and what becomes of a listed file: a table of fates."""
+"""Patterns of file names, and the outcome of each listed file, as a table."""
 
 from datetime import UTC, date, datetime
 
@@ -55,16 +55,16 @@ def test_a_day_begins_the_keys_of_its_files_and_a_key_says_its_moment(pattern, p
         "2024-02-29/05/men_1xcsv",
     ],
 )
-def test_what_is_named_otherwise_is_no_file_of_theirs(key):
+def test_files_that_do_not_match_the_pattern_are_ignored(key):
     assert pull().moment_of(key) is None
 
 
-def test_a_code_that_comes_again_says_the_same():
+def test_a_repeated_date_code_must_have_the_same_value():
     assert pull("%Y/%m/%d/%Y_*").moment_of("2024/02/29/2023_x") is None
 
 
 @each_case("key", ["2024-02-29/24/men_1.csv", "2024-02-30/05/men_1.csv", "0000-02-01/05/men_1.csv"])
-def test_a_name_that_says_no_moment_is_refused(key):
+def test_a_file_name_without_a_time_is_refused(key):
     with pytest.raises(InvalidName, match="expected a day and an hour that exist"):
         pull().moment_of(key)
 
@@ -103,12 +103,12 @@ def test_stars_match_in_every_way_that_a_name_allows(pattern, key, moment):
 
 
 @each_case("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
-def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
+def test_a_pattern_must_have_the_date_before_other_parts(pattern):
     with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):
         pull(pattern)
 
 
-def test_a_cron_that_is_none_is_refused():
+def test_an_invalid_cron_of_a_pull_is_refused():
     with pytest.raises(InvalidDefinition, match="Pull: the cron is"):
         pull(cron="hourly")
 
@@ -118,7 +118,7 @@ def test_the_lookback_is_of_days_before_today_the_newest_first():
     assert pull(lookback=0).days(NOW.astimezone(UTC)) == [DAY]
 
 
-def test_it_is_due_once_a_tick_of_the_cron_has_come_since_the_last_look():
+def test_a_pull_is_due_after_each_tick_of_its_cron():
     found = pull(cron="0 */6 * * *")
     assert found.is_due(None, NOW)
     assert found.is_due(NOW.replace(hour=11, minute=59), NOW)

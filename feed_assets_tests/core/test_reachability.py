@@ -29,13 +29,13 @@ def at(minute):
         ("aX bX aY aZ", {B: at(2)}, []),
     ],
 )
-def test_what_three_updates_in_a_row_went_past_is_unreachable(reported, last, expected):
+def test_a_table_skipped_by_three_updates_in_a_row_is_unreachable(reported, last, expected):
     """Each is a table and a correlation id, a minute after the one before; the first one comes at minute 1."""
     found = unreachable(due_of(WHO, arrived(*reported.split())).incomplete, last)
     assert [(each.pipeline, each.table, each.last) for each in found] == [("p", B, when) for when in expected]
 
 
-def test_it_is_told_when_it_was_written_last():
+def test_an_unreachable_table_is_named_with_its_last_write():
     assert "pipeline p has gone past b 3 times or more, last on 2024-01-01 00:00 UTC" in str(Unreachable("p", B, START))
     assert "gone past b 3 times or more, never before: what waits" in str(Unreachable("p", B, None))
 

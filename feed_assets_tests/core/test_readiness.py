@@ -1,4 +1,4 @@
-"""What can be built now, and what each of the others waits for: one literal table."""
+"""Partitions that can be built now, and the reason why others wait: one literal table."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ CLICKS_IF_THERE = need_of(EFFECT, (SHOWN, CLICKED), optional=[CLICKED])
 
 
 def facts_of(newest=None, batches=None, pruned=None, blocked=None, max_attempts=3, **built):
-    """The facts of `EFFECT`, and of inputs by what is known of them."""
+    """Return facts about `EFFECT` and its inputs."""
     outputs = {EFFECT: Built(**{name: value[EFFECT] for name, value in built.items() if EFFECT in value})}
     known = {"newest": newest or {}, "batches": batches or {}, "pruned": pruned or {}, "failed": blocked or {}}
     return Facts(NOW, outputs, **known, max_attempts=max_attempts)
@@ -428,7 +428,7 @@ def test_a_verdict_names_what_is_read_what_is_published_and_how_often_it_was_tri
     assert (verdict.published, verdict.attempt) == ("20191125.030000", 2)
 
 
-def test_an_optional_partition_is_pinned_if_it_is_there():
+def test_an_optional_partition_is_pinned_if_it_exists():
     without, both = (decide([CLICKS_IF_THERE], facts_of(newest=each))[0].pins for each in ({SHOWN: S1}, BOTH))
     assert (without, both) == ((S1,), (S1, C1))
 
@@ -454,7 +454,7 @@ def test_many_are_decided_at_once_and_answered_in_their_order():
     ]
 
 
-def test_a_long_list_of_what_is_missing_is_cut_short():
+def test_a_long_list_of_missing_inputs_is_shortened():
     inputs = tuple(Partition(SHOWN.feed, f"2019-11-24/{number}") for number in range(8))
     (verdict,) = decide([need_of(EFFECT, inputs)], facts_of())
     assert verdict.reason.endswith("2019-11-24/4 and 3 more")
@@ -485,7 +485,7 @@ def known(*pins: Pin, batches=(ONE, TWO)) -> dict:
     return {"newest": {pin.partition: pin for pin in (*pins, C1)}, "batches": {EVENTS: batches}}
 
 
-def test_of_an_appendable_input_every_batch_with_a_valid_update_is_read():
+def test_every_valid_batch_of_an_appendable_input_is_read():
     (verdict,) = decide([APPENDED], facts_of(**known(E1, E2)))
     assert (verdict.state, verdict.pins) == (State.BUILD, (E1, E2, C1))
 
@@ -511,7 +511,7 @@ def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches)
         pytest.param((E1,), (Pin(ONE, "20191126.010000", "e1", 100),), State.CURRENT, id="equal data of a batch"),
     ],
 )
-def test_another_set_of_batches_makes_an_output_stale(consumed, newest, state):
+def test_a_changed_set_of_batches_makes_an_output_stale(consumed, newest, state):
     built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, *consumed)}}
     (verdict,) = decide([APPENDED], facts_of(**known(*newest), **built))
     assert verdict.state is state

@@ -49,7 +49,7 @@ def test_a_part_is_one_report_with_the_counts_of_its_windows_also_of_an_hour_tha
     assert counts == '[["2024-11-03-05:30", 1], ["2024-11-03-06:30", 2]]'
 
 
-def test_what_else_is_said_of_it_is_kept():
+def test_optional_fields_of_a_report_are_kept():
     (report,) = parsed(PART, **MORE)
     assert (report.version, report.records, report.snapshot, report.batch) == (encode(3), 1241, "4711", "b")
     assert (report.first, report.last) == (AT + timedelta(seconds=1), NEXT + timedelta(seconds=299.5))
@@ -184,12 +184,12 @@ WRONG = [
 
 
 @each_case(("changed", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_what_is_no_report_is_refused_with_what_was_found_and_expected(changed, said):
+def test_invalid_part_reports_are_refused_with_found_and_expected_values(changed, said):
     assert said in refusal(PART, **changed)
 
 
 @each_case("name", ["dataset", "part", "windows"])
-def test_what_must_be_there_is_missed(name):
+def test_missing_required_fields_of_a_report_are_refused(name):
     record = {key: value for key, value in PART.items() if key != name}
     assert refusal(record) == f"{name}: found nothing, expected it to be there."
 
@@ -202,7 +202,7 @@ def test_what_must_be_there_is_missed(name):
         ({"windows": []}, "windows: found none, expected one or more, or a part"),
     ],
 )
-def test_what_is_no_source_is_refused(changed, said):
+def test_invalid_source_reports_are_refused(changed, said):
     assert said in refusal(SOURCE, **changed)
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_source_is_refused(changed, said):
         ({"check": "inputs"}, "expected another name: this check follows from lineage"),
     ],
 )
-def test_what_is_no_quality_is_refused(changed, said):
+def test_invalid_quality_reports_are_refused(changed, said):
     assert said in refusal(QUALITY, **changed)
 
 
@@ -237,14 +237,14 @@ def test_what_is_no_quality_is_refused(changed, said):
         ("\udc80", "expected an object of JSON on one line"),
     ],
 )
-def test_what_is_no_object_is_refused(line, said):
+def test_report_lines_that_are_no_json_object_are_refused(line, said):
     with pytest.raises(InvalidReport) as refused:
         parse_report(line)
     assert said in str(refused.value)
     assert len(str(refused.value)) < 1000
 
 
-def test_no_reason_is_long_whatever_is_found():
+def test_reasons_of_refusal_stay_short_for_any_input():
     assert len(refusal(PART, part=["x" * 100_000] * 5)) < 1000
     assert len(refusal(PART, **{"x" * 100_000: 1})) < 1000
     assert len(refusal(PART, sub_partition={"r": "x" * 100_000})) < 1000
@@ -271,16 +271,16 @@ def refused_or_sound(line):
 
 
 @given(RECORDS, st.dictionaries(FIELDS, JSON))
-def test_no_value_of_any_field_is_more_than_a_refusal(record, changed):
+def test_any_value_of_a_report_field_is_accepted_or_refused(record, changed):
     refused_or_sound(json.dumps({**record, **changed}))
 
 
 @given(RECORDS, st.integers(0, 400), st.text(max_size=3), st.integers(0, 9))
-def test_no_damage_to_a_line_is_more_than_a_refusal(record, at, put, cut):
+def test_any_damaged_report_line_is_accepted_or_refused(record, at, put, cut):
     line = json.dumps({**record})
     refused_or_sound(line[:at] + put + line[at + cut :])
 
 
 @given(st.text(st.characters(codec=None)) | st.binary().map(lambda data: data.decode(errors="surrogateescape")))
-def test_no_text_is_more_than_a_refusal(text):
+def test_any_text_as_a_report_line_is_accepted_or_refused(text):
     refused_or_sound(text)

@@ -1,4 +1,4 @@
-"""What a re-run has changed, in numbers."""
+"""Changes that a re-run made, in numbers."""
 
 from base64 import b64decode
 
@@ -31,7 +31,7 @@ def test_an_input_is_told_as_a_whole_and_only_if_its_data_differ():
     assert raw.rows == (BeforeAfter(f"{RAW}: bytes", 30, 42), BeforeAfter(f"{RAW}: files", 2, 4))
 
 
-def test_of_windows_records_are_told_as_they_have_no_files():
+def test_a_rerun_report_of_windows_compares_records_instead_of_bytes():
     (raw,) = reads([pin(RAW, "a", "2", 7, 0)], [pin(RAW, "a", "1", 5, 0)])
     assert raw.rows == (BeforeAfter(f"{RAW}: records", 5, 7),)
 
@@ -43,13 +43,13 @@ def found(before: dict, after: dict) -> Effect:
     )
 
 
-def test_figures_come_first_and_one_that_is_not_known_any_more_last():
+def test_a_rerun_report_lists_figures_first_and_unknown_ones_last():
     effect = found({"clicks": 7.0, "spend": 1.5}, {"clicks": 8.0})
     assert [row.label for row in effect.written] == ["clicks", "records", "bytes", "files", "spend"]
     assert effect.written[-1] == BeforeAfter("spend", 1.5, None)
 
 
-def test_it_is_told_in_a_line_and_as_a_table_with_a_chart():
+def test_a_rerun_report_is_a_line_and_a_table_with_a_chart():
     effect = found({"clicks": 7.0}, {"clicks": 8.5})
     assert str(effect) == (
         "t/sums/v1.0 2020-01-01: update 20200102.000000 replaces 20200101.000000: t/raw/v1.0: bytes 100 to 110 "

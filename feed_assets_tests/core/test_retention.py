@@ -1,4 +1,4 @@
-"""What a prune removes, and what stays for which reason: one literal table."""
+"""Updates that a prune removes, and those that it keeps with the reason: one literal table."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -230,6 +230,6 @@ def test_an_age_is_a_number_and_a_unit(text, age):
 
 
 @each_case("text", ["", "30", "d", "-1d", "1.5d", "30D", "30 d", "1d12h", "٣d", "9999999d"])
-def test_what_is_no_age_is_refused(text):
+def test_invalid_ages_are_refused(text):
     with pytest.raises(InvalidDefinition, match="is no age: expected a number and a unit"):
         parse_age(text)

@@ -1,4 +1,4 @@
-"""What S3 tells, in each form in which it comes, and whose partition an object is."""
+"""S3 notifications in each form, and the partition to which an object belongs."""
 
 import json
 
@@ -30,7 +30,7 @@ AT = "20260101.000000"
         ('{"Records": []}', []),
     ],
 )
-def test_each_form_says_which_objects_it_is_about(body, keys):
+def test_each_form_of_notification_names_its_objects(body, keys):
     assert parse_objects(body) == tuple(Told("b", key) for key in keys)
 
 
@@ -53,7 +53,7 @@ def test_each_form_says_which_objects_it_is_about(body, keys):
         '{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": null}}}]}',
     ],
 )
-def test_what_s3_has_not_written_is_refused_with_its_beginning(body):
+def test_messages_not_from_s3_are_refused_with_their_beginning(body):
     with pytest.raises(InvalidNotification, match="expected a notification of S3") as refused:
         parse_objects(body)
     assert len(str(refused.value)) < 300
@@ -89,5 +89,5 @@ def test_an_object_below_an_update_is_of_its_partition(key, feed, partition):
         "/",
     ],
 )
-def test_what_is_no_partition_of_these_feeds_is_none(key):
+def test_objects_outside_of_the_feeds_have_no_partition(key):
     assert partition_of(key, FEEDS) is None

@@ -61,7 +61,7 @@ def test_a_secret_is_not_shown(text):
         "Partition(feed='a', key='2019')",
     ],
 )
-def test_what_is_no_secret_stays(text):
+def test_texts_without_secrets_are_unchanged(text):
     assert masked(text) == text
     assert not has_secret(text)
 
@@ -76,7 +76,7 @@ SPEAKS = {
 
 
 @each_case(("url", "said"), SPEAKS)
-def test_what_a_driver_says_again_of_a_url_is_not_shown(url, said):
+def test_parts_of_a_url_in_driver_errors_are_masked(url, said):
     assert masked(said, url) == SPEAKS[url, said]
     assert cause(ValueError(said), url) is None
 
@@ -105,7 +105,7 @@ class OwnError(LookupError):
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
-    """An error that was raised while another one was handled, and from it."""
+    """Return an error that was raised from a cause, while another error was handled."""
     try:
         try:
             {}[SAYS]
@@ -126,7 +126,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         UnicodeDecodeError("utf-8", b"x", 0, 1, SAYS),
     ],
 )
-def test_an_error_keeps_its_kind_and_traceback_and_says_no_secret(error):
+def test_an_error_keeps_kind_and_traceback_without_secrets(error):
     found = without_secrets(raised(error))
     said = "".join(format_exception(found))
     assert isinstance(found, type(error))
@@ -149,7 +149,7 @@ def test_an_error_with_a_secret_in_what_led_to_it_is_itself():
     ]
 
 
-def test_a_note_says_no_secret():
+def test_a_note_of_an_error_has_no_secret():
     error = ValueError("as it is")
     error.add_note(SAYS)
     found = without_secrets(error)
@@ -166,13 +166,13 @@ def test_an_error_that_cannot_be_made_again_keeps_its_name():
 
 
 class Gone(Exception):
-    """As an error of Spark's whose JVM has ended."""
+    """Stands for a Spark error whose JVM has ended."""
 
     def __str__(self):
         raise ConnectionRefusedError
 
 
-def test_an_error_whose_text_is_gone_has_its_name_for_one():
+def test_an_error_without_readable_text_is_shown_by_its_name():
     error = raised(ValueError("as it is"), raised(Gone()))
     assert without_secrets(error) is error
     assert str(error.__cause__) == "Gone, whose text went with its process"

@@ -1,4 +1,4 @@
-"""Nothing late is starved: whatever trickles in, and however it is weighed, is read or knowingly skipped in time."""
+"""Late data is never starved: however it trickles in and is weighed, it is read or knowingly skipped in time."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ class Day:
         return found.state, found.look_again
 
     def starved(self) -> list[Pin]:
-        """What was not read by the first look after its greatest age, though it came before the cut-off."""
+        """Return data from before the cut-off that the first check after its maximum age did not read."""
         limit = cut_off_of(self.late, PERIODS)
         return [each for each in self.arrived if not (limit and came(each) > limit) and self._is_starved(each)]
 
@@ -102,7 +102,7 @@ def pins(steps: list[tuple[int, int]]) -> list[Pin]:
 
 
 @given(policies, arrivals)
-def test_what_comes_before_the_cut_off_is_read_by_its_greatest_age(late, steps):
+def test_late_data_before_the_cut_off_are_read_by_their_maximum_age(late, steps):
     day = Day(late, pins(steps))
     day.live()
     assert day.starved() == []
@@ -110,7 +110,7 @@ def test_what_comes_before_the_cut_off_is_read_by_its_greatest_age(late, steps):
 
 
 @each_case("check", [None, "daily"])
-def test_waiting_that_begins_anew_with_each_arrival_starves_what_came_first(check):
+def test_restarting_the_wait_at_each_arrival_would_starve_the_first(check):
     day = Day(Late("50%", max_age=DAY, check=check, lookback=99), pins([(20, 1)] * 12), restarts=True)
     day.live()
     assert day.starved()

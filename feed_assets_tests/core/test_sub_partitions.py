@@ -19,7 +19,7 @@ def tracked(regions=None):
 
 
 def on(new, known, today):
-    """A declaration as it is dated on a day."""
+    """Return a declaration with the dates that it gets on a day."""
     return dated(new, known, (), lambda _path, _life: today)
 
 
@@ -55,7 +55,7 @@ def test_counts_are_reported_for_leaves():
             known.check(wrong, window)
 
 
-def test_who_joins_is_expected_from_that_day_on():
+def test_a_new_region_is_expected_from_its_first_day():
     before = tracked(Regions({"emea": "UTC"}))
     after = on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), before, date(2026, 3, 1))
     assert after.members == {"region=emea": Life("UTC"), "region=latam": Life("UTC", date(2026, 3, 1))}
@@ -64,14 +64,14 @@ def test_who_joins_is_expected_from_that_day_on():
     assert on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), after, date(2026, 4, 1)) == after
 
 
-def test_who_leaves_stays_in_the_past():
+def test_a_removed_region_stays_in_the_past():
     before = tracked(Regions({"emea": "UTC", "latam": "UTC"}))
     after = on(tracked(Regions({"emea": "UTC"})), before, date(2026, 3, 1))
     assert after.members["region=latam"] == Life("UTC", None, date(2026, 3, 1))
     assert on(tracked(Regions({"emea": "UTC"})), after, date(2026, 5, 1)) == after
 
 
-def test_who_comes_back_is_expected_from_that_day_on():
+def test_a_returning_region_is_expected_from_that_day():
     retired = tracked(Regions({"emea": "UTC", "latam": Member("UTC", until=date(2026, 3, 1))}))
     again = on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), retired, date(2026, 5, 1))
     assert again.members["region=latam"] == Life("UTC", date(2026, 5, 1), None, ((None, date(2026, 3, 1)),))
@@ -79,8 +79,8 @@ def test_who_comes_back_is_expected_from_that_day_on():
     assert [len(each) for each in days.values()] == [2, 1, 2]
 
 
-def test_who_leaves_and_comes_back_on_the_same_day_was_never_away():
-    """As where the old and the new version of a project run beside each other for a while."""
+def test_a_region_removed_and_added_on_one_day_was_never_away():
+    """Test two versions of a project that run side by side for a while."""
     both, one, day = Regions({"emea": "UTC", "latam": "UTC"}), Regions({"emea": "UTC"}), date(2026, 3, 1)
     known = tracked(both)
     for _ in range(3):
@@ -89,8 +89,8 @@ def test_who_leaves_and_comes_back_on_the_same_day_was_never_away():
     assert known == tracked(both)
 
 
-def test_what_had_counts_of_its_own_keeps_them():
-    """Of a region without countries before: they are expected from now on, and its past is judged as it was."""
+def test_a_region_that_gets_countries_keeps_its_earlier_counts():
+    """Give countries to a region that had none: they are expected from now on, and its past is judged as before."""
     before, nested = (
         tracked(Regions({"apac": "UTC"})),
         Regions({"apac": Member("UTC", below=SubPartitions("c", {"sg": None}))}),
@@ -101,7 +101,7 @@ def test_what_had_counts_of_its_own_keeps_them():
     known.check("region=apac", window_at("day", "2026-02-28"))
 
 
-def test_a_region_whose_zone_left_a_date_out_is_not_expected_on_it():
+def test_a_region_is_not_expected_on_a_date_that_its_zone_skipped():
     known = tracked(Regions({"apia": "Pacific/Apia", "utc": "UTC"}))
     assert known.children("", window_at("day", "2011-12-30")) == ("region=utc",)
     assert known.window("", "day", "2011-12-30") == window_at("day", "2011-12-30")
@@ -124,7 +124,7 @@ def test_a_region_whose_days_begin_between_two_windows_is_refused():
         Tracked.of(Completeness(grains=("10min", "day")), Regions({"np": "Asia/Kathmandu"}))
 
 
-def test_texts():
+def test_sub_partitions_are_written_and_parsed_as_paths():
     assert text_of({"country": "sg", "region": "apac"}, ("region", "country")) == "region=apac/country=sg"
     assert mapping_of("region=apac/country=sg") == {"region": "apac", "country": "sg"}
     assert mapping_of("") == {}
@@ -133,7 +133,7 @@ def test_texts():
             text_of(wrong)
 
 
-def test_what_is_no_level():
+def test_invalid_levels_of_sub_partitions_are_refused():
     with pytest.raises(InvalidDefinition, match="at least one"):
         SubPartitions("country", {})
     with pytest.raises(InvalidName):

@@ -1,4 +1,4 @@
-"""What a dataset by events reads: never inputs of different states of one source, and in the end the newest."""
+"""Choice of updates for a dataset by events: inputs share one state of each source, and end with the newest."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def rows_of(made, name, code):
     return made.last(name).rows
 
 
-def test_what_is_made_by_hand_of_mixed_inputs_is_refused_in_words():
+def test_a_manual_run_with_mixed_inputs_is_refused():
     made = lake()
     made.invalidate("r")
     made.look("a")
@@ -114,18 +114,18 @@ def tried_in_memory(name, count, **options):
 
 
 @each_case("name", SHAPES)
-def test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all(name):
+def test_reports_never_mix_inputs_and_end_with_the_newest(name):
     tried_in_memory(name, 250)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_report_is_ever_mixed_in_many_thousand_histories(name):
+def test_reports_never_mix_inputs_in_ten_thousand_histories(name):
     tried_in_memory(name, 10_000)
 
 
 @each_case("options", [{"merge": False}, {"on_incomplete": "block"}, {"wait_for": "all"}])
-def test_nor_is_one_whose_consumer_takes_updates_in_another_way(options):
+def test_reports_never_mix_inputs_under_other_consumer_options(options):
     def choosing(consumer, inbox):
         return choose(replace(consumer, **options), inbox)
 

@@ -1,4 +1,4 @@
-"""What a partition waits for beside its inputs: moments of its end, and how many of its inputs are enough."""
+"""Conditions besides inputs: times after the end of a partition, and how many of its inputs are enough."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -79,12 +79,12 @@ def test_all_times_count_from_the_end_of_the_partition():
         ({"at_least": "２ of ３", "after": HOUR}, "such as '23 of 24'"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused_where_it_is_declared(options, said):
+def test_an_impossible_wait_is_refused_at_declaration(options, said):
     with pytest.raises(InvalidDefinition, match=said):
         Wait(**options)
 
 
-def test_nothing_is_built_before_the_earliest_time_and_it_is_looked_at_then():
+def test_a_partition_is_checked_again_at_its_earliest_build_time():
     need = Need(OUT, (UpdateInput(PARTS[0]),), waits=Waits(earliest=NOW + MINUTE))
     found = verdict(need, newest={PARTS[0]: pin(PARTS[0])})
     assert (found.state, found.look_again) == (State.WAITS_FOR_TIME, NOW + MINUTE)
@@ -93,7 +93,7 @@ def test_nothing_is_built_before_the_earliest_time_and_it_is_looked_at_then():
     assert verdict(due, newest={PARTS[0]: pin(PARTS[0])}).state is State.BUILD
 
 
-def test_what_is_closed_is_neither_built_nor_late_and_says_who_closed_it():
+def test_a_closed_partition_is_neither_built_nor_late_and_names_who_closed_it():
     need = Need(OUT, (UpdateInput(PARTS[0]),), waits=Waits(earliest=NOW + MINUTE))
     found = verdict(need, newest={PARTS[0]: pin(PARTS[0])}, closed={OUT: "closed by ann: 2024 is final"})
     assert (found.state, found.reason, found.look_again) == (State.CLOSED, "closed by ann: 2024 is final", None)
@@ -156,7 +156,7 @@ def test_so_many_of_so_many_are_enough_after_a_while(waits, hours, state, look_a
     assert [each.partition for each in found.pins] == [PARTS[hour] for hour in hours]
 
 
-def test_of_each_input_something_has_to_be_there():
+def test_a_partial_build_needs_at_least_one_partition_of_each_input():
     one = UpdateInput(Partition(BAR, "2026-01-02"))
     found = verdict(Need(OUT, (*FOUR, one), waits=Waits(after=NOW, least=4, total=5)), newest=there(0, 1, 2, 3))
     assert found.state is State.WAITS_FOR_INPUT
@@ -164,13 +164,13 @@ def test_of_each_input_something_has_to_be_there():
     assert found.reason.endswith(said)
 
 
-def test_what_does_not_exist_yet_is_missing_like_any_other():
+def test_an_input_partition_that_does_not_exist_yet_counts_as_missing():
     need = Need(OUT, (*map(UpdateInput, PARTS[:3]), AbsentInput(PARTS[3])), waits=ENOUGH)
     assert verdict(need, newest=there(0, 1, 2)).state is State.BUILD
     assert verdict(need, newest=there(0, 1)).state is State.WAITS_FOR_INPUT
 
 
-def test_what_comes_later_is_late_data_and_what_it_went_without_is_said():
+def test_inputs_after_a_partial_build_are_late_data_and_the_missing_are_named():
     need, pins = Need(OUT, FOUR, waits=ENOUGH), there(0, 1, 3)
     built = {OUT: Built("20260103.020000", tuple(pins.values()))}
     current = verdict(need, newest=pins, outputs=built)
@@ -183,7 +183,7 @@ def test_what_comes_later_is_late_data_and_what_it_went_without_is_said():
     assert (late.state, late.reason) == (State.REBUILD, grown)
 
 
-def test_the_number_of_all_has_to_be_the_number_that_is_needed():
+def test_the_declared_total_must_equal_the_number_of_needed_inputs():
     with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, and at_least says '23 of 24'"):
         Waits(after=NOW, least=23, total=24).refuse(OUT, 4)
     Waits(after=NOW, least=23, total=24, clock_changes=True).refuse(OUT, 23)
@@ -207,21 +207,21 @@ def known(**states: KnownWindow) -> dict[Partition, KnownWindow]:
     return {at: states.get(f"h{number}", COMPLETE) for number, at in enumerate(AT)}
 
 
-def test_of_a_table_so_many_windows_are_enough_and_those_are_pinned():
+def test_a_partial_build_pins_the_complete_windows_of_a_table():
     need = Need(OUT, (replace(WINDOWED, is_partial=True),), waits=ENOUGH)
     found = verdict(need, windows=known(h2=KnownWindow()))
     assert (found.state, [each.partition for each in found.pins]) == (State.BUILD, [AT[0], AT[1], AT[3]])
     assert found.reason.endswith("3 of 4 are enough: without web/table hour@2026-01-02-02:00")
 
 
-def test_what_it_goes_without_is_not_asked_for_its_quality():
+def test_a_partial_build_ignores_the_quality_of_missing_inputs():
     bad = {PARTS[2]: "half of it is lost"}
     assert verdict(Need(OUT, FOUR, waits=ENOUGH), newest=there(0, 1, 3), failed=bad).state is State.BUILD
     read = verdict(Need(OUT, FOUR, waits=ENOUGH), newest=there(0, 1, 2), failed=bad)
     assert read.state is State.WAITS_FOR_QUALITY
 
 
-def test_of_windows_that_it_goes_without_no_check_has_to_be_known():
+def test_a_partial_build_needs_no_checks_of_missing_windows():
     need = Need(OUT, (replace(WINDOWED, is_partial=True, checks=("no_bots",)),), waits=ENOUGH)
     passed = {(at, "no_bots"): "" for at in AT if at != AT[2]}
     assert verdict(need, windows=known(h2=KnownWindow()), checks=passed).state is State.BUILD
@@ -242,13 +242,13 @@ CHECKED = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots", "sum"), made_check
     ],
     ids=["no result is not a pass", "known", "failed", "the input's own", "others' failures are not heeded"],
 )
-def test_who_names_checks_waits_for_these_alone(checks, state, said):
+def test_an_input_with_named_checks_waits_only_for_these(checks, state, said):
     known_checks = {(PARTS[0], name): why for name, why in checks.items()}
     found = verdict(CHECKED, newest=there(0), checks=known_checks, failed={PARTS[0]: "whatever"})
     assert (found.state, found.reason.endswith(said)) == (state, True), found.reason
 
 
-def test_of_windows_the_named_checks_are_waited_for_and_no_state():
+def test_windows_with_named_checks_wait_for_these_and_ignore_the_state():
     need = Need(OUT, (replace(WINDOWED, checks=("no_bots",)),))
     states = known(h2=KnownWindow(WindowState.INVALID, "something else", 10, 8, data=1))
     passed = {(at, "no_bots"): "" for at in AT}
@@ -268,7 +268,7 @@ def test_a_waiver_holds_for_the_very_problem_that_it_was_given_for():
     assert verdict(windowed, windows=invalid, waived={AT[2]: "other"}).state is State.WAITS_FOR_QUALITY
 
 
-def test_of_what_was_waived_a_part_may_be_mended():
+def test_a_waiver_still_covers_a_partly_repaired_problem():
     need, both = Need(OUT, (UpdateInput(PARTS[0]),)), {PARTS[0]: "41 % are bots; no rows"}
     assert verdict(need, newest=there(0), failed={PARTS[0]: "no rows"}, waived=both).state is State.BUILD
     assert verdict(need, newest=there(0), failed=both, waived={PARTS[0]: "no rows"}).state is State.WAITS_FOR_QUALITY
@@ -285,7 +285,7 @@ def test_a_waiver_holds_for_named_checks_that_failed_but_stands_for_no_result():
     assert verdict(of_windows, windows=known(), checks=bots, waived={AT[2]: "41 % are bots"}).state is State.BUILD
 
 
-def test_of_the_windows_of_a_feed_no_other_than_the_named_checks_count_and_need_not_be_known():
+def test_a_feed_s_windows_count_only_for_its_named_checks():
     counted = replace(WINDOWED, counted=(PARTS[0],), checks=("no_bots",))
     need = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots",)), counted))
     invalid, passed = known(h2=KnownWindow(WindowState.INVALID, "off", 10, 8, data=1)), {(PARTS[0], "no_bots"): ""}
@@ -295,7 +295,7 @@ def test_of_the_windows_of_a_feed_no_other_than_the_named_checks_count_and_need_
 
 
 def reprocessed(reprocess: str, data: int, position: int = 9):
-    """What becomes of an output whose third hour was backfilled after it was built."""
+    """Return the verdict on an output whose third hour was backfilled after the build."""
     states = known(h2=KnownWindow(WindowState.BACKFILLED, "", 10, position, data=data))
     consumed = tuple(found for at in AT if (found := COMPLETE.pin(at)))
     need = Need(OUT, (WINDOWED,), reprocess=reprocess)  # type: ignore[arg-type]
@@ -313,7 +313,7 @@ def reprocessed(reprocess: str, data: int, position: int = 9):
         ("never", 2, State.CURRENT),
     ],
 )
-def test_each_dataset_says_what_becomes_of_it_when_an_input_was_backfilled(reprocess, data, state):
+def test_each_reprocess_policy_has_its_effect_after_a_backfill(reprocess, data, state):
     assert reprocessed(reprocess, data).state is state
 
 
@@ -324,7 +324,7 @@ def test_always_is_once_for_each_backfill():
     assert reprocessed("always", 1, position=7).state is State.CURRENT
 
 
-def test_what_was_backfilled_before_and_has_changed_since_is_late_data_also_for_never():
+def test_changes_after_a_backfill_are_late_data_despite_reprocess_never():
     states = known(h2=KnownWindow(WindowState.COMPLETE, "", 12, 10, data=3))
     consumed = tuple(found for at in AT if (found := COMPLETE.pin(at)))
     need = Need(OUT, (WINDOWED,), reprocess="never")

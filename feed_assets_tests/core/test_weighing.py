@@ -1,4 +1,4 @@
-"""What becomes of late data by each policy: every byte of them is consumed, waits until a time, or is skipped."""
+"""Late data under each policy: every byte is consumed, waits until a time, or is skipped."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def pin(at: Partition, came: datetime, size: int, files: int = 10, version: str 
 def weighed(
     late, now, *arrived, inputs=(RAW,), late_of=None, costs=None, periods=PERIODS, since=None, read=END - 0.95 * DAY
 ):
-    """The verdict on a day that was built from 1,000 bytes of each input, which came at `read`; more has arrived."""
+    """Return the verdict on a day built from 1,000 bytes of each input at `read`, after more data arrived."""
     first = {at: pin(at, read, 1000) for at in inputs}
     newest = first | {each.partition: each for each in sorted(arrived)}
     need = replace(need_of(MADE, inputs, late=late), late_of=late_of or {}, periods=PERIODS)
@@ -48,7 +48,7 @@ def weighed(
 
 
 def at(days: float = 0, size: int = 1000, files: int = 10, of: Partition = RAW) -> Pin:
-    """An update that came so many days after the partition's end."""
+    """Return an update that arrived `days` days after the partition's end."""
     return pin(of, END + days * DAY, size, files)
 
 
@@ -81,7 +81,7 @@ def test_thresholds_are_of_growth_files_and_age_any_or_all_of_them(late, arrived
 
 
 @each_case("combine", ["any", "all"])
-def test_what_is_old_enough_is_taken_at_that_very_moment(combine):
+def test_late_data_are_read_exactly_at_their_maximum_age(combine):
     late = Late("5%", max_age=2 * DAY, combine=combine)
     arrived = at(1, 1010 if combine == "any" else 1060)
     before = weighed(late, END + 3 * DAY - SECOND, arrived)
@@ -107,7 +107,7 @@ def test_the_sizes_are_those_of_the_input_that_decides():
     assert "late data of ias/other/v1.0 (+40.0%) are below the threshold of 50.0%" in little.reason
 
 
-def test_of_several_inputs_the_earliest_ends_the_waiting_and_each_says_its_own():
+def test_with_several_late_inputs_the_earliest_limit_ends_the_wait():
     late_of = {RAW.feed: Late("5%", max_age=3 * DAY), OTHER.feed: Late("5%", max_age=2 * DAY)}
     found = weighed(Late(), END + 1.5 * DAY, at(1, 1010), at(1, 1020, of=OTHER), inputs=(RAW, OTHER), late_of=late_of)
     assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
@@ -119,7 +119,7 @@ def test_of_several_inputs_the_earliest_ends_the_waiting_and_each_says_its_own()
     ("came", "state"),
     [(7 - 1 / 86400, REBUILD), (7, REBUILD), (7 + 1 / 86400, SKIPS), (20, SKIPS)],
 )
-def test_what_comes_after_the_cut_off_is_only_counted(came, state):
+def test_data_after_the_cut_off_are_only_counted(came, state):
     found = weighed(Late("5%", cut_off=7 * DAY), END + 21 * DAY, at(came, 2000))
     assert found.state is state
     assert ("after the cut-off of 2024-03-06 00:00 UTC and are only counted" in found.reason) is (state is SKIPS)
@@ -133,7 +133,7 @@ def test_an_overwrite_after_the_cut_off_is_only_counted_but_a_withdrawal_is_no_l
     assert weighed(Late("5%", check="daily", lookback=1), END + 21.5 * DAY, older).state is REBUILD
 
 
-def test_what_came_before_the_cut_off_is_weighed_without_what_came_after_it():
+def test_data_before_the_cut_off_are_weighed_without_later_data():
     late = Late("5%", cut_off=7 * DAY)
     assert weighed(late, END + 9 * DAY, at(6, 1040), at(8, 5000)).state is SKIPS
     assert weighed(late, END + 9 * DAY, at(6, 1060), at(8, 1070)).state is REBUILD
@@ -148,7 +148,7 @@ def test_what_came_before_the_cut_off_is_weighed_without_what_came_after_it():
         (2.9, REBUILD, None),
     ],
 )
-def test_what_comes_between_two_checks_is_weighed_at_the_next(now, state, look_again):
+def test_data_between_two_checks_are_weighed_at_the_next_one(now, state, look_again):
     found = weighed(Late("5%", check="daily"), END + now * DAY, at(1.4, 1100))
     assert (found.state, found.look_again) == (state, look_again and END + look_again * DAY)
 
@@ -170,7 +170,7 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
         pytest.param(datetime(2024, 11, 3, 4, tzinfo=UTC), datetime(2024, 11, 4, 5, tzinfo=UTC), id="25 hours"),
     ],
 )
-def test_a_check_is_at_midnight_in_the_zone_of_the_partitions_where_clocks_change_too(check, after):
+def test_a_daily_check_is_at_local_midnight_across_clock_changes(check, after):
     policy, new_york = Late("5%", check="daily"), Periods(zone="America/New_York")
     assert [last_check(policy, new_york, now) for now in (check, after - SECOND, after)] == [check, check, after]
     assert next_look(policy, new_york, check + SECOND) == after
@@ -183,12 +183,12 @@ def test_a_restatement_and_what_was_not_there_are_not_weighed_whatever_they_are_
     assert weighed(late, END + 2 * DAY, at(1, 1000, 11), costs=COST).state is REBUILD
 
 
-def test_what_had_come_by_the_check_but_was_read_since_is_no_reason_for_a_re_run():
+def test_data_read_after_a_check_do_not_cause_a_rerun():
     found = weighed(Late("5%", check="daily"), END + 2.5 * DAY, at(1.5, 900), at(2.4, 1100), read=END + 2.2 * DAY)
     assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
 
 
-def test_the_age_is_looked_at_at_checks_too():
+def test_the_maximum_age_is_judged_at_checks():
     late = Late("5%", max_age=timedelta(hours=30), check="daily")
     found = weighed(late, END + 2.2 * DAY, at(1.5, 1010))
     assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
@@ -229,7 +229,7 @@ def test_the_last_seven_periods_are_the_seven_days_of_the_article():
     assert looked == [*range(1, 8)]
 
 
-def test_what_would_be_old_enough_only_once_nobody_looks_is_skipped_at_once():
+def test_late_data_that_reach_their_age_after_the_lookback_are_skipped_at_once():
     late = Late("5%", max_age=10 * DAY, lookback=7)
     found = weighed(late, END + 2 * DAY, at(1, 1010))
     assert found.state is SKIPS
@@ -237,7 +237,7 @@ def test_what_would_be_old_enough_only_once_nobody_looks_is_skipped_at_once():
 
 
 @each_case("late", [Late(), Late("5%", max_age=HOUR), Late(check="daily", lookback=20), Late(files=1)])
-def test_what_fell_back_to_before_what_was_pruned_waits_for_a_person_whatever_the_policy(late):
+def test_a_fallback_before_pruned_updates_waits_for_a_person_under_any_policy(late):
     read, left = pin(RAW, END + HOUR, 1000), pin(RAW, END - HOUR, 2000, 20)
     need = replace(need_of(MADE, (RAW,), late=late), periods=PERIODS)
     known = {"outputs": {MADE: Built(READ, (read,))}, "newest": {RAW: left}, "pruned": {RAW: update_id(END)}}
@@ -247,7 +247,7 @@ def test_what_fell_back_to_before_what_was_pruned_waits_for_a_person_whatever_th
 
 
 COST = {MADE.feed: 2e-3}
-"""What a byte costs: the 1,100 of the whole partition 2.2."""
+"""Cost of each byte: 2.2 for the 1,100 bytes of the whole partition."""
 
 
 @each_case(
@@ -265,7 +265,7 @@ COST = {MADE.feed: 2e-3}
         pytest.param(Late("5%", HOUR, combine="all", value_per_gb=1), COST, SKIPS, "until", id="all: not worth it"),
     ],
 )
-def test_late_bytes_have_to_be_worth_what_the_run_costs(late, costs, state, said):
+def test_late_bytes_must_be_worth_the_cost_of_the_run(late, costs, state, said):
     found = weighed(late, END + 1.5 * DAY, at(1, 1100), costs=costs)
     assert found.state is state
     assert said in found.reason
@@ -290,7 +290,7 @@ def test_each_arrived_byte_is_consumed_or_waits_until_a_time_or_is_knowingly_ski
 
 
 def _settles(late: Late, arrived: Pin) -> bool:
-    """Whether looking again at each moment that is told ends in a re-run or a skip, each time later than before."""
+    """Return True if checks at each announced time end in a re-run or a skip, each time later than the one before."""
     now = END + 6.75 * DAY
     for _ in range(40):
         found = weighed(late, now, arrived, costs=COST)
@@ -316,6 +316,6 @@ def _settles(late: Late, arrived: Pin) -> bool:
         ({"value_per_gb": float("inf")}, "expected a number of 0 or more"),
     ],
 )
-def test_a_policy_that_says_nothing_sensible_is_refused(values, expected):
+def test_a_contradictory_late_policy_is_refused(values, expected):
     with pytest.raises(InvalidDefinition, match=expected):
         Late(**values)

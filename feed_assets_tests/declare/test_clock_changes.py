@@ -180,7 +180,7 @@ def are_dagsters(zone: str, day: str, kind: str) -> None:
         ("Africa/Cairo", "2025-10-30", 25, "2025-10-30-00:00"),
         ("Antarctica/Troll", "2025-10-26", 26, "2025-10-26-00:00"),
         ("Antarctica/Troll", "2025-03-30", 22, "2025-03-30-00:00"),
-        # Of hours that begin at half past some are of two days.
+        # Hours that begin at half past may belong to two days.
         ("Australia/Lord_Howe", "2025-04-06", 25, "2025-04-06-00:00"),
         ("America/St_Johns", "2010-11-07", 25, "2010-11-07-00:00"),
         ("Europe/Berlin", "2025-10-26", 25, "2025-10-26-00:00"),
@@ -275,7 +275,7 @@ def has_one_before(zone: str, day: str, kind: str) -> None:
 
 
 @each_case("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
-def test_where_no_clock_changes_it_is_dagsters_mapping(zone):
+def test_without_clock_changes_mappings_are_those_of_dagster(zone):
     """Also at the first partitions and at the last, which offsets lead beyond."""
     for parent, child in PAIRS:
         is_dagsters(zone, parent, child)

@@ -1,4 +1,4 @@
-"""What assets declare: it travels in their metadata, and what is declared twice is declared alike."""
+"""Declarations of assets: their metadata carries them, and two declarations of one feed must agree."""
 
 import re
 from datetime import timedelta
@@ -77,7 +77,7 @@ TABLE = {
     ("declare", "name", "value"),
     [(declare, *item) for declare, options in ((foreign, FOREIGN), (table, TABLE)) for item in options.items()],
 )
-def test_what_is_declared_twice_and_differs_is_refused_with_the_difference(declare, name, value):
+def test_two_different_declarations_are_refused_with_the_difference(declare, name, value):
     twice = dg.Definitions(assets=[declare(), declare(**{name: value})])
     with pytest.raises(InvalidDefinition, match=rf"is declared twice, and differs in .*\b{name}\b") as refused:
         with_automation(twice)
@@ -86,7 +86,7 @@ def test_what_is_declared_twice_and_differs_is_refused_with_the_difference(decla
 
 
 @each_case(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
-def test_what_is_declared_twice_alike_is_one_asset(declare, options):
+def test_two_equal_declarations_are_one_asset(declare, options):
     for name, value in options.items():
         found = with_automation(dg.Definitions(assets=[declare(**{name: value}), declare(**{name: value})]))
         assert len([*found.assets]) == 1
@@ -130,7 +130,7 @@ def in_dagsters_graph(definitions):
     return {str(feed): node.declaration for feed, node in graph.by_feed.items()}
 
 
-def test_what_a_dataset_declares_comes_out_of_dagsters_graph_as_it_was_typed():
+def test_a_dataset_s_declaration_survives_dagsters_graph():
     found = in_dagsters_graph(with_automation(dg.Definitions(assets=[foreign(), dataset(**OF_A_DATASET)])))
     sums, rejects = found["t/sums/v1.0"], found["t/sums_rejects/v1.0"]
     assert {name: getattr(sums, name) for name in OF_A_DATASET} == OF_A_DATASET
@@ -139,7 +139,7 @@ def test_what_a_dataset_declares_comes_out_of_dagsters_graph_as_it_was_typed():
 
 
 @each_case(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])
-def test_what_others_write_comes_out_of_dagsters_graph_as_it_was_typed(declare, options):
+def test_a_foreign_declaration_survives_dagsters_graph(declare, options):
     (found,) = in_dagsters_graph(dg.Definitions(assets=[declare(**options)])).values()
     names = vars(found).keys() & options.keys()
     assert len(names) >= 3

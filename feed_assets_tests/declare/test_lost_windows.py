@@ -51,7 +51,7 @@ def test_a_window_that_dagster_lists_and_knows_not_is_named(zone, cron, key):
         ("UTC", "0 2 * * *"),
     ],
 )
-def test_where_dagster_knows_each_partition_nothing_is_refused(zone, cron):
+def test_windows_are_accepted_if_dagster_knows_each_partition(zone, cron):
     times = windows(zone, cron)
     assert lost_window(times, END) is None
     with dg.partition_loading_context(END):
@@ -59,7 +59,7 @@ def test_where_dagster_knows_each_partition_nothing_is_refused(zone, cron):
         assert all(times.has_partition_key(key) for key in around)
 
 
-def test_partitions_that_end_before_or_begin_after_the_change_are_taken():
+def test_partitions_that_end_before_or_begin_after_a_clock_change_are_accepted():
     assert lost_window(windows("Europe/Dublin", "0 1 * * *"), datetime(2021, 3, 1, tzinfo=UTC)) is None
     assert (
         lost_window(windows("Africa/Casablanca", "0 2 * * *", "2026-03-25-00:00"), datetime(2026, 9, 1, tzinfo=UTC))

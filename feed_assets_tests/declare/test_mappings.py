@@ -90,7 +90,7 @@ def test_only_chooses_keys_of_other_dimensions_and_equal_names_are_equal_keys():
 
 
 def reached(mapping, child, parent, path: str) -> list[str]:
-    """The outputs that a change of an input's partition reaches."""
+    """Return the outputs that a change of an input's partition reaches."""
     changed = extent_of(parent, path)
     return downstream(mapping, child, span_of(changed), changed.zone, changed.values)
 
@@ -116,7 +116,7 @@ MAPPINGS = [Within(), BatchDate(), DayToDate(), Previous(), Within(only={"region
     st.integers(0, 360_000).map(lambda minutes: datetime(2026, 3, 1, tzinfo=UTC) + timedelta(minutes=minutes)),
 )
 def test_each_way_is_the_inverse_of_the_other(mapping, child, parent, moment):
-    """What an output reads reaches it, and what a partition reaches reads it."""
+    """Check that an output is reached by what it reads, and reads what reaches it."""
     parent = child if mapping == Previous() else parent
     output = at(child, moment)
     assert all(output in reached(mapping, child, parent, path) for path in reads(mapping, child, parent, output))

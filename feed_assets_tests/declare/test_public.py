@@ -19,7 +19,7 @@ SAMPLES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob(
 
 
 def imported(path: Path) -> set[str]:
-    """What a file imports of ours: `feed_assets.checks` for `from feed_assets import checks`."""
+    """Return the names that a file imports from us: `feed_assets.checks` for `from feed_assets import checks`."""
     found = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
     names = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
     plain = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Import)]
@@ -38,7 +38,7 @@ def test_the_samples_were_found():
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The packages that a fresh interpreter has after a statement."""
+    """Return the packages that a fresh interpreter has loaded after a statement."""
     shown = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", f"{statement}; {shown}"], capture_output=True, text=True, check=True)
     return {*done.stdout.split()}
@@ -53,19 +53,19 @@ def test_declaring_a_dataset_loads_no_spark():
     assert "pyspark" not in loaded_by(statement)
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in feed_assets.__all__:
         assert getattr(feed_assets, name) is not None
 
 
-def test_what_can_be_typed_is_listed_and_listing_it_loads_nothing():
+def test_dir_lists_public_names_and_imports_nothing_heavy():
     assert {*feed_assets.__all__, "__version__"} <= {*dir(feed_assets)}
     assert loaded_by("import feed_assets; dir(feed_assets)").isdisjoint(
         {"dagster", "pyspark", "sqlalchemy", "pydantic"}
     )
 
 
-def test_names_are_loaded_without_collections_of_what_is_there_and_the_collector_is_as_it_was():
+def test_importing_public_names_triggers_no_collection_and_keeps_gc_settings():
     import_all = "import dagster, feed_assets, gc; before = gc.get_stats()[2]['collections']; feed_assets.Input"
     shown = "print(gc.get_stats()[2]['collections'] - before, gc.isenabled())"
     for switch, is_on in (("enable", True), ("disable", False)):
@@ -74,7 +74,7 @@ def test_names_are_loaded_without_collections_of_what_is_there_and_the_collector
         assert done.stdout == f"0 {is_on}\n"
 
 
-def test_the_version_is_that_of_the_project_and_is_read_when_it_is_asked_for():
+def test_the_package_version_is_read_lazily():
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
     assert feed_assets.__version__ == project["version"]
 
@@ -83,13 +83,13 @@ def test_type_checkers_read_the_package():
     assert (ROOT / "py.typed").read_bytes() == b""
 
 
-def test_what_is_no_public_name_is_refused_with_those_that_are():
+def test_an_unknown_attribute_is_refused_with_the_public_names():
     with pytest.raises(AttributeError, match=r"has no attribute 'feed_aset': it has .*feed_asset"):
         _ = feed_assets.feed_aset
 
 
 def sections(docstring: str) -> dict[str, list[str]]:
-    """The sections of a docstring in Google form, and the names that each begins its lines with."""
+    """Return the sections of a docstring in Google form, with the names at the start of their lines."""
     parts = re.split(r"^(Args|Returns|Raises):\n", inspect.cleandoc(docstring), flags=re.MULTILINE)
     return {
         title: re.findall(r"^    (\w+): \S", text, re.MULTILINE)
@@ -104,7 +104,7 @@ def test_a_docstring_describes_every_parameter_and_nothing_else(name):
 
 
 @each_case("name", DECLARED)
-def test_a_docstring_says_what_is_returned_and_raised(name):
+def test_public_docstrings_have_returns_and_raises(name):
     declaration, _ = DECLARED[name]
     found = sections(declaration.__doc__)
     assert ("Returns" in found) == inspect.isfunction(declaration)
@@ -112,7 +112,7 @@ def test_a_docstring_says_what_is_returned_and_raised(name):
 
 
 @each_case("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read])
-def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
+def test_docstrings_of_functions_for_user_code_have_returns_and_raises(function):
     found = sections(function.__doc__)
     assert found.get("Args", []) == [*inspect.signature(function).parameters]
     assert "Returns" in found

@@ -1,4 +1,4 @@
-"""What cannot be declared is refused when it is declared, in one line with file, line, and what was expected."""
+"""Wrong declarations are refused at once, in one line with file, line, and the expected value."""
 
 import re
 from datetime import timedelta
@@ -60,7 +60,7 @@ def together(*assets: Any) -> dg.Definitions:
 
 
 def reads(feed: str, *inputs: str) -> dg.AssetsDefinition:
-    """A dataset that reads other datasets, of which it knows no more than their names."""
+    """Return a dataset that reads other datasets, of which it knows only the names."""
     read = {f"input_{number}": foreign_feed(name, schema="k string") for number, name in enumerate(inputs)}
     parameters = ", ".join(read)
     return feed_asset(feed, inputs=read)(eval(f"lambda {parameters}: None"))  # noqa: S307
@@ -256,7 +256,7 @@ REFUSED = {
 
 
 @each_case("case", REFUSED)
-def test_what_cannot_be_is_refused_in_a_line_with_file_and_line(case):
+def test_an_invalid_declaration_is_refused_in_one_line_with_file_and_line(case):
     declare, said = REFUSED[case]
     with pytest.raises(FeedAssetsError) as refused:
         declare()
@@ -274,7 +274,7 @@ def test_the_line_is_that_of_the_declaration():
     assert f"test_rules.py:{refused.traceback[0].lineno + 1}: Late()" in str(refused.value)
 
 
-def test_both_lines_of_what_differs_are_said():
+def test_two_conflicting_declarations_are_named_with_both_lines():
     one = foreign_feed("t/x/v1.0", schema="k string")
     other = foreign_feed("t/x/v1.0", schema="k int")
     with pytest.raises(FeedAssetsError) as refused:

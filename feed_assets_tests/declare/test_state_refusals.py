@@ -21,7 +21,7 @@ THREE = dg.TimeWindowPartitionsDefinition(cron_schedule="*/3 * * * *", start="20
 def reader(partitions_def, read) -> None:
     @feed_asset("web/out/v1.0", partitions_def=partitions_def, inputs={"foo": read})
     def made(foo):
-        """Of foo."""
+        """Read foo."""
 
 
 def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
@@ -38,12 +38,12 @@ def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
         (HOURS, Input(FOO, beyond=Watermark("end of partition")), "Remove `beyond`"),
     ],
 )
-def test_what_could_never_be_read_is_refused(partitions_def, read, why):
+def test_a_state_table_that_a_reader_could_never_use_is_refused(partitions_def, read, why):
     with pytest.raises(InvalidDefinition, match=why):
         reader(partitions_def, read)
 
 
-def test_what_can_be_read_is_not():
+def test_readable_state_tables_are_accepted():
     reader(by_region("apac", "emea"), FOO)
     reader(HOURS, Input(FOO, mapping=Within(only={"region": "apac"})))
     reader(SINGAPORE, Input(RAW, mapping=Within()))
@@ -56,6 +56,6 @@ def test_days_of_a_state_table_begin_at_midnight():
 
 
 @each_case("start", ["01.01.2026", "2026-01-01-00:00", "soon"])
-def test_a_start_that_is_no_day_is_refused_with_the_form(start):
+def test_a_start_date_that_is_no_day_is_refused_with_the_form(start):
     with pytest.raises(InvalidDefinition, match=f"start '{start}': expected a day, such as 2026-01-01"):
         windows_from(start, "hour")

@@ -267,12 +267,12 @@ def test_every_parameter_has_a_wrong_value():
 
 
 @each_case("name", DECLARED)
-def test_what_is_right_is_taken(name):
+def test_right_argument_types_are_accepted(name):
     given(name)
 
 
 @each_case("parameter", WRONG)
-def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expected(parameter):
+def test_wrong_argument_types_are_refused_with_found_and_expected(parameter):
     name, _, last = parameter.rpartition(".")
     with pytest.raises(
         InvalidDefinition,
@@ -296,14 +296,14 @@ def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expec
         ("two\nlines", r"'two\nlines' (str)"),
     ],
 )
-def test_what_was_found_is_said_shortly(wrong, said):
+def test_a_wrong_argument_is_shown_shortened(wrong, said):
     with pytest.raises(InvalidDefinition) as refused:
         feed_assets.Input(wrong)
     assert said in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_where_in_a_value_it_is_is_said():
+def test_the_position_inside_a_wrong_argument_is_named():
     with pytest.raises(InvalidDefinition, match=r"inputs\['raw'\] is 'x'"):
         feed_assets.feed_asset("t/sums/v1.0", inputs={"raw": "x"})
     with pytest.raises(InvalidDefinition, match=r"checks\[1\] is 5 \(int\), expected a list of checks\."):

@@ -24,7 +24,7 @@ def rows(content):
 
 
 def flags(policy, campaign):
-    """The source file as it is: timestamp and click flag of each row."""
+    """Return timestamp and click flag of each row of the source file, unchanged."""
     path = Path(sample.__file__).with_name("sample") / f"{policy}_{campaign}.csv.gz"
     with gzip.open(path, "rt", newline="") as file:
         return [(row["timestamp"], row["click"]) for row in csv.DictReader(file)]
@@ -80,7 +80,7 @@ def test_clicks_and_timestamps_are_those_of_the_source(shown, clicked, policy, c
     assert {name: moment for name, moment in clicks.items() if name.startswith(prefix)} == expected
 
 
-def test_a_day_or_campaign_that_is_not_there_is_named():
+def test_a_missing_day_or_campaign_of_the_sample_is_named():
     with pytest.raises(ValueError, match="no day '2019-12-01'"):
         sample.shown_csv("2019-12-01", "men")
     with pytest.raises(ValueError, match="no campaign 'children'"):

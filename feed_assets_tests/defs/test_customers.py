@@ -33,7 +33,7 @@ def keys(definitions):
     return {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
 
 
-def test_a_home_without_a_crm_has_nothing_of_it(monkeypatch):
+def test_a_home_without_a_crm_defines_no_crm_assets(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     without = defs()
     assert not keys(without) & {KEY, "crm/visits"}
@@ -57,7 +57,7 @@ def test_the_visits_of_a_day_come_to_what_its_buyers_paid(day):
 
 @dataclass(frozen=True)
 class Step:
-    """What was to be read, how it was read, and what came of it; and the fold of the CRM's rows of then."""
+    """One step of the story: plans of its runs, published rows, expected rows (a fold of the CRM), and the event."""
 
     plans: list[str]
     rows: list[Visit]
@@ -81,7 +81,7 @@ class World:
         self.steps[name] = Step(plans, self.rows(), fold(self.crm), told)
 
     def rows(self):
-        """The rows of the newest update, by customer."""
+        """Return the rows of the newest update, by customer."""
         update = read.latest(self.harness.board, Partition(Feed.parse(CUSTOMERS), "")).update
         rows = read_own(session(settings()), self.harness.board, update).collect()
         return ordered(Visit(**row.asDict() | {"visited_at": row["visited_at"].astimezone(UTC)}) for row in rows)
@@ -152,7 +152,7 @@ def test_after_each_step_the_table_is_a_fold_of_the_crms_rows(world, name):
     assert world.steps[name].rows == world.steps[name].fold
 
 
-def test_who_is_forgotten_has_no_row_until_the_next_visit(world):
+def test_a_deleted_customer_has_no_row_until_the_next_visit(world):
     of_somebody = {name: [row for row in each.rows if row.customer == SOMEBODY] for name, each in world.steps.items()}
     assert of_somebody["day"]
     assert of_somebody["delete"] == of_somebody["late"] == []

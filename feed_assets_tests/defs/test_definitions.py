@@ -41,7 +41,7 @@ def specs(definitions) -> dict[str, dg.AssetSpec]:
     return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
 
 
-def test_these_are_all_assets(specs):
+def test_the_samples_define_exactly_the_listed_assets(specs):
     assert specs.keys() == DATASETS.keys() | REJECTS | FOREIGN | STATE_TABLES
 
 
@@ -98,7 +98,7 @@ def test_each_region_has_days_of_its_own_clock(definitions):
     assert zones == REGIONS
 
 
-def test_who_reads_whom(definitions):
+def test_each_sample_dataset_has_its_declared_inputs(definitions):
     graph = definitions.resolve_asset_graph()
     assert {
         key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}

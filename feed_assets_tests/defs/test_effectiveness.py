@@ -29,7 +29,7 @@ BAD_PARTITION = (DAY, "men")
 
 
 def shown_row(**changes: str) -> str:
-    """The sample's first impression of the bad partition as a line, with some values changed."""
+    """Return the sample's first impression of the bad partition as a line, with some values changed."""
     row = next(csv.DictReader(StringIO(sample.shown_csv(*BAD_PARTITION).decode(), newline="")))
     return ",".join((row | changes)[column] for column in sample.SHOWN)
 
@@ -105,7 +105,7 @@ def drop(ads: Ads, day: str, campaign: str) -> None:
 
 
 def clean_csvs(day: str, campaign: str) -> tuple[bytes, bytes]:
-    """The raw bytes whose every record counts: what the figures are computed from."""
+    """Return the raw bytes without bad records, from which the figures are computed."""
     extra = lines([EARLIER]) if (day, campaign) == BAD_PARTITION else b""
     return sample.shown_csv(day, campaign) + extra, sample.clicked_csv(day, campaign)
 
@@ -122,7 +122,7 @@ def test_every_run_succeeded_and_no_partition_was_built_twice(ads):
     assert len({(run.assets, run.partition) for run in runs}) == len(runs) == 3 * 3 + 1
 
 
-def test_a_day_is_built_only_when_every_campaign_is_there(ads):
+def test_a_day_is_built_only_when_every_campaign_is_present(ads):
     daily = [
         [run.partition for run in runs if run.assets == ("ads/effectiveness_daily",)]
         for runs in (ads.first, ads.second)
@@ -132,7 +132,7 @@ def test_a_day_is_built_only_when_every_campaign_is_there(ads):
 
 
 @pytest.mark.parametrize(("day", "campaign"), PARTITIONS)
-def test_effectiveness_is_what_was_computed_apart(ads, day, campaign):
+def test_effectiveness_equals_separately_computed_figures(ads, day, campaign):
     rows = ads.rows("ads/effectiveness/v1.0", f"{day}/{campaign}")
     expected = ads_figures.by_slot(*clean_csvs(day, campaign))
     assert {(row["policy"], row["item_id"], row["position"]) for row in rows} == expected.keys()
@@ -141,7 +141,7 @@ def test_effectiveness_is_what_was_computed_apart(ads, day, campaign):
         assert_figure(row, expected[row["policy"], row["item_id"], row["position"]])
 
 
-def test_effectiveness_daily_is_what_was_computed_apart(ads):
+def test_effectiveness_daily_equals_separately_computed_figures(ads):
     rows = ads.rows("ads/effectiveness_daily/v1.0", DAY)
     expected = {
         (campaign, policy): figure
@@ -179,12 +179,12 @@ def assert_rejected(ads: Ads, feed: str, line: str, reason: str) -> None:
     assert found[0]["file"].endswith(f"/{feed}.csv")
 
 
-def test_of_an_id_the_earliest_impression_is_kept(ads):
+def test_the_earliest_impression_of_an_id_is_kept(ads):
     (kept,) = [row for row in ads.rows("ads/shown/v1.0", "2019-11-24/men") if row["impression_id"] == "early"]
     assert kept["position"] == 3
 
 
-def test_nothing_is_rejected_where_nothing_is_bad(ads):
+def test_valid_input_has_no_rejects(ads):
     assert ads.rows("ads/shown_rejects/v1.0", f"{NEXT_DAY}/men") == []
 
 
@@ -196,7 +196,7 @@ def test_effectiveness_shows_a_chart_its_inputs_and_its_rows(ads):
     assert reported.metadata["preview"].startswith("| policy | item_id | position |")
 
 
-def test_the_range_of_event_times_is_told(ads):
+def test_a_materialization_has_the_range_of_event_times(ads):
     (reported,) = ads.harness.reported("ads/shown", f"men|{NEXT_DAY}")
     assert {"first event", "last event"} <= reported.metadata.keys()
 

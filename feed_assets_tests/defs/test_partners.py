@@ -27,7 +27,7 @@ def keys(definitions) -> set[str]:
 
 @pytest.fixture
 def with_women(tmp_path, monkeypatch):
-    """The definitions of a home that has the blackboard of women."""
+    """Return the definitions of a home that has the blackboard of women."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"women": {"url": tmp_path.as_uri()}}))
     return defs()
 
@@ -38,7 +38,7 @@ def test_a_home_with_the_blackboard_of_women_has_both_partners(with_women):
 
 
 @pytest.mark.parametrize("boards", ["", '{"others": {"url": "file:///others"}}'])
-def test_a_home_without_it_has_nothing_of_them(monkeypatch, boards):
+def test_a_home_without_the_partner_s_blackboard_defines_no_partner_assets(monkeypatch, boards):
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", boards)
     without = defs()
     assert not keys(without) & FEEDS

@@ -106,7 +106,7 @@ class Retail:
         return [row.asDict() for row in read_own(session(settings()), open_board(settings()), update).collect()]
 
     def versions(self, feed: str) -> dict[str, str]:
-        """The data version of each of the sample's days."""
+        """Return the data version of each of the sample's days."""
         with open_ledger(settings().ledger).read() as connection:
             found = updates.newest(connection, [Partition(Feed.parse(feed), day) for day in SAMPLE])
         return {partition.key: row.version for partition, row in found.items()}
@@ -118,7 +118,7 @@ class Retail:
         return found.state.value, found.reason
 
     def consumed(self, feed: str, day: str) -> dict[tuple[str, str], str]:
-        """What the newest update was built from: update by input and partition."""
+        """Return the updates that the newest one was built from, by input and partition."""
         mine = (consumed.c.feed == feed) & (consumed.c.partition == day) & consumed.c.is_input
         query = sa.select(consumed).where(mine, consumed.c.id == self.harness.newest(feed, day))
         with open_ledger(settings().ledger).read() as connection:
@@ -126,7 +126,7 @@ class Retail:
 
 
 def ran(runs) -> dict[str, set[str | None]]:
-    """The partitions of each dataset that were run."""
+    """Return the partitions of each dataset that were run."""
     found: dict[str, set[str | None]] = {}
     for run in runs:
         found.setdefault(run.assets[0], set()).add(run.partition)
@@ -142,13 +142,13 @@ def retail(spark, tmp_path_factory):
         settings.cache_clear()
         with Harness(defs()) as harness:
             told = reported(Retail(harness))
-            told.rows = cache(told.rows)  # Nothing changes any more, and each reading is three jobs of Spark.
+            told.rows = cache(told.rows)  # The data no longer changes, and each read takes three Spark jobs.
             yield told
     settings.cache_clear()
 
 
 def reported(retail: Retail) -> Retail:
-    """The story: all rates but Sunday's; these; another one of Friday; one more line of Friday."""
+    """Play the story: all rates but Sunday's; Sunday's; a new version of Friday's; one more invoice line of Friday."""
     for day in INVOICED:
         retail.drop_invoices(day, sample.invoices_csv(day))
     drop_rates(retail, [day for day in SAMPLE if day != SUNDAY])
@@ -174,7 +174,7 @@ def oldest(feed: str, day: str) -> str:
 
 
 def summed_up_from(retail: Retail, named: dict[str, str]) -> dg.ExecuteInProcessResult:
-    """A run of Friday's summary by hand, from updates that are named."""
+    """Run Friday's summary by hand, from named updates."""
     return dg.materialize(
         [*retail.harness.definitions.assets],
         partition_key=FRIDAY,
@@ -209,33 +209,33 @@ CHECKED = ("retail/purchases", "retail/num_purchases_per_day", "retail/purchases
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_a_days_summary_is_what_was_computed_apart(retail, day):
+def test_daily_summaries_equal_separately_computed_figures(retail, day):
     (row,) = retail.rows(SUMMARY, day)
     assert row == vars(retail_figures.summary(day, retail.invoices[day], retail.rates))
 
 
 @pytest.mark.parametrize("day", [*SAMPLE, *MADE_UP])
-def test_the_rate_in_effect_is_what_was_computed_apart(retail, day):
+def test_rates_in_effect_equal_separately_computed_figures(retail, day):
     expected = retail_figures.rate(day, retail.rates)
     assert retail.rows(RATE, day) == ([vars(expected)] if expected else [])
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_clean_lines_are_what_was_computed_apart(retail, day):
+def test_clean_lines_equal_separately_computed_ones(retail, day):
     names = ("InvoiceNo", "StockCode", "Quantity", "UnitPrice", "CustomerID", "is_cancellation", "gbp")
     clean = [tuple(row[name] for name in names) for row in retail.rows(PURCHASES, day)]
     assert sorted(clean, key=repr) == sorted(retail_figures.lines(retail.invoices[day]), key=repr)
 
 
 @pytest.mark.parametrize("day", DAYS)
-def test_what_is_counted_in_them_is_what_was_computed_apart(retail, day):
+def test_counts_of_purchases_equal_separately_computed_figures(retail, day):
     expected = retail_figures.summary(day, retail.invoices[day], retail.rates)
     assert retail.rows(PER_DAY, day) == [{"date": expected.date, "purchases": expected.purchases}]
     buyers = {row["CustomerID"]: (row["purchases"], row["gbp"]) for row in retail.rows(PER_BUYER, day)}
     assert buyers == retail_figures.buyers(retail.invoices[day])
 
 
-def test_of_equal_invoices_the_smaller_number_is_the_most_expensive(retail):
+def test_of_equally_expensive_invoices_the_smaller_number_wins(retail):
     (row,) = retail.rows(SUMMARY, NO_RATE)
     assert (row["most_expensive_invoice"], row["most_expensive_gbp"]) == ("99999", 10)
 
@@ -293,12 +293,12 @@ def test_a_day_with_purchases_waits_for_the_rates_event_and_not_for_a_rate(retai
     assert ran(retail.sunday)["retail/daily_summary"] == {SUNDAY}
 
 
-def test_what_no_event_came_for_is_not_built(retail):
+def test_days_without_an_event_are_not_built(retail):
     assert ran(retail.first)["retail/daily_summary"] == {FRIDAY, MONDAY, *MADE_UP}
     assert retail.harness.newest(SUMMARY, SATURDAY) is None
 
 
-def test_another_rate_of_friday_is_in_effect_until_monday_alone(retail):
+def test_a_new_friday_rate_changes_only_the_days_before_monday(retail):
     weekend = {FRIDAY, SATURDAY, SUNDAY}
     assert {day for day in retail.before if retail.before[day] != retail.after[day]} == weekend
     rates, summaries, more = map(ran, retail.friday)
@@ -329,6 +329,6 @@ def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):
     assert retail.rows(SUMMARY, FRIDAY)[0]["most_expensive_invoice"] == "599999"
 
 
-def test_every_run_succeeded(retail):
+def test_every_run_of_the_retail_story_succeeds(retail):
     runs = [*retail.first, *retail.sunday, *(run for tick in retail.friday for run in tick), *retail.line]
     assert [run.error for run in runs if not run.succeeded] == []

@@ -30,7 +30,7 @@ def test_a_weekend_has_a_header_only(day):
     assert sample.rates_csv(day) == b"date,GBP,USD\n"
 
 
-def test_a_day_that_is_not_there_is_named():
+def test_a_missing_day_of_the_retail_sample_is_named():
     with pytest.raises(ValueError, match="no invoices of '2010-12-04'"):
         sample.invoices_csv("2010-12-04")
     with pytest.raises(ValueError, match="no day '2010-12-10'"):

@@ -35,7 +35,7 @@ def test_a_partition_is_the_newest_valid_update_of_every_batch(board):
     ]
 
 
-def test_of_a_batch_whose_newest_update_is_invalid_the_older_one_is_in_the_set(board):
+def test_the_set_has_the_newest_valid_update_of_each_batch(board):
     put(board, "a", OLD)
     put(board, "a", NEW, b"7")
     (batch,) = batch_set.latest(board, DAY).batches
@@ -53,7 +53,7 @@ def test_a_batch_without_a_valid_update_is_left_out_with_the_reason(board):
     assert reading.left_out == (Skipped("b", f"{NEW}: {NO_MANIFEST}; {OLD}: {not_a_number}"),)
 
 
-def test_names_that_are_no_batch_are_said_and_hide_nothing(board):
+def test_invalid_batch_names_are_reported_and_hide_no_batch(board):
     put(board, "a", OLD)
     write(board, NEW, b"2", partition=DAY)
     board.put(f"{DAY.path}/_temporary/x", b"")
@@ -66,7 +66,7 @@ def test_names_that_are_no_batch_are_said_and_hide_nothing(board):
     assert reasons["empty"] == "x: 'x' is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"
 
 
-def test_as_of_a_time_the_set_is_what_was_there(board):
+def test_the_set_as_of_a_time_has_the_updates_of_then(board):
     for name, update_id in (("a", OLD), ("a", NEW), ("b", "20191127.000000")):
         put(board, name, update_id)
     reading = batch_set.latest(board, DAY, datetime(2019, 11, 25, 12, tzinfo=UTC))
@@ -84,12 +84,12 @@ def test_an_update_of_a_batch_is_published_read_by_name_and_invalidated_as_any_o
     assert batch_set.latest(board, DAY).updates == (first, other)
 
 
-def test_a_feed_without_partitions_holds_batches_too(board):
+def test_a_feed_without_partitions_may_have_batches(board):
     put(board, "a", OLD, parent=Partition(FEED))
     assert found(batch_set.latest(board, Partition(FEED))) == [("a", OLD)]
 
 
-def test_a_set_without_a_valid_update_tells_why_of_each_batch(board):
+def test_a_set_without_valid_updates_names_the_reason_for_each_batch(board):
     with pytest.raises(NoValidUpdate, match=f"has no batch: there is nothing at {DAY.path}/"):
         batch_set.require(batch_set.latest(board, DAY))
     for number in range(7):

@@ -64,7 +64,7 @@ NAMES += [
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_a_local_listing_says_what_obstore_says_and_shows_what_obstore_refuses(tmp_path, make):
+def test_a_local_listing_agrees_with_obstore_and_shows_names_that_it_refuses(tmp_path, make):
     store = LocalStore(tmp_path)
     for number, name in enumerate(NAMES):
         (tmp_path / str(number) / "ok").mkdir(parents=True)
@@ -87,7 +87,7 @@ def test_a_local_listing_takes_a_prefix_as_obstore_does(tmp_path, prefix):
 
 
 def children(client, prefix: str) -> list[str] | str:
-    """The names, or the class of the error."""
+    """Return the names, or the class of the error."""
     try:
         return sorted(client.children(prefix))
     except Exception as error:  # noqa: BLE001
@@ -122,7 +122,7 @@ def test_an_empty_object_is_there_and_a_missing_one_is_not(board):
     )
 
 
-def test_an_object_is_looked_at_without_its_bytes(board):
+def test_object_metadata_are_read_without_the_bytes(board):
     board.put("f/a", b"abc")
     was = board.file("f/a")
     assert board.files("f") == (was,)
@@ -131,7 +131,7 @@ def test_an_object_is_looked_at_without_its_bytes(board):
     assert board.file("f/b") is None
 
 
-def test_deleting_what_is_not_there_is_no_error_and_does_not_stop_the_rest(board):
+def test_deleting_a_missing_object_is_no_error_and_does_not_stop_the_rest(board):
     board.put("a", b"")
     board.put("b", b"")
     board.delete(["none", "a", "none/2", "b"])
@@ -184,7 +184,7 @@ OUTSIDE = [
 ]
 
 
-def test_no_call_takes_a_key_that_may_leave_the_blackboard(board):
+def test_every_call_refuses_keys_that_may_leave_the_blackboard(board):
     board.put("u/a", b"")
     on_disk = {"half_written", "no_files"} if board._root is None else set()
     taken = list[tuple[str, str]]()
@@ -229,7 +229,7 @@ def test_a_link_that_leads_outside_is_followed_by_no_call(local_board, tmp_path)
     assert [file.key for file in local_board.files("u")] == ["u/a", "u/file"]
 
 
-def test_sweeping_on_disk_also_removes_what_is_not_listed(local_board, tmp_path):
+def test_sweeping_on_disk_removes_unlisted_files(local_board, tmp_path):
     folder = tmp_path / "black board" / "u"
     (folder / "empty").mkdir(parents=True)
     (folder / "half#1").touch()
@@ -248,7 +248,7 @@ def test_half_written_files_on_disk_are_listed_and_deleted(local_board, tmp_path
     assert local_board.files("u") == ()
 
 
-def test_download_tells_what_was_served(board, tmp_path):
+def test_download_returns_the_served_file(board, tmp_path):
     board.put("u/a", b"123")
     assert board.download("u/a", tmp_path / "copy") == board.files("u")[0]
     assert (tmp_path / "copy").read_bytes() == b"123"
@@ -273,12 +273,12 @@ def test_a_target_that_cannot_be_written_is_not_the_stores_fault(board, tmp_path
         (Path(__file__).as_uri(), BlackboardMissing, "is a file: expected a folder"),
     ],
 )
-def test_what_is_no_blackboard_is_said_when_it_is_opened(url, error, message):
+def test_an_invalid_blackboard_url_is_refused_at_opening(url, error, message):
     with pytest.raises(error, match=message):
         Blackboard.open(url)
 
 
-def test_of_others_nobody_is_told_to_make_what_is_not_there(tmp_path):
+def test_a_missing_blackboard_of_others_is_not_suggested_to_be_created(tmp_path):
     url = (tmp_path / "theirs").as_uri()
     with pytest.raises(BlackboardMissing, match=r"\(the blackboard 'them'\): .* It is not ours to make: mount it, ask"):
         Blackboard.open(url, name="them")
@@ -364,7 +364,7 @@ def test_a_reader_may_read_and_is_refused_when_it_writes(s3_url, s3_env):
             refused()
 
 
-def test_a_missing_bucket_is_told_from_a_missing_key(s3_env):
+def test_a_missing_bucket_differs_from_a_missing_key(s3_env):
     reader = keys(s3_env.reader_key, s3_env.reader_secret)
     board = Blackboard.open("s3://nosuchbucket", endpoint=s3_env.endpoint, credentials=reader)
     for read in (lambda: board.children("u"), lambda: board.files("u"), lambda: board.get("u/a")):
@@ -372,7 +372,7 @@ def test_a_missing_bucket_is_told_from_a_missing_key(s3_env):
             read()
 
 
-def test_no_credentials_at_all_says_where_they_are_looked_for(s3_env, monkeypatch):
+def test_missing_credentials_are_reported_with_the_settings(s3_env, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(BlackboardRefused, match="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
@@ -445,7 +445,7 @@ def test_every_error_is_one_line_without_keys(s3_url, s3_env):
 
 
 def keys(access_key, secret_key):
-    """A credential provider with fixed keys."""
+    """Return a credential provider with fixed keys."""
     return lambda: {"access_key_id": access_key, "secret_access_key": secret_key, "token": None, "expires_at": None}
 
 

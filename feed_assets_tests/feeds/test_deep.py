@@ -17,7 +17,7 @@ FOLDERS = 3 * sys.getrecursionlimit() // 2
 
 @pytest.fixture
 def deep(local_board, tmp_path):
-    """A folder with so many others below each other, and a file in the last one."""
+    """Provide `FOLDERS` nested folders, and a file in the last one."""
     folder = os.open(tmp_path / "black board", os.O_RDONLY)
     for name in ("deep", *["d"] * FOLDERS):
         os.mkdir(name, dir_fd=folder)
@@ -31,7 +31,7 @@ def deep(local_board, tmp_path):
     local_board.sweep("deep")
 
 
-def test_what_is_too_deep_is_not_listed_but_named(deep):
+def test_too_deep_folders_are_named_and_not_listed(deep):
     deep.put("deep/file", b"")
     assert [file.key for file in deep.files("deep")] == ["deep/file"]
     assert deep.no_files("deep", below=True) == [("deep" + "/d" * DEPTH, f"a folder below {DEPTH} others")]
@@ -47,7 +47,7 @@ def test_a_sweep_removes_folders_however_deep_and_nothing_through_links(deep, tm
     assert [*(tmp_path / "black board").iterdir()] == []
 
 
-def test_what_a_killed_sweep_moved_up_goes_with_the_next_one(deep, tmp_path, monkeypatch):
+def test_leftovers_of_a_killed_sweep_are_removed_by_the_next_one(deep, tmp_path, monkeypatch):
     removed, rmdir = [], os.rmdir
 
     def killed(name, dir_fd=None):
@@ -66,7 +66,7 @@ def test_what_a_killed_sweep_moved_up_goes_with_the_next_one(deep, tmp_path, mon
 
 
 @each_case("moment", [10**12, 2**40, -(10**12), 253_402_300_800])
-def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
+def test_a_file_with_an_impossible_time_hides_no_others(moment):
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:  # noqa: S108
         board = Blackboard.open(Path(folder).as_uri())
         board.put("f/1", b"")
@@ -78,7 +78,7 @@ def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
 
 @pytest.fixture
 def for_all():
-    """A folder that another user reaches, which pytest's own is not."""
+    """Provide a folder that other users can reach; pytest's own cannot be reached."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

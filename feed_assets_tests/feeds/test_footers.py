@@ -86,7 +86,7 @@ def test_row_groups_that_lie_on_each_other_are_refused():
 
 
 def test_a_row_group_without_rows_may_be_anywhere():
-    """As in column_chunk_key_value_metadata.parquet of apache/parquet-testing: both its columns begin at byte 0."""
+    """Imitate column_chunk_key_value_metadata.parquet of apache/parquet-testing: both columns begin at byte 0."""
     group = SimpleNamespace(num_rows=0, num_columns=2)
     flat = SimpleNamespace(column=lambda _: SimpleNamespace(max_repetition_level=0))
     metadata = SimpleNamespace(num_rows=0, num_columns=2, num_row_groups=1, row_group=lambda _: group, schema=flat)
@@ -111,7 +111,7 @@ def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
         check_footer(file, metadata(600, 4), 900)
 
 
-def test_a_file_that_is_another_one_by_now_is_changed(local_board):
+def test_a_replaced_file_is_reported_as_changed(local_board):
     local_board.put(KEY, damaged.parquet(damaged.numbers()))
     update = Update(AT, "20191125.060000", local_board.files(AT.path))
     local_board.put(KEY, damaged.parquet(damaged.numbers(7)))

@@ -27,7 +27,7 @@ def put(board, manifest: bytes, update_id: str = ID) -> None:
 
 
 @pytest.mark.parametrize("manifest", [by_shell("1"), by_shell("1", options="-n"), b"1"])
-def test_a_run_builds_from_it_and_programs_read_it(home, manifest):
+def test_an_update_with_an_echoed_manifest_is_built_from_and_read(home, manifest):
     world = short()
     put(world.board, manifest)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
@@ -37,7 +37,7 @@ def test_a_run_builds_from_it_and_programs_read_it(home, manifest):
 
 
 @pytest.mark.parametrize("manifest", [by_shell("1\n"), by_shell("1\r"), by_shell(" 1"), by_shell("1 "), by_shell("01")])
-def test_what_else_a_shell_may_write_is_read_by_nobody(home, manifest):
+def test_other_shell_manifests_are_refused_by_all_readers(home, manifest):
     world = short()
     put(world.board, manifest)
     assert world.run_until_idle() == []
@@ -45,7 +45,7 @@ def test_what_else_a_shell_may_write_is_read_by_nobody(home, manifest):
         feed_assets.read(RAW, DAY, blackboard=settings().blackboard)
 
 
-def test_it_is_no_change_for_a_dataset_when_the_newline_goes(home):
+def test_removing_the_manifest_s_newline_is_no_change_for_a_dataset(home):
     world = short()
     put(world.board, by_shell("1"))
     world.run_until_idle()
@@ -53,7 +53,7 @@ def test_it_is_no_change_for_a_dataset_when_the_newline_goes(home):
     assert world.run_until_idle() == []
 
 
-def test_what_is_sealed_with_a_newline_is_sealed_and_another_count_is_not(home):
+def test_a_manifest_with_a_newline_seals_only_with_the_right_count(home):
     board = open_board(settings())
     put(board, by_shell("1"))
     files = write.listed(board, RAW_OF_DAY, ID)
@@ -65,7 +65,7 @@ def test_what_is_sealed_with_a_newline_is_sealed_and_another_count_is_not(home):
 
 
 @pytest.mark.parametrize("how", ["manifest", "file"])
-def test_it_can_be_invalidated_and_made_valid_again_in_the_strict_form(home, how):
+def test_an_echoed_manifest_can_be_invalidated_and_restored_in_strict_form(home, how):
     board = open_board(settings())
     put(board, by_shell("1"))
     recorded = read.require(read.latest(board, RAW_OF_DAY))
@@ -76,7 +76,7 @@ def test_it_can_be_invalidated_and_made_valid_again_in_the_strict_form(home, how
     assert board.get(f"{RAW_OF_DAY.path}/{ID}/{MANIFEST}") == b"1"
 
 
-def test_we_write_none(home):
+def test_our_own_manifests_have_no_newline(home):
     board = open_board(settings())
     update = write.publish(board, RAW_OF_DAY, {"part-1.csv": rows(7).encode()}, NOW)
     assert board.get(f"{update.path}/{MANIFEST}") == b"1"

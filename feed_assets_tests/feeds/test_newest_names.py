@@ -44,7 +44,7 @@ def flat(pages):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(GAPS, max_size=120), st.lists(st.sampled_from(STRAYS), max_size=3, unique=True), st.data())
-def test_all_names_come_newest_first_whatever_their_times(gaps, strays, data):
+def test_names_are_listed_newest_first_for_any_times(gaps, strays, data):
     names = sorted({*names_of(gaps), *strays})
     known = data.draw(st.sampled_from([None, *names, "20200101.000000"]))
     until = data.draw(st.sampled_from([None, START + timedelta(days=30), START + timedelta(days=900)]))

@@ -47,14 +47,14 @@ KINDS = "symbolic link|FIFO|socket|device"
 
 @pytest.fixture
 def partition(local_board: Blackboard, tmp_path: Path) -> Path:
-    """The folder of a partition with two updates; a test that would hang ends."""
+    """Return the folder of a partition with two updates; a test that would hang is ended."""
     write(local_board, OLD)
     write(local_board, NEW, b"3")
     return tmp_path / "black board" / MEN.path
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_it_is_no_part_of_an_update_which_is_not_valid_and_says_why(local_board, partition, make):
+def test_an_update_with_a_special_file_is_invalid_with_the_reason(local_board, partition, make):
     make(partition / NEW / "part-3.csv")
     reading = latest(local_board, MEN)
     assert require(reading).id == OLD
@@ -64,7 +64,7 @@ def test_it_is_no_part_of_an_update_which_is_not_valid_and_says_why(local_board,
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_what_is_not_counted_spoils_nothing_and_is_not_copied(local_board, partition, tmp_path, make):
+def test_a_special_file_outside_of_the_count_is_ignored_and_not_copied(local_board, partition, tmp_path, make):
     local_board.put(f"{MEN.path}/{NEW}/_SUCCESS", b"2")
     make(partition / NEW / "more.csv")
     download(local_board, require(latest(local_board, MEN)), tmp_path / "copy")
@@ -72,7 +72,7 @@ def test_what_is_not_counted_spoils_nothing_and_is_not_copied(local_board, parti
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_it_is_not_served_and_says_what_it_is(local_board, partition, tmp_path, make):
+def test_a_special_file_is_not_served_and_is_named(local_board, partition, tmp_path, make):
     key = f"{MEN.path}/{NEW}/part-3.csv"
     make(partition / NEW / "part-3.csv")
     for read in (local_board.get, local_board.stream, lambda key: local_board.download(key, tmp_path / "copy")):
@@ -84,7 +84,7 @@ def test_it_is_not_served_and_says_what_it_is(local_board, partition, tmp_path, 
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_the_manifest_is_none(local_board, partition, make):
+def test_a_special_file_is_no_manifest(local_board, partition, make):
     (partition / NEW / "_SUCCESS").unlink()
     make(partition / NEW / "_SUCCESS")
     reading = latest(local_board, MEN)
@@ -94,7 +94,7 @@ def test_the_manifest_is_none(local_board, partition, make):
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder that is none of the blackboard's, an update in all but its place."""
+    """Return a folder outside of the blackboard that looks like an update."""
     folder = tmp_path / "outside"
     folder.mkdir()
     for name, content in (("part-1.csv", "a"), ("_SUCCESS", "1")):
@@ -102,7 +102,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_delete_goes_through_a_link_in_the_place_of_an_update(local_board, partition, outside):
+def test_deletes_do_not_follow_a_link_in_place_of_an_update(local_board, partition, outside):
     newest = "20191127.060000"
     for change in (
         lambda: local_board.sweep(f"{MEN.path}/{newest}"),
@@ -121,7 +121,7 @@ def test_no_delete_goes_through_a_link_in_the_place_of_an_update(local_board, pa
         assert tree(outside) == {"part-1.csv": b"a", "_SUCCESS": b"1"}
 
 
-def test_a_sweep_removes_the_links_in_it_and_not_what_they_lead_to(local_board, partition, outside):
+def test_a_sweep_removes_links_and_not_their_targets(local_board, partition, outside):
     (partition / NEW / "folder").symlink_to(outside)
     (partition / NEW / "file").symlink_to(outside / "part-1.csv")
     os.mkfifo(partition / NEW / "fifo")

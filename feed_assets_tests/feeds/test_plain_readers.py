@@ -1,4 +1,4 @@
-"""What a reader that knows nothing of us sees, through `os` or boto3, is what we see."""
+"""A reader without our code, through `os` or boto3, sees the same as we do."""
 
 import os
 import random
@@ -18,7 +18,7 @@ Plain = tuple[str, dict[str, int]] | None
 
 
 def layout(seed: int) -> dict[str, bytes]:
-    """Some updates of one partition: about half of them valid, the others wrong in some way."""
+    """Return some updates of one partition, about half of them valid, the others wrong in some way."""
     chance = random.Random(seed)  # noqa: S311
     objects: dict[str, bytes] = {}
     for name in chance.sample(NAMES, chance.randint(0, len(NAMES))):
@@ -31,7 +31,7 @@ def layout(seed: int) -> dict[str, bytes]:
 
 
 def choose(updates: dict[str, dict[str, int]], manifest_of) -> Plain:
-    """The article's rule, written down once more: newest first, the manifest's text is the count, as `echo` has it."""
+    """Choose by the article's rule, written again: newest first; the manifest is the count, as `echo` writes it."""
     for name in sorted(updates, reverse=True):
         try:
             moment = datetime.strptime(name, "%Y%m%d.%H%M%S").strftime("%Y%m%d.%H%M%S")  # noqa: DTZ007

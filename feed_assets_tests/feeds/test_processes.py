@@ -21,12 +21,12 @@ from feed_assets_tests.support.feed_processes import (
 from feed_assets_tests.support.servers import wait_until
 
 REQUESTS = ["list", "children", "create", "put", "put", "list", "get", "put"]
-"""Those of publishing two parts, in order; test_publishing_makes_these_requests holds it to that."""
+"""Requests that publish two parts, in order; test_publishing_makes_these_requests checks them."""
 
 
 @pytest.fixture(params=["local", "s3"])
 def shared(request: pytest.FixtureRequest) -> Blackboard:
-    """A blackboard that other processes can open by its URL; S3 through the environment."""
+    """Return a blackboard that other processes can open by its URL; S3 through the environment."""
     return request.getfixturevalue(f"{request.param}_board")
 
 

@@ -142,14 +142,14 @@ def test_files_of_a_dead_job_are_counted(board):
         (datetime(2019, 11, 25, 5, 59, 59, tzinfo=UTC), None),
     ],
 )
-def test_as_of_a_time_newer_updates_are_not_seen(board, as_of, expected):
+def test_a_read_as_of_a_time_ignores_newer_updates(board, as_of, expected):
     write(board, OLD)
     write(board, NEW)
     found = latest(board, MEN, as_of).update
     assert (found and found.id) == expected
 
 
-def test_as_of_falls_back_to_the_valid_one_before(board):
+def test_a_read_as_of_a_time_falls_back_to_the_previous_valid_update(board):
     write(board, OLD)
     write(board, NEW, b"1")
     write(board, "20191127.060000")
@@ -157,13 +157,13 @@ def test_as_of_falls_back_to_the_valid_one_before(board):
     assert (require(reading).id, [skipped.id for skipped in reading.skipped]) == (OLD, [NEW])
 
 
-def test_an_update_can_be_named_also_when_a_newer_one_is_there(board):
+def test_an_older_update_can_be_read_by_name(board):
     write(board, OLD)
     write(board, NEW)
     assert named(board, MEN, OLD).id == OLD
 
 
-def test_naming_an_invalid_or_missing_update_tells_why(board):
+def test_reading_an_invalid_or_missing_update_by_name_gives_the_reason(board):
     write(board, OLD, b"5")
     with pytest.raises(NoValidUpdate, match=f"no valid update {OLD}: its manifest says 5 files and there are 2"):
         named(board, MEN, OLD)
@@ -186,7 +186,7 @@ def test_version_and_partition_are_optional(board, feed, key):
     assert list(partitions(board, partition.feed)) == [partition]
 
 
-def test_another_version_does_not_touch_a_consumer_who_is_told_that_it_exists(board):
+def test_a_newer_feed_version_is_reported_and_changes_nothing_for_consumers(board):
     write(board, OLD)
     for version in ("v2.0", "v10.1", "v0.9"):
         write(board, NEW, partition=Partition(Feed.parse(f"ads/shown/{version}"), MEN.key))
@@ -294,7 +294,7 @@ def test_a_link_that_leads_to_itself_spoils_its_own_update_alone(local_board, tm
     assert "is a symbolic link" in reading.skipped[0].reason
 
 
-def test_a_file_that_is_called_as_an_update_is_none(local_board):
+def test_a_file_with_the_name_of_an_update_is_no_update(local_board):
     write(local_board, OLD)
     local_board.put(f"{MEN.path}/{NEW}", b"")
     with pytest.raises(NoValidUpdate, match=f"no valid update {NEW}: it has no manifest"):

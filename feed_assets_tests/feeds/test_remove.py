@@ -63,7 +63,7 @@ def test_removing_again_changes_nothing(three):
 
 
 @pytest.mark.parametrize("update_id", [NEW, NEWEST])
-def test_what_no_newer_valid_update_has_replaced_is_not_removed(three, update_id):
+def test_an_update_without_a_newer_valid_one_is_not_removed(three, update_id):
     write(three, NEWEST, None)
     assert not removal.remove(three, MEN, update_id)
     assert three.children(MEN.path) == [OLDEST, OLD, NEW, NEWEST]
@@ -133,7 +133,7 @@ def test_history_that_was_never_pruned_has_no_beginning(three):
     assert latest(three, MEN, moment(OLDEST, -1)).update is None
 
 
-def test_a_pruned_update_that_is_named_says_so(three):
+def test_reading_a_pruned_update_by_name_says_that_it_was_pruned(three):
     pruned(three, OLDEST, OLD)
     with pytest.raises(NoValidUpdate, match=rf"{OLD}: .*\(updates before {NEW} were pruned\)"):
         named(three, MEN, OLD)
@@ -186,7 +186,7 @@ def test_a_reader_who_passed_over_what_was_sealed_then_does_not_fall_back_too_fa
     assert latest(overtaken.board, MEN).update.id == NEWEST
 
 
-def test_who_has_a_list_of_files_and_then_copies_them_gets_all_of_them_or_an_error_with_a_name(three, tmp_path):
+def test_a_copy_of_listed_files_is_complete_or_a_named_error(three, tmp_path):
     found = named(three, MEN, OLD)
     download(three, found, tmp_path / "before")
     pruned(three, OLD)
@@ -195,7 +195,7 @@ def test_who_has_a_list_of_files_and_then_copies_them_gets_all_of_them_or_an_err
     assert not (tmp_path / "after").exists()
 
 
-def test_a_prune_between_two_files_of_a_copy_leaves_no_half_of_it(three, tmp_path):
+def test_a_prune_during_a_copy_leaves_no_partial_copy(three, tmp_path):
     found = named(three, MEN, OLD)
     gets = []
 
@@ -210,7 +210,7 @@ def test_a_prune_between_two_files_of_a_copy_leaves_no_half_of_it(three, tmp_pat
     assert [*tmp_path.glob("copy*"), *tmp_path.glob(".copy*")] == []
 
 
-def test_a_publisher_goes_on_beside_a_prune(three):
+def test_a_publisher_continues_beside_a_prune(three):
     published = publish(three, MEN, {"a": b""}, moment(NEW))
     pruned(three, OLDEST, OLD, NEW, kept=published.id)
     assert latest(three, MEN).update == published

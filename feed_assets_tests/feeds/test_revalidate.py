@@ -58,7 +58,7 @@ def test_an_invalidated_update_is_as_it_was_published(board, update, way):
 
 
 @WAYS
-def test_the_last_request_alone_makes_it_valid(board, update, way):
+def test_only_the_last_request_makes_an_update_valid_again(board, update, way):
     """Killed at each request: what a reader finds is nothing, or all of it."""
     way(board, update)
     seen = []
@@ -73,7 +73,7 @@ def test_the_last_request_alone_makes_it_valid(board, update, way):
 
 
 @WAYS
-def test_it_can_be_killed_before_each_request_and_repeated(board, update, way):
+def test_a_revalidation_can_be_killed_before_each_request_and_repeated(board, update, way):
     way(board, update)
 
     def die():
@@ -87,7 +87,7 @@ def test_it_can_be_killed_before_each_request_and_repeated(board, update, way):
     assert latest(board, MEN).update == update
 
 
-def test_what_is_valid_stays_so(board, update):
+def test_revalidating_a_valid_update_changes_nothing(board, update):
     counted = Counting.around(board)
     revalidate(counted.board, update)
     assert "put" not in dict(counted.requests)
@@ -95,7 +95,7 @@ def test_what_is_valid_stays_so(board, update):
 
 
 @pytest.mark.parametrize("way", [by_manifest, by_file])
-def test_differences_are_told_and_nothing_is_changed(board, way):
+def test_a_revalidation_reports_differences_and_changes_nothing(board, way):
     update = publish(board, MEN, {"a": b"one", "b": b"two", "c": b"three"}, NOW)
     way(board, update)
     board.put(f"{update.path}/a", b"six")
@@ -120,7 +120,7 @@ def test_a_file_gone_and_a_mark_too_many_is_a_right_count_of_wrong_files(board):
 
 
 @WAYS
-def test_no_reader_takes_the_files_that_invalidated_it_for_data_while_they_go(board, update, way):
+def test_files_that_invalidate_an_update_are_never_read_while_removed(board, update, way):
     way(board, update)
     seen, counted = [], Counting.around(board)
 

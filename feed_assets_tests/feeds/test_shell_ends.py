@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "file-feed.md"
 
 
 def script(name: str) -> str:
-    """A script of the page, as it is printed there."""
+    """Return a script exactly as the page prints it."""
     return dict(re.findall(r"^```bash title=(\S+)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE))[name]
 
 
@@ -45,7 +45,7 @@ def parts(tmp_path):
     return [tmp_path / "part 1.csv", tmp_path / "part-2.csv"]
 
 
-def test_what_the_shell_publishes_we_read(run, s3_board, parts):
+def test_an_update_published_by_the_shell_script_is_readable(run, s3_board, parts):
     code, update_id, errors = run("producer.sh", *parts)
     assert (code, errors) == (0, "")
     update = require(latest(s3_board, MEN))
@@ -62,7 +62,7 @@ def test_the_shell_claims_an_id_after_ours_and_we_one_after_the_shells(run, s3_b
     assert publish(s3_board, MEN, {"a": b""}, NOW).id == f"{future + timedelta(seconds=3):%Y%m%d.%H%M%S}"
 
 
-def test_what_we_publish_the_shell_reads_and_skips_what_we_skip(run, s3_board, tmp_path):
+def test_the_shell_script_reads_our_updates_and_skips_invalid_ones(run, s3_board, tmp_path):
     good = publish(s3_board, MEN, {"part 1.csv": b"one", "sub/b": b"two"}, NOW)
     invalidate(s3_board, MEN, publish(s3_board, MEN, {"a": b""}, NOW).id)
     invalidate(s3_board, MEN, publish(s3_board, MEN, {"a": b""}, NOW).id, how="file")
@@ -88,7 +88,7 @@ def test_the_shell_reads_an_update_without_files_and_with_its_own_marker(run, s3
     assert require(latest(s3_board, MEN)) == update
 
 
-def test_what_echo_has_written_into_a_manifest_the_shell_and_we_read(run, s3_board, tmp_path):
+def test_the_shell_script_and_we_read_a_manifest_written_by_echo(run, s3_board, tmp_path):
     manifest = subprocess.run(["bash", "-c", "echo 2"], capture_output=True, check=True).stdout
     for name, data in {"a": b"one", "b": b"two", "_SUCCESS": manifest}.items():
         s3_board.put(f"{MEN.path}/20300101.000000/{name}", data)
@@ -96,7 +96,7 @@ def test_what_echo_has_written_into_a_manifest_the_shell_and_we_read(run, s3_boa
     assert require(latest(s3_board, MEN)).id == "20300101.000000"
 
 
-def test_the_shell_tells_a_missing_update_from_a_refused_request(run, tmp_path):
+def test_the_shell_script_distinguishes_a_missing_update_from_a_refused_request(run, tmp_path):
     code, _, errors = run("consumer.sh", tmp_path / "out")
     assert (code, "no valid update" in errors) == (1, True)
     code, _, errors = run("consumer.sh", tmp_path / "out", AWS_SECRET_ACCESS_KEY="wrong")

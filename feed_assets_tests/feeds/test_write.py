@@ -17,7 +17,7 @@ ID, NEXT = "20191125.060000", "20191125.060001"
 PARTS = {"part-1.csv": b"one", "sub/part-2.csv": b"three"}
 
 
-def test_what_is_published_is_the_newest_valid_update(board):
+def test_a_published_update_is_the_newest_valid_one(board):
     update = publish(board, MEN, PARTS, NOW)
     assert (update.id, [file.size for file in update.files]) == (ID, [3, 5])
     assert latest(board, MEN).update == update
@@ -195,7 +195,7 @@ def test_the_only_update_invalidated_counts_as_missing_again(board, how):
         named(board, MEN, update.id)
 
 
-def test_an_id_is_not_given_out_again_after_it_was_invalidated(board):
+def test_an_invalidated_update_id_is_not_reused(board):
     update = publish(board, MEN, {}, NOW)
     invalidate(board, MEN, update.id)
     assert publish(board, MEN, PARTS, NOW).id == NEXT
@@ -216,7 +216,7 @@ def test_the_file_that_invalidates_is_one_more_also_if_one_of_that_name_was_coun
 
 
 @pytest.mark.parametrize("how", ["manifest", "file"])
-def test_what_is_not_there_cannot_be_invalidated(board, how):
+def test_a_missing_update_cannot_be_invalidated(board, how):
     publish(board, MEN, PARTS, NOW)
     with pytest.raises(NoValidUpdate, match="no update to invalidate"):
         invalidate(board, MEN, NEXT, how=how)

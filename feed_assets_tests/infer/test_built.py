@@ -39,7 +39,7 @@ def copied(name, feed, waited_for):
     return copy
 
 
-def test_what_was_inferred_reads_every_row_of_the_files_with_its_value(home, spark, tmp_path):
+def test_an_inferred_schema_reads_every_row_of_its_files(home, spark, tmp_path):
     (tmp_path / "orders.csv").write_bytes(CSV)
     (tmp_path / "prices.jsonl").write_bytes(JSON)
     at = pa.array([1704067200 * 10**9], pa.timestamp("ns", "UTC"))

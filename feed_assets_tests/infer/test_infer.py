@@ -100,7 +100,7 @@ def test_the_dialect_of_csv_is_that_of_the_files(tmp_path, data, given):
     assert [*kinds(found).values()] == ["bigint", "string"]
 
 
-def test_json_and_parquet_have_their_own_types_and_a_field_of_two_is_said(tmp_path):
+def test_json_and_parquet_keep_their_types_and_mixed_fields_are_reported(tmp_path):
     lines = '{"id": 1, "zip": "10115", "on": "2024-01-01", "paid": true, "n": 1.5}\n{"id": 2, "n": "x", "more": null}\n'
     found = inferred(tmp_path, {"a/2024-01-01.jsonl": lines})
     expected = {"id": "bigint", "zip": "string", "on": "date", "paid": "boolean", "n": "string", "more": "string"}
@@ -208,7 +208,7 @@ def test_files_that_no_feed_can_have_are_refused_in_one_line(tmp_path, files, ex
     assert "\n" not in str(refused.value)
 
 
-def test_only_the_beginning_of_large_files_is_looked_at_and_a_comment_says_so(tmp_path, monkeypatch):
+def test_only_the_beginning_of_large_files_is_read_with_a_comment(tmp_path, monkeypatch):
     monkeypatch.setattr(first_texts, "SAMPLE_BYTES", HEAD_BYTES)
     files = {"a.csv": "a,b\n" + "1,x\n" * HEAD_BYTES + "no number,y\n", "a.jsonl": '{"a": 1}\n' * HEAD_BYTES + "[]\n"}
     for name, data in files.items():

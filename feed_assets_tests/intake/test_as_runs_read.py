@@ -67,7 +67,7 @@ SHAPES = [*["{%s}"] * 30, " {%s} ", "\ufeff{%s}", "{%s}\r", *NO_OBJECTS]
 
 
 def made(dice: Random) -> bytes:
-    """A line: mostly an event with one odd value, or two; else one that is no event at all."""
+    """Return a line: mostly an event with one or two odd values, else no event at all."""
     fields = dict(FINE)
     for name in dice.sample([*KINDS, "other", "ID", "a.b"], dice.choice([0, 1, 1, 1, 2])):
         fields[name] = dice.choice(VALUES)
@@ -78,7 +78,7 @@ def made(dice: Random) -> bytes:
 
 
 def judged(raw: bytes) -> tuple[int | None, str]:
-    """What the receiver says of a line: its window, or why it is rejected."""
+    """Return the receiver's verdict on a line: its window, or the reason why it is rejected."""
     each = sent(raw)
     try:
         return ALWAYS.window(each.value, LATEST, each.broken), ""
@@ -86,7 +86,7 @@ def judged(raw: bytes) -> tuple[int | None, str]:
         return None, str(error)
 
 
-def test_what_the_receiver_rejects_a_run_rejects_and_what_it_takes_a_run_takes(spark, local_board):
+def test_receiver_and_run_reject_and_accept_the_same_lines(spark, local_board):
     """Thousands of lines at random: digits of numbers, exponents, and fields that are there twice as well."""
     dice = Random(5)  # noqa: S311
     asked = [raw for raw in (made(dice).strip(b" \t\r") for _ in range(6_000)) if raw]
@@ -138,7 +138,7 @@ def test_an_hour_is_cleaned_and_enriched_from_what_was_pushed_and_again_from_wha
 
 
 def test_the_dataset_of_the_page_cleans_each_hour_of_each_source(home, spark):
-    """What docs/receiver.md shows of sources as a static dimension, by Spark."""
+    """Run the example of docs/receiver.md for sources as a static dimension, with Spark."""
     page = (Path(__file__).parents[2] / "docs" / "receiver.md").read_text(encoding="utf-8")
     (code,) = [
         each for each in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "def impressions_clean" in each
@@ -165,13 +165,13 @@ THREE = ["| 1 | 10 |", "| 2 | 20 |", "| 3 | 30 |"]
 
 
 def hourly(first: datetime) -> tuple[dg.AssetSpec, dg.AssetsDefinition]:
-    """A feed that is pushed, and what is made of each hour of it."""
+    """Return a pushed feed, and a dataset made from each of its hours."""
     hours = dg.HourlyPartitionsDefinition(first)
     men = foreign_feed(MEN, schema=RAW, event_time="at", format="json", partitions_def=hours, intake="push")
 
     @feed_asset("partners/cleaned/v1.0", partitions_def=hours, inputs={"men": men})
     def cleaned(men):
-        """What was pushed, with more than that."""
+        """Return ids and tens of what was pushed."""
         return men.selectExpr("id", "n * 10 AS tens")
 
     return men, cleaned

@@ -69,7 +69,7 @@ def windows(services: Services) -> str | None:
 
 
 def dies_at(services: Services, step: int) -> Services:
-    """The services of a process that is killed before its request of this number."""
+    """Return services of a process that is killed before the request with this number."""
     left = [step]
 
     def before() -> None:
@@ -91,7 +91,7 @@ def test_the_ledger_knows_a_batch_and_its_counts_as_soon_as_it_is_published(serv
     assert read.latest(services.board, BATCH.partition).update == update
 
 
-def test_what_was_published_is_not_published_again_and_asks_nothing_of_the_blackboard(quiet):
+def test_a_repeated_publication_makes_no_request_to_the_blackboard(quiet):
     first = publish(quiet, BATCH, "the receiver")
     before, counting = said(quiet), Counting.around(quiet.board)
     assert publish(replace(quiet, board=counting.board), BATCH, "the receiver") == first
@@ -107,7 +107,7 @@ def test_other_parts_of_the_same_batch_are_a_new_update(quiet):
     assert (found.id, found.records, held(quiet)) == (second.id, None, ["r1-7"])
 
 
-def test_wherever_it_is_killed_the_next_call_publishes_it_once_and_what_was_left_goes_after_a_day(services):
+def test_a_killed_publication_is_repeated_once_and_leftovers_go_after_a_day(services):
     step = 0
     while True:
         batch = replace(BATCH, partition=HOUR.batch(f"r1-{step}"))
@@ -129,7 +129,7 @@ def test_wherever_it_is_killed_the_next_call_publishes_it_once_and_what_was_left
     assert len(kept) == 3 * (step + 1), "the parts of killed attempts are gone, and nothing else"
 
 
-def test_what_is_killed_between_the_manifest_and_the_ledger_is_only_recorded(quiet):
+def test_a_publication_killed_after_its_manifest_is_only_recorded(quiet):
     def killed(step: str) -> None:
         assert step == PUBLISHED
         raise Killed
@@ -166,7 +166,7 @@ def test_a_run_that_found_the_batch_before_the_ledger_was_told_changes_nothing(q
     assert said(quiet) == before
 
 
-def test_what_somebody_has_invalidated_is_not_published_again(quiet):
+def test_an_invalidated_batch_is_not_published_again(quiet):
     update = publish(quiet, BATCH, "the receiver")
     invalidate(quiet.board, BATCH.partition, update.id)
     sync_batches(quiet.board, quiet.ledger, HOUR, NOW)

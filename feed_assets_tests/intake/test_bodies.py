@@ -66,7 +66,7 @@ def test_a_body_is_read_as_it_was_sent_packed_or_not():
     assert read(gzip.compress(data, mtime=0), "gzip", piece=1) == data
 
 
-def test_a_bomb_is_refused_before_it_is_in_memory():
+def test_a_decompression_bomb_is_refused_before_it_is_in_memory():
     bomb = gzip.compress(bytes(64 * UNPACKED_BYTES), mtime=0)
     assert len(bomb) < BODY_BYTES
     held = BodyMemory(2 * UNPACKED_BYTES)
@@ -91,7 +91,7 @@ async def _once(data: bytes):
         (b"x", "br", 415),
     ],
 )
-def test_what_is_not_as_it_says_is_refused(data, packing, status):
+def test_a_body_that_is_too_large_or_wrongly_packed_is_refused(data, packing, status):
     with pytest.raises(RefusedRequest) as refused:
         read(data, packing)
     assert refused.value.status == status
@@ -190,7 +190,7 @@ def test_an_empty_array_has_no_events():
     "body",
     [b"", b"{}", b"[", b"[1,]", b"[1 2]", b"[1]x", b"[1", b"[,1]", b"[NaN]", b"[" * 100_000, b"\xff", b'["\n"]'],
 )
-def test_an_array_that_is_none_is_refused_whole(body):
+def test_an_invalid_json_array_is_refused_as_a_whole(body):
     with pytest.raises(RefusedRequest, match="no JSON array") as refused:
         raws(body, "array")
     assert refused.value.status == 400

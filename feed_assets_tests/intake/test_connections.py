@@ -41,7 +41,7 @@ def connected(partner: Partner, source: str = "127.0.0.1") -> socket.socket:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """What comes back until the receiver ends the connection."""
+    """Return all bytes until the receiver closes the connection."""
     return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
@@ -121,7 +121,7 @@ def test_line_breaks_hold_no_connection_behind_an_answer_or_many_that_nobody_rea
         wait_until(lambda: is_ended(connection, b"\r\n"), "the end of the connection", seconds=20)
 
 
-def test_of_a_body_that_cannot_be_parsed_nothing_is_waited_for_and_its_sender_is_answered(partner, monkeypatch):
+def test_an_unparsable_body_is_answered_without_waiting_for_the_rest(partner, monkeypatch):
     monkeypatch.setattr(connections, "LINGER_SECONDS", 60)
     head = HEAD + b"Authorization: Bearer %b\r\nTransfer-Encoding: chunked\r\n\r\n" % partner.key.encode()
     refused = 'feed_assets_receiver_refused_total{partner="men",status="400"} 1.0'
@@ -186,7 +186,7 @@ def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_r
 
 
 class Connection(SimpleNamespace):
-    """What an admission looks at of a connection."""
+    """A connection with only the attributes that admission reads."""
 
     __hash__ = object.__hash__
     __eq__ = object.__eq__
@@ -203,7 +203,7 @@ def admitted(admission: Admission, network: str, has_key: bool = False, address:
     return connection, is_taken
 
 
-def test_of_one_address_the_oldest_without_a_key_goes_and_if_all_have_one_no_more_come(monkeypatch):
+def test_a_full_address_drops_its_oldest_connection_without_a_key(monkeypatch):
     monkeypatch.setattr(connections, "PER_ADDRESS", 3)
     admission = Admission({"proxy", "2001:db8::5"}, LimitedLog())
     first = [admitted(admission, "a", has_key=number == 0)[0] for number in range(3)]

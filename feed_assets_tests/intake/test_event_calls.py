@@ -1,4 +1,4 @@
-"""What other teams tell a receiver: their write events, and that a feed is to be looked at."""
+"""Calls of other teams to a receiver: their write events, and requests to discover a feed."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +21,7 @@ SCOPES = ("events:shop", "events:strict", "events:nobody", RAW, HELD)
 
 
 def named(event: WriteEvent, _now) -> WriteEvent | Rejected:
-    """The table `orders` is ours as `shop/orders`; of `secrets` nothing is taken."""
+    """Rename the table `orders` to our `shop/orders`; reject events of `secrets`."""
     if event.table_name == "secrets":
         return Rejected(event_rejects.in_json(event), "not a table of this source")
     return replace(event, table_name=f"shop/{event.table_name}")
@@ -68,7 +68,7 @@ def test_write_events_are_in_the_ledger_before_the_answer_and_may_be_sent_again(
     assert recorded(ledger) == expected
 
 
-def test_what_is_no_event_of_the_source_is_told_of_and_kept(team, ledger):
+def test_lines_that_are_no_event_of_the_source_are_reported_and_kept(team, ledger):
     body = lines(written(1), {"marker": 1}, written(2, "secrets"), 7) + b"nonsense"
     said = team.call("/events/shop", body).json()
     assert (said["accepted"], said["rejected"], [each["index"] for each in said["reasons"]]) == (1, 4, [1, 2, 3, 4])
@@ -128,7 +128,7 @@ def test_a_wake_counts_against_the_rate_of_its_key(local_board, ledger, tmp_path
     assert answers == [200, 429]
 
 
-def test_a_wake_of_what_is_not_there_finds_nothing(team):
+def test_a_wake_of_a_missing_partition_finds_nothing(team):
     assert team.call(f"/wake/{RAW}?partition=2026-01-02").json()["updates"] == {}
     assert team.call(f"/wake/{RAW}?partition=../x").status_code == 400
     assert team.call(f"/wake/{RAW}?partition=20260101.000000").status_code == 400

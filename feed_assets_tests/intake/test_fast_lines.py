@@ -14,7 +14,7 @@ USUAL = {"id": "a", "at": "2026-01-02T11:29:59.5Z", "n": 1, "b": 1, "big": 1, "x
 
 
 def one_by_one(lines: list[bytes], feed=FEED) -> list[int] | None:
-    """What each line is by itself; None if one is rejected."""
+    """Return the window of each line, judged alone; None if one is rejected."""
     try:
         return [feed.window(each.value, LATEST, each.broken) for each in map(sent, lines)]
     except InvalidEvent:
@@ -25,7 +25,7 @@ def lines(*events: object) -> list[bytes]:
     return [json.dumps(each).encode() for each in events]
 
 
-def test_what_is_usual_is_taken_at_once():
+def test_usual_lines_are_accepted_on_the_fast_path():
     usual = lines(USUAL, {"at": "2026-01-01T00:00:00+00:00", "id": None}, {**USUAL, "day": "2026-01-01"})
     found = FEED.windows(usual, LATEST)
     assert found is not None
@@ -83,8 +83,8 @@ VALUES = [
 ]
 
 
-def test_of_many_lines_made_at_random_both_ways_say_the_same():
-    """Where it is accepted at once it is accepted alone; where it is rejected alone it is not accepted at once."""
+def test_fast_path_and_single_lines_agree_on_random_lines():
+    """Lines accepted together must be accepted alone; lines rejected alone must not be accepted together."""
     chance, taken, rejected = Random(7), 0, 0  # noqa: S311
     names = ["id", "at", "n", "b", "big", "x", "d", "ok", "day", "l", "f", "other"]
     for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""From the spool to batches: each accepted event once, wherever a flush is killed and however often it is repeated."""
+"""Flushes from spool to batches: each accepted event is published once, however flushes are killed and repeated."""
 
 import asyncio
 from dataclasses import replace
@@ -55,7 +55,7 @@ def push(receiver: Receiver, *events, feed=MEN, key=None, api_key="") -> dict[st
 
 
 def restarted(receiver: Receiver) -> Receiver:
-    """The receiver of the same folder after a kill."""
+    """Return a new receiver on the same folder, as after a kill."""
     receiver.spool.close()
     again = Receiver(receiver.services, FEEDS, Spool(receiver.spool.folder), receiver.ahead)
     again.recover()
@@ -177,7 +177,7 @@ def test_hours_that_the_next_flush_has_anyway_cost_nothing_until_it_is_over(quie
         push(quiet, event(1))
 
 
-def test_wherever_a_flush_is_killed_the_next_one_publishes_every_event_once(quiet):
+def test_a_flush_killed_anywhere_is_repeated_without_loss_or_duplicates(quiet):
     board, step = quiet.services.board, 0
     while True:
         push(quiet, event(10 * step, "2026-01-02T10:00:00Z"), event(10 * step + 1), key=f"key {step}")
@@ -250,7 +250,7 @@ def test_a_segment_that_cannot_be_flushed_is_kept_and_holds_up_no_other(quiet):
     assert quiet.spool.sealed() == [odd]
 
 
-def test_of_a_segment_that_the_disk_has_damaged_what_is_whole_is_published_and_the_file_is_kept(quiet, caplog):
+def test_a_damaged_segment_publishes_its_intact_frames_and_is_kept(quiet, caplog):
     for number in range(3):
         push(quiet, event(number), key=f"key {number}")
     quiet.spool.seal()
@@ -346,7 +346,7 @@ def test_a_key_that_was_taken_by_a_request_that_was_killed_is_taken_again(quiet,
     assert numbers(published(quiet.services.board)) == [1]
 
 
-def test_of_many_requests_at_once_with_one_key_one_is_taken(quiet):
+def test_of_many_simultaneous_requests_with_one_key_one_is_accepted(quiet):
     async def all_at_once():
         asked = [quiet.accept(FEEDS[MEN], lines(event(1)), "lines", "k") for _ in range(20)]
         return await asyncio.gather(*asked, return_exceptions=True)

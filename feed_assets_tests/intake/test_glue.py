@@ -32,7 +32,7 @@ BATCH = Partition(Feed.parse(FEED), "2026-01-01-05:00/one")
 
 @pytest.fixture
 def glue(home, monkeypatch):
-    """A client of the catalog that the sink `glue:raw` keeps."""
+    """Provide a client of the catalog that the sink `glue:raw` writes."""
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -98,7 +98,7 @@ def test_date_and_hour_are_those_of_the_partition_however_its_key_is_written(glu
     assert not any(name.startswith("failing:watch") for name in told())
 
 
-def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_last(glue):
+def test_a_glue_partition_moves_back_with_invalid_updates_and_goes_with_the_last(glue):
     tested, first = world(), published()
     second = published(text="id,at,n,price\n1,,,\n")
     watched(tested)
@@ -110,7 +110,7 @@ def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_la
         assert partitions(glue) == left
 
 
-def test_what_is_told_again_changes_nothing_and_a_position_that_went_back_is_no_harm(glue):
+def test_repeated_events_and_earlier_positions_leave_glue_unchanged(glue):
     tested, first = world(), published()
     other = BATCH.parent.batch("two")
     second = published(other)
@@ -132,7 +132,7 @@ def test_a_schema_that_is_another_one_is_the_tables_from_the_next_change_on(glue
     assert table["StorageDescriptor"]["Columns"][-1] == {"Name": "more", "Type": "int"}
 
 
-def test_a_catalog_that_refuses_is_an_alert_and_is_told_later(glue, monkeypatch):
+def test_a_refusing_catalog_raises_an_alert_and_is_updated_later(glue, monkeypatch):
     tested, first = world(), published()
     with monkeypatch.context() as patch:
         patch.delenv("AWS_DEFAULT_REGION")
@@ -158,7 +158,7 @@ def test_types_have_glues_names(spark, glue_name):
     assert glue_type(spark) == glue_name
 
 
-def test_without_a_region_it_is_said_in_sentences(monkeypatch):
+def test_glue_without_a_region_is_reported_with_the_remedy(monkeypatch):
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")

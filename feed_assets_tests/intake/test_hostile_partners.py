@@ -144,7 +144,7 @@ def partner(served, ledger) -> Iterator[Partner]:
         yield made
 
 
-def test_it_is_pulled_as_of_any_store(partner):
+def test_the_stand_in_partner_is_pulled_like_any_store(partner):
     assert partner.look()
     assert partner.held() == {"2024-02-29-00:00": ["id\n1\n"]}
 

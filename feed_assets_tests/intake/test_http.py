@@ -49,7 +49,7 @@ def partner(door):
         yield partner
 
 
-def test_what_is_answered_is_published_on_each_kind_of_store(board, ledger, tmp_path):
+def test_accepted_events_are_published_on_each_kind_of_store(board, ledger, tmp_path):
     door = door_of(board, ledger, tmp_path / "spool")
     with listening(door) as partner:
         said = partner.post(lines(event(1), event(2)))
@@ -60,7 +60,7 @@ def test_what_is_answered_is_published_on_each_kind_of_store(board, ledger, tmp_
     assert numbers(published(board)) == [1, 2, 3]
 
 
-def test_what_is_old_enough_is_published_while_it_listens(door, local_board):
+def test_old_events_are_published_while_the_receiver_listens(door, local_board):
     with listening(door, flush_seconds=0.1) as partner:
         partner.post(lines(event(1)))
         while not published(local_board):
@@ -92,13 +92,13 @@ def test_a_key_is_for_its_feeds_alone(partner, key, feed, status):
     assert set(answer.json()) == {"error"}
 
 
-def test_a_key_with_one_letter_changed_is_none(partner):
+def test_a_key_with_one_wrong_letter_is_refused(partner):
     changed = partner.key[:-1] + ("A" if partner.key[-1] != "A" else "B")
     assert Partner(partner.url, changed).post(lines(event(1))).status_code == 401
 
 
 @pytest.mark.parametrize("key", ["", "fa_0123456789ab_" + "x" * 43, None])
-def test_every_key_is_compared_in_constant_time_one_that_nobody_has_too(partner, monkeypatch, key):
+def test_every_key_is_compared_in_constant_time_even_an_unknown_one(partner, monkeypatch, key):
     compared = []
     monkeypatch.setattr(
         authentication.hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), a == b)[1]
@@ -169,18 +169,18 @@ def test_a_key_that_ends_keeps_its_end_when_keys_are_rotated_again(ledger):
         (b"{}", {**LINES, "Idempotency-Key": "x" * 300}, 422),
     ],
 )
-def test_what_cannot_be_taken_is_refused_whole(partner, local_board, data, headers, status):
+def test_a_request_that_cannot_be_accepted_is_refused_as_a_whole(partner, local_board, data, headers, status):
     assert partner.post(data, headers=headers).status_code == status
     assert partner.post(lines(event(1))).ok
     assert partner.get("/health").json()["takes"]
 
 
-def test_a_body_without_a_length_is_bounded_too(partner):
+def test_a_body_without_a_length_is_limited(partner):
     pieces = (b"x" * 100_000 for _ in range(BODY_BYTES // 100_000 + 2))
     assert partner.post(pieces).status_code == 413
 
 
-def test_a_port_that_is_taken_is_said_before_the_spool_is_touched(local_board, ledger, tmp_path, capsys):
+def test_a_used_port_is_reported_before_the_spool_is_touched(local_board, ledger, tmp_path, capsys):
     calls = Calls(Services(local_board, ledger, no_spark))
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidSetting, match="choose another --port"):
         serve.serve(calls, FEEDS, tmp_path / "spool", "127.0.0.1", taken.getsockname()[1])
@@ -202,7 +202,7 @@ def test_too_many_events_wait(local_board, ledger, tmp_path):
 
 
 @each_case(("body", "status"), [(b"\n" * 90_000, 200), (b"\n" * 110_000, 413), (b"1\n" * 60_000, 413)])
-def test_what_has_no_events_counts_by_its_lines_if_it_is_refused_too(local_board, ledger, tmp_path, body, status):
+def test_a_refused_body_counts_by_its_lines_against_the_rate(local_board, ledger, tmp_path, body, status):
     packed = gzip.compress(body, mtime=0)
     with listening(door_of(local_board, ledger, tmp_path / "spool", rate=500)) as partner:
         answer = partner.post(packed, headers={**LINES, "Content-Encoding": "gzip"})
@@ -230,13 +230,13 @@ def test_a_large_body_waits_for_its_turn_and_is_refused_if_others_were_too_many_
 
 
 @each_case("path", ["/v1//events", "/v1/partners/nobody/v1.0/events", "/events/", "/wake/"])
-def test_no_key_hears_what_others_may_write(partner, path):
+def test_a_refusal_does_not_reveal_feeds_of_other_keys(partner, path):
     answer = partner.call(path, lines(event(1)))
     assert answer.status_code in (403, 404)
     assert WOMEN not in answer.text
 
 
-def test_a_repeated_key_says_so(partner, local_board):
+def test_a_repeated_idempotency_key_is_marked_in_the_answer(partner, local_board):
     headers = {**LINES, "Idempotency-Key": "k"}
     first, again = (partner.post(lines(event(1)), headers=headers) for _ in range(2))
     assert first.json() == again.json() == {"accepted": 1, "rejected": 0, "reasons": []}
@@ -245,7 +245,7 @@ def test_a_repeated_key_says_so(partner, local_board):
     assert partner.post(lines(event(2)), headers=headers).status_code == 422
 
 
-def test_a_full_disk_is_said_and_nothing_is_acknowledged(partner, monkeypatch, door):
+def test_a_full_disk_is_reported_and_nothing_is_acknowledged(partner, monkeypatch, door):
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -310,7 +310,7 @@ def head(partner: Partner, size: int) -> bytes:
 
 
 def spoken(partner: Partner, data: bytes) -> bytes:
-    """What comes back until the receiver ends the connection."""
+    """Return all bytes until the receiver closes the connection."""
     host, port = partner.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(data)
@@ -320,7 +320,7 @@ def spoken(partner: Partner, data: bytes) -> bytes:
     return answer
 
 
-def test_a_connection_too_many_is_told_to_come_again(door, monkeypatch):
+def test_a_connection_beyond_the_limit_is_asked_to_retry(door, monkeypatch):
     assert connections.CONNECTIONS == 1000
     monkeypatch.setattr(connections, "CONNECTIONS", 3)
     with listening(door) as partner:
@@ -354,7 +354,7 @@ def test_two_receivers_of_one_blackboard_never_share_a_batch(local_board, ledger
     assert len(local_board.children(f"{MEN}/2026-01-02-11:00")) == 2
 
 
-def test_the_page_of_the_api_names_what_can_be_sent(partner):
+def test_the_openapi_description_names_formats_and_answers(partner):
     said = partner.get("/openapi.json").json()
     route = said["paths"]["/v1/{feed}/events"]["post"]
     assert {"application/json", "application/x-ndjson"} == {*route["requestBody"]["content"]}
@@ -362,7 +362,7 @@ def test_the_page_of_the_api_names_what_can_be_sent(partner):
     assert route["summary"] == "Push Events"
 
 
-def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner):
+def test_the_api_page_needs_no_script_and_no_foreign_resource(partner):
     page = partner.get("/docs")
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
@@ -372,7 +372,7 @@ def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner)
     assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)
 
 
-def test_prometheus_reads_what_was_taken(partner):
+def test_prometheus_reads_the_accepted_events(partner):
     partner.post(lines(event(1), {"id": 1}))
     said = partner.get("/metrics").text
     assert f'feed_assets_receiver_events_total{{fate="accepted",feed="{MEN}"}} 1.0' in said
@@ -380,7 +380,7 @@ def test_prometheus_reads_what_was_taken(partner):
     assert re.search(r"feed_assets_receiver_spool_bytes [1-9]", said)
 
 
-def test_what_was_refused_is_counted_by_partner_and_of_strangers_together(partner):
+def test_refusals_are_counted_by_partner_and_strangers_together(partner):
     partner.post(b"{}", headers={"Content-Type": "text/plain"})
     partner.post(lines(event(1)), WOMEN)
     partner.post(lines(event(1)), headers={**LINES, "Idempotency-Key": ""})
@@ -395,7 +395,7 @@ def test_what_was_refused_is_counted_by_partner_and_of_strangers_together(partne
     }
 
 
-def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):
+def test_a_damaged_segment_is_reported_until_it_is_moved_away(partner, door):
     (kept := door.receiver.spool.folder / "one.damaged").write_bytes(b"x")
     for names in (["one.damaged"], []):
         health = partner.get("/health")
@@ -404,7 +404,7 @@ def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):
         kept.unlink(missing_ok=True)
 
 
-def test_no_secret_is_in_the_ledger_or_in_what_is_listed(door, ledger, tmp_path):
+def test_no_secret_is_in_the_ledger_or_in_listings(door, ledger, tmp_path):
     key = authentication.add(ledger, "men", [MEN], NOW)
     secret = key.split("_", 2)[2]
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

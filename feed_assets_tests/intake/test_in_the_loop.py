@@ -36,7 +36,7 @@ def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_pushed_is_reported_and_completes_its_windows_though_nobody_has_read_it():
+def test_pushed_events_complete_their_windows_before_any_run_reads_them():
     """The other tier tells how many there were: the hour is complete with them, and odd with one more."""
     men = "partners/men/v1.0"
     raw = foreign_feed(men, intake="push", completeness=Completeness(grains=("hour",), tiers=("adserver",)), **EVENTS)
@@ -82,6 +82,6 @@ def test_a_feed_of_intake_is_appendable_and_none_of_those_that_are_looked_throug
         {"partitions_def": dg.HourlyPartitionsDefinition("2026-01-01-00:30", minute_offset=30)},
     ],
 )
-def test_what_the_receiver_could_not_sort_into_hours_is_refused(odd):
+def test_a_pushed_feed_that_cannot_be_sorted_into_hours_is_refused(odd):
     with pytest.raises(InvalidDefinition, match="is pushed, and declared as"):
         foreign_feed("partners/men/v1.0", intake="push", **{**EVENTS, **odd})

@@ -36,7 +36,7 @@ def test_others_have_their_turn_after_each_slice_of_bytes_or_of_events(kind, cou
     assert turns >= max(count * size // SLICE_BYTES, count // 500) - 1
 
 
-def test_as_many_usual_events_as_a_request_may_have_are_kept_if_all_are_rejected():
+def test_all_rejected_events_of_a_full_request_are_kept():
     wrong = {**event(1), "n": "1", "id": "x" * 100}
     judging, _ = asyncio.run(judged(lines(wrong) * EVENTS_PER_REQUEST, "lines"))
     assert (len(judging.rejected), len(judging.reasons)) == (EVENTS_PER_REQUEST, REASONS_TOLD)
@@ -55,7 +55,7 @@ def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
     ("line", "count", "reason"),
     [(b"\xff" * 2000, 8000, "malformed"), (b'{"%b": 1}' % (b"x" * 900), 8000, "unknown fields: x")],
 )
-def test_what_is_kept_of_rejected_events_and_of_their_reasons_is_bounded(line, count, reason):
+def test_kept_rejects_and_their_reasons_are_limited(line, count, reason):
     with pytest.raises(RefusedRequest, match=f"rejected, the first with '{reason}") as refused:
         asyncio.run(judged((line + b"\n") * count, "lines"))
     assert refused.value.status == 413

@@ -1,4 +1,4 @@
-"""What is answered to each kind of request that is not as it should be, and what is kept of it."""
+"""Answers to each kind of wrong request, and the part of it that is kept."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ LONG = json.dumps({**event(9), "id": "x" * ROW_BYTES}).encode()
         pytest.param(lines(event(1)), {**LINES, "Idempotency-Key": "k"}, 200, None, id="replayed"),
     ],
 )
-def test_what_is_rejected_is_kept_with_its_reason_and_of_what_is_refused_nothing(
+def test_rejected_events_are_kept_with_reasons_and_refused_requests_are_not(
     local_board, ledger, tmp_path, data, headers, status, reason
 ):
     with listening(door_of(local_board, ledger, tmp_path / "spool")) as partner:

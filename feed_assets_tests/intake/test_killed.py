@@ -38,7 +38,7 @@ class Load:
         self._partner, self._ended, self._lock, self._next = partner, threading.Event(), threading.Lock(), 0
         self.acknowledged: list[int] = []
         self.repeated: list[int] = []
-        """What was sent with a key: each of these was acknowledged in the end."""
+        """Events sent with a key: each was acknowledged in the end."""
         self._threads = [threading.Thread(target=self._run, args=(number % 2 == 0,)) for number in range(CLIENTS)]
 
     def begin(self) -> None:

@@ -14,7 +14,7 @@ AT = b'{"at":"2026-01-02T11:29:59Z",'
 
 
 def judged(field: bytes) -> tuple[bool, bool | None]:
-    """Whether an event with a field is accepted alone, and at once; None if it is left to be judged alone."""
+    """Return if an event with a field is accepted alone and at once; None if it is left to be judged alone."""
     line = AT + field + b"}"
     event = sent(line)
     try:
@@ -46,19 +46,19 @@ REFUSED = [
 
 
 @each_case("field", ACCEPTED)
-def test_what_a_run_takes_is_accepted(field):
+def test_numbers_that_a_run_accepts_are_accepted(field):
     alone, together = judged(field)
     assert alone
     assert together in (None, True)
 
 
 @each_case("field", REFUSED)
-def test_what_a_run_rejects_is_refused(field):
+def test_numbers_that_a_run_rejects_are_refused(field):
     assert judged(field) == (False, None)
 
 
 @each_case("field", [b'"x":1.5', b'"big":7', b'"d":1.5', b'"d":999.99', b'"d":"1.50"', b'"d":123.45,"x":1e2'])
-def test_usual_numbers_are_taken_at_once(field):
+def test_usual_numbers_are_accepted_on_the_fast_path(field):
     """A decimal with a float's digits needs no second look."""
     assert judged(field) == (True, True)
 

@@ -79,7 +79,7 @@ def spool(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def flushing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written waits for two seconds: long enough to fill a small disk, short enough to see room made."""
+    """Flush after two seconds: long enough to fill a small disk, short enough to see space freed."""
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_FLUSH_SECONDS", "2")
 
 
@@ -108,7 +108,7 @@ def blackboard_of(home: Path) -> Blackboard:
 
 
 def sized(number: int) -> bytes:
-    """An event of this hour that takes some room."""
+    """Return a large event of this hour."""
     return lines({**event(number, NOW), "id": BLOB})
 
 
@@ -173,7 +173,7 @@ def test_two_receivers_on_one_blackboard_share_no_batch_and_lose_none(home, tmp_
     assert {batch.split("-")[0] for batch in batches} == {(spool / "receiver").read_text() for spool in spools}
 
 
-def test_memory_is_bounded_whatever_comes_at_once(home, spool, receivers, monkeypatch):
+def test_memory_is_limited_under_any_load(home, spool, receivers, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND", "1e9")
     partner = partner_of(home, port := free_port())
     process = receivers(spool, port)

@@ -41,7 +41,7 @@ def test_a_file_is_one_batch_of_the_hour_that_its_name_says_and_is_pulled_once(p
     assert partner.updates() == 2
 
 
-def test_the_ledger_hears_of_it_in_the_same_call(partner):
+def test_a_pulled_file_is_recorded_in_the_ledger_in_the_same_call(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     with partner.ledger.read() as connection:
@@ -49,7 +49,7 @@ def test_the_ledger_hears_of_it_in_the_same_call(partner):
     assert log.UPDATE in kinds
 
 
-def test_what_is_later_than_the_lookback_is_not_looked_at(partner):
+def test_files_outside_of_the_lookback_are_not_pulled(partner):
     partner.declare(lookback=1)
     for day in (27, 28, 29):
         partner.put(f"2024-02-{day}/05/a.csv", f"id\n{day}\n")
@@ -58,7 +58,7 @@ def test_what_is_later_than_the_lookback_is_not_looked_at(partner):
     assert [*partner.held()] == ["2024-02-28-05:00", HOUR]
 
 
-def test_another_one_under_its_name_is_a_new_update_of_its_batch(partner):
+def test_a_replaced_file_is_a_new_update_of_its_batch(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     partner.put(FIRST, "id\n1\n2\n")
@@ -71,7 +71,7 @@ def test_another_one_under_its_name_is_a_new_update_of_its_batch(partner):
     assert wrong_files(partner) == []
 
 
-def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_disk):
+def test_a_changed_file_with_the_alert_policy_keeps_its_pulled_content(on_disk):
     on_disk.declare(changed="alert")
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
@@ -88,7 +88,7 @@ def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_d
     assert (wrong_files(on_disk), on_disk.registered().state) == ([], FileState.DONE)
 
 
-def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
+def test_an_emptied_file_keeps_its_pulled_content(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     partner.put(FIRST, "")
@@ -97,7 +97,7 @@ def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
     assert "has 0" in wrong_files(partner)[0]
 
 
-def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
+def test_an_empty_file_is_reported_and_pulled_once_it_has_content(partner):
     partner.put(FIRST, "")
     partner.look()
     assert (partner.held(), wrong_files(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
@@ -106,7 +106,7 @@ def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
     assert (partner.held(), wrong_files(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
-def test_what_is_wrong_with_a_file_is_told_until_it_is_gone(partner):
+def test_a_wrong_file_is_reported_until_it_is_gone(partner):
     partner.declare(changed="alert")
     partner.put(FIRST, "id\n1\n")
     partner.look()
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_file_is_told_until_it_is_gone(partner):
     assert [each.partition(":")[0] for each in wrong_files(partner)] == [f"out/{FIRST}", "out/2024-02-28/05/empty.csv"]
 
 
-def test_what_was_changed_and_is_renamed_back_to_what_was_pulled_is_one_file(on_disk):
+def test_a_changed_file_renamed_back_to_its_pulled_content_is_one_file(on_disk):
     on_disk.declare(changed="alert")
     on_disk.put(FIRST, "id\n1\n")
     on_disk.look()
@@ -140,7 +140,7 @@ def test_what_was_changed_and_is_renamed_back_to_what_was_pulled_is_one_file(on_
         on_disk.registered()
 
 
-def test_what_vanishes_after_it_was_pulled_stays(partner):
+def test_a_file_that_vanishes_after_its_pull_is_kept(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     partner.remove(FIRST)
@@ -149,7 +149,7 @@ def test_what_vanishes_after_it_was_pulled_stays(partner):
     assert wrong_files(partner) == []
 
 
-def test_what_vanishes_after_it_was_listed_is_no_file(partner, monkeypatch):
+def test_a_file_that_vanishes_after_its_listing_is_ignored(partner, monkeypatch):
     partner.put(FIRST, "id\n1\n")
     partner.put("2024-02-29/06/b.csv", "id\n2\n")
     download = Blackboard.download
@@ -164,7 +164,7 @@ def test_what_vanishes_after_it_was_listed_is_no_file(partner, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["id\n7\n", "id\n1\n2\n", ""])
-def test_what_is_replaced_after_it_was_listed_is_left_to_the_next_look(partner, monkeypatch, content):
+def test_a_file_replaced_after_its_listing_is_pulled_by_the_next_poll(partner, monkeypatch, content):
     partner.put(FIRST, "id\n1\n")
     download = Blackboard.download
 
@@ -206,7 +206,7 @@ def test_odd_names_are_pulled_under_names_that_every_store_takes(partner, name):
     assert partner.held() == {HOUR: ["id\n1\n"]}
 
 
-def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
+def test_names_without_a_time_or_partition_are_reported(partner):
     partner.put("2024-02-29/25/a.csv", "id\n1\n")
     partner.put("2024-02-29/05/a.csv.part", "id\n1\n")
     partner.now = NOW
@@ -215,7 +215,7 @@ def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
     assert "expected a day and an hour that exist" in wrong_files(partner)[0]
 
 
-def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monkeypatch):
+def test_a_file_without_a_partition_is_reported_until_the_partition_exists(partner, monkeypatch):
     partner.put(FIRST, "id\n1\n")
     with monkeypatch.context() as patch:
         patch.setattr("feed_assets_tests.support.pull_partners.key_of", lambda _: None)
@@ -225,7 +225,7 @@ def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monke
     assert (partner.held(), wrong_files(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
-def test_where_the_time_is_always_over_each_call_pulls_one_file_and_none_starves(partner):
+def test_without_time_each_poll_pulls_one_file_and_none_starves(partner):
     for hour in range(5):
         partner.put(f"2024-02-29/{hour:02}/a.csv", f"id\n{hour}\n")
         partner.put(f"2024-02-28/{hour:02}/a.csv", f"id\n{hour}\n")
@@ -235,7 +235,7 @@ def test_where_the_time_is_always_over_each_call_pulls_one_file_and_none_starves
     assert partner.updates() == 10
 
 
-def test_a_listing_without_end_keeps_no_other_day_from_being_looked_at(partner, monkeypatch):
+def test_an_endless_listing_blocks_no_other_day(partner, monkeypatch):
     """Its pages come for ever: each tick goes on where the last one stopped, up to what a day may have."""
     monkeypatch.setattr(module, "FILES_PER_DAY", 30)
     file_pages = Blackboard.file_pages
@@ -272,7 +272,7 @@ def test_two_hosts_that_copy_a_file_at_once_publish_two_updates_of_one_batch(par
     assert partner.updates() == 2
 
 
-def test_an_update_that_somebody_has_invalidated_stays_so(partner):
+def test_an_invalidated_pulled_update_stays_invalid(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     row = partner.registered()
@@ -282,7 +282,7 @@ def test_an_update_that_somebody_has_invalidated_stays_so(partner):
     assert partner.held() == {HOUR: []}
 
 
-def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
+def test_a_poll_is_due_at_a_cron_tick_until_it_is_complete(partner):
     source = PullSource(FEED, Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */6 * * *"), key_of)
     other = PullSource(FEED, source.pull, key_of)
 
@@ -299,7 +299,7 @@ def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
     assert is_due()
 
 
-def test_of_what_is_due_comes_first_what_was_looked_at_longest_ago(partner):
+def test_the_least_recently_polled_source_is_pulled_first(partner):
     a, b, c = (PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "abc")
     for hours, source in enumerate((b, a)):
         assert module.pull(partner.services, source, NOW + timedelta(hours=hours), lambda: False)
@@ -307,7 +307,7 @@ def test_of_what_is_due_comes_first_what_was_looked_at_longest_ago(partner):
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
-    """What is asked of the ledger in one statement has a limit."""
+    """Keep below the ledger's limit on values in one statement."""
     for number in range(2001):
         local_board.put(f"out/{number:04}", b"")
     assert [len(page) for page in local_board.file_pages("out/")] == [1000, 1000, 1]

@@ -35,7 +35,7 @@ CRON = "0 */6 * * *"
 
 @pytest.fixture
 def partner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a partner's blackboard, which is in the settings."""
+    """Return the folder of a partner's blackboard, which is in the settings."""
     (folder := home / "partner").mkdir()
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"them": {"url": folder.as_uri()}}))
     settings.cache_clear()
@@ -74,7 +74,7 @@ def test_a_file_is_pulled_and_built_from_at_once_and_another_one_at_a_later_tick
     assert told() == {}
 
 
-def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
+def test_a_file_replaced_by_a_rename_is_no_longer_in_built_data(partner):
     for name, number in (("a", 1), ("b", 5)):
         put(partner, f"{TODAY}/{name}.csv", rows(number))
     world = harness(theirs(), sums_of(theirs(), partitions_def=DAYS), now=lambda: NOW)
@@ -86,7 +86,7 @@ def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
     assert (rows_of(world.board, update), told()) == ([{"k": "a", "n": 1}], {})
 
 
-def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
+def test_wrong_files_raise_an_alert_until_they_are_repaired(partner):
     put(partner, f"{TODAY}/a.csv", "")
     world = world_of(theirs())
     world.run_until_idle()
@@ -99,7 +99,7 @@ def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
 
 
 @pytest.mark.parametrize("then", ["it is gone", "it is still wrong"])
-def test_what_is_wrong_with_files_is_told_for_the_lookback_and_a_day_and_then_no_longer(partner, then):
+def test_wrong_files_are_reported_for_the_lookback_and_one_day(partner, then):
     put(partner, f"{TODAY}/a.csv", rows(1))
     put(partner, f"{TODAY}/empty.csv", "")
     world = world_of(theirs(changed="alert"))
@@ -127,7 +127,7 @@ def test_a_rename_onto_another_one_is_an_alert_and_withdraws_nothing_where_chang
     assert f"{TODAY}/b.csv: it was pulled with" in told()[f"failing:pull:{THEIRS}"]
 
 
-def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
+def test_an_unavailable_partner_blocks_no_other_and_is_retried(partner):
     put(partner, f"{TODAY}/a.csv", rows(1))
     away = foreign_feed(
         OTHERS, schema=SCHEMA, partitions_def=DAYS, intake=Pull("nobody", "%Y-%m-%d/*.csv", prefix="out", cron=CRON)
@@ -137,7 +137,7 @@ def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
     assert "(the blackboard 'nobody'): the folder does not exist" in told()[f"failing:pull:{OTHERS}"]
 
 
-def test_a_partner_that_comes_back_is_looked_at_at_once(partner):
+def test_a_returning_partner_is_polled_at_once(partner):
     world = world_of(theirs())
     partner.rename(partner.with_name("gone"))
     world.run_until_idle()
@@ -165,7 +165,7 @@ def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_t
     assert world.board.children(THEIRS) == [f"{NOW:%Y-%m-%d-%H:00}"]
 
 
-def test_there_is_a_sensor_for_it_only_where_files_are_pulled(partner):
+def test_the_pull_sensor_exists_only_if_files_are_pulled(partner):
     assert "pull" in {sensor.name for sensor in world_of(theirs()).definitions.sensors}
     spec = foreign_feed(THEIRS, schema=SCHEMA, partitions_def=DAYS)
     assert "pull" not in {sensor.name for sensor in world_of(spec).definitions.sensors}
@@ -178,7 +178,7 @@ def test_partitions_that_names_do_not_lead_to_are_refused(days):
         foreign_feed(THEIRS, schema=SCHEMA, partitions_def=days, intake=Pull("them", "%Y-%m-%d/*"))
 
 
-def test_what_is_declared_comes_out_of_dagsters_graph():
+def test_a_pull_declaration_survives_dagsters_graph():
     graph = Graph(dg.Definitions([theirs(changed="alert", lookback=9)]).resolve_asset_graph())
     (source,) = pulled(graph, NOW)
     declared = graph.node(Feed.parse(THEIRS)).declaration

@@ -25,7 +25,7 @@ def partner_in(folder: Path) -> Partner:
 
 
 def pull_and_die(folder: Path, number: int) -> None:
-    """A look that is killed right before a change of this number; of 0 it is not."""
+    """Poll, and be killed right before the change with this number; 0 means not at all."""
     call_and_die(number, folder / "ours", partner_in(folder).look)
 
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, empty_ledger: Path) -> Path:
     return tmp_path
 
 
-def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder, forker):
+def test_a_pull_killed_anywhere_loses_and_repeats_nothing(folder, forker):
     codes = [-signal.SIGKILL]
     while codes[-1] == -signal.SIGKILL:
         shutil.rmtree(folder / "ours")
@@ -69,7 +69,7 @@ ACTIONS = ("add", "overwrite", "reverse", "truncate", "empty", "rename", "onto",
 
 
 class Model:
-    """What the feed is to hold: the content that each file had when it was last looked at, by what it is."""
+    """Expected content of the feed: for each file, by identity, its content at the last poll."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Model:
         self.numbers = count()
 
     def look(self) -> None:
-        """An emptied file stays as it was pulled, and so does one that is gone."""
+        """Poll: an emptied or deleted file keeps its pulled content."""
         for name, content in self.files.items():
             if content:
                 self.batches[self.of.setdefault(name, (next(self.numbers), name))] = content
@@ -90,11 +90,11 @@ class Model:
         self.of[to] = self.of.pop(name)
 
     def is_known(self, name: str) -> bool:
-        """Whether a file is as it was pulled."""
+        """Return True if a file is unchanged since it was pulled."""
         return bool(self.files[name]) and name in self.of and self.batches[self.of[name]] == self.files[name]
 
     def held(self) -> dict[str, list[str]]:
-        """By hour, which the name of the file says that a batch was first."""
+        """Return the contents by hour; the first name of a batch's file tells the hour."""
         found: dict[str, list[str]] = {}
         for (_, name), content in self.batches.items():
             _, hour, _ = name.split("/")
@@ -142,7 +142,7 @@ def step(partner: Partner, model: Model, dice: random.Random, number: int) -> No
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 200))])
-def test_whatever_a_partner_does_the_feed_holds_what_each_file_was_when_it_was_looked_at(tmp_path, ledger, seed):
+def test_a_pulled_feed_matches_a_model_under_random_partner_actions(tmp_path, ledger, seed):
     """A differential oracle: a model of plain dictionaries."""
     dice, model = random.Random(seed), Model()  # noqa: S311
     theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]

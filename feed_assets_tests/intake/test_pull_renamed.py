@@ -30,7 +30,7 @@ def test_a_file_that_is_renamed_onto_another_one_is_there_once_and_what_it_repla
     assert wrong_files(on_disk) == []
 
 
-def test_what_was_replaced_by_a_rename_and_comes_again_is_pulled_again(s3_board, ledger):
+def test_a_file_that_returns_after_a_rename_replaced_it_is_pulled_again(s3_board, ledger):
     """Its etag is the same, and its batch was withdrawn: it is another one."""
     partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
     a, b, c = (f"2024-02-29/05/{name}.csv" for name in "abc")

@@ -1,4 +1,4 @@
-"""What is asked of an event: what a run would reject, a partner hears at once."""
+"""Checks of pushed events: a partner learns at once of all that a run would reject."""
 
 from datetime import datetime
 
@@ -34,7 +34,7 @@ def window(event: object, feed=FEED) -> int:
         {"l": "2026-01-02 11:00:00"},
     ],
 )
-def test_what_the_schema_says_fits(fields):
+def test_events_that_match_the_schema_are_accepted(fields):
     assert window({**AT, **fields}) == 1767352500
 
 
@@ -63,7 +63,7 @@ def test_what_the_schema_says_fits(fields):
         ({"at": 1767352500}, "at: not a timestamp"),
     ],
 )
-def test_what_it_does_not_say_is_told_of(fields, said):
+def test_events_that_violate_the_schema_are_rejected_with_the_reason(fields, said):
     with pytest.raises(InvalidEvent, match=said):
         window({**AT, **fields})
 
@@ -95,7 +95,7 @@ def test_an_event_is_an_object(value):
         ("٢٠٢٦-01-02T11:00:00Z", None),
     ],
 )
-def test_a_moment_is_read_as_a_run_reads_it(text, expected):
+def test_timestamps_are_read_as_a_run_reads_them(text, expected):
     assert seconds_of(text) == (expected and datetime.fromisoformat(expected).timestamp())
 
 
@@ -119,7 +119,7 @@ def test_ancient_and_future_events_are_rejected(at, said):
         window({"at": at})
 
 
-def test_whatever_has_a_partition_is_taken_however_late_it_comes():
+def test_any_event_with_a_partition_is_accepted_however_late():
     assert FEED.key(int(NOW.timestamp())) == "2026-01-02-12:00"
     assert window({"at": "2026-01-01T00:00:00Z"}) == 1767225600
     assert window({"at": "2026-01-03T12:30:00Z"}) > 0

@@ -43,7 +43,7 @@ def feeds_of(*specs):
 
 
 def held(board, source: str) -> list[int]:
-    """The numbers of the events of a source in the hour, as readers see them."""
+    """Return the numbers of a source's events in the hour, as readers see them."""
     reading = batch_set.latest(board, Partition(Feed.parse(FEED), f"{HOUR}/{source}"))
     texts = [board.get(file.key) or b"" for update in reading.updates for file in update.files]
     return numbers(json.loads(line) for text in texts for line in text.splitlines())
@@ -72,7 +72,7 @@ def test_an_idempotency_key_is_its_sources_own_also_after_a_kill(local_board, le
             for number, source in enumerate((MEN, WOMEN)):
                 said = partner.post(lines(event(number)), source, named)
                 assert (said.status_code, "Idempotency-Replayed" in said.headers) == (200, not is_first)
-            door.receiver.spool.seal = lambda **_: None  # Nothing is published at the end, as if it was killed.
+            door.receiver.spool.seal = lambda **_: None  # Publish nothing at the end, as if killed.
     door = door_of(local_board, ledger, tmp_path / "spool", feeds=feeds)
     with listening(door):
         pass
@@ -80,7 +80,7 @@ def test_an_idempotency_key_is_its_sources_own_also_after_a_kill(local_board, le
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_pushed_of_one_source_builds_its_partition_alone():
+def test_events_of_one_source_build_only_its_partition():
     raw = spec()
     world = harness(raw, sums_of(raw, partitions_def=BY_SOURCE), give=lambda _: Given([{"k": "a", "n": 1}]))
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
@@ -89,7 +89,7 @@ def test_what_is_pushed_of_one_source_builds_its_partition_alone():
 
 
 @pytest.mark.usefixtures("home")
-def test_its_windows_are_complete_by_source():
+def test_windows_of_a_pushed_feed_are_complete_by_source():
     raw = spec(
         completeness=Completeness(grains=("hour",)), regions=Regions({"men": "UTC", "women": "UTC"}, name="source")
     )
@@ -107,7 +107,7 @@ def test_its_windows_are_complete_by_source():
 
 
 @pytest.mark.usefixtures("home")
-def test_in_a_catalog_the_source_is_a_key_of_the_table():
+def test_the_source_is_a_partition_key_of_the_catalog_table():
     services = Services.of(settings())
     batch = Partition(Feed.parse(FEED), f"{HOUR}/men").batch("a")
     publish(services, BatchContent(batch, {"events.json": b"{}\n"}), "receiver a")

@@ -42,12 +42,12 @@ def test_frames_are_read_back_as_they_were_written(spool):
     assert kept(spool) == written
 
 
-def test_only_its_owner_may_read_what_is_in_it(spool):
+def test_only_the_owner_may_read_the_spool(spool):
     spool.append([frame(1)])
     assert {path.stat().st_mode & 0o777 for path in [spool.folder, *spool.folder.iterdir()]} == {0o700, 0o600}
 
 
-def test_of_a_segment_that_ends_anywhere_every_whole_frame_is_read_and_nothing_else(spool, tmp_path):
+def test_a_truncated_segment_yields_exactly_its_complete_frames(spool, tmp_path):
     spool.append([frame(1), frame(2), frame(3)])
     spool.seal()
     whole = spool.sealed()[0].read_bytes()
@@ -74,7 +74,7 @@ def test_a_folder_of_which_more_than_the_last_level_is_missing_is_mistyped(tmp_p
     assert f"made the spool {tmp_path}/spool" in capsys.readouterr().err
 
 
-def test_what_a_full_disk_left_of_a_frame_is_taken_back_and_the_next_one_follows(spool, monkeypatch):
+def test_a_partial_frame_from_a_full_disk_is_truncated(spool, monkeypatch):
     spool.append([frame(1)])
     write = os.write
 
@@ -144,7 +144,7 @@ def test_a_sync_that_fails_is_no_success_and_leaves_no_frame(spool, monkeypatch)
     assert kept(spool) == []
 
 
-def test_where_nothing_can_be_taken_back_nothing_is_taken_any_more(spool, monkeypatch):
+def test_a_spool_that_cannot_truncate_accepts_nothing_more(spool, monkeypatch):
     def fails(*_):
         raise OSError(errno.EIO, "Input/output error")
 

@@ -1,4 +1,4 @@
-"""What waits to be published is seen: how much, since when and why; and it is tried until it is published."""
+"""Unpublished events are visible: how many, since when and why; publication is retried until it succeeds."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ class Away:
 
 
 def waits(partner: Partner) -> dict:
-    """What `/health` says of the spool."""
+    """Return the spool's part of `/health`."""
     return partner.get("/health").json()["spool"]
 
 
@@ -44,7 +44,7 @@ def metric(partner: Partner, name: str) -> float:
     return float(found)
 
 
-def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published(local_board, ledger, tmp_path, caplog):
+def test_an_unavailable_blackboard_is_reported_until_all_is_published(local_board, ledger, tmp_path, caplog):
     away = Away()
     board = Counting.around(local_board, {"put": away, "create": away}).board
     with listening(door_of(board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
@@ -61,7 +61,7 @@ def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published
     assert numbers(published(local_board)) == [1, 2]
 
 
-def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp_path, monkeypatch, caplog):
+def test_a_failed_flush_is_reported_and_flushing_continues(local_board, ledger, tmp_path, monkeypatch, caplog):
     """Whatever it is: without the task that flushes all would be taken, and nothing published until the end."""
     with listening(door_of(local_board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
         with monkeypatch.context() as patch:
@@ -73,7 +73,7 @@ def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp
         assert numbers(published(local_board)) == [1]
 
 
-def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, monkeypatch):
+def test_a_stop_during_a_flush_flushes_once_more(door, monkeypatch):
     asked = []
 
     async def ended_during_the_first_look() -> None:
@@ -92,8 +92,8 @@ def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, mo
     assert asked == [60, 0]
 
 
-def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch):
-    """Of a segment that is written the first frame counts, and not the last."""
+def test_the_age_of_a_segment_counts_from_its_first_frame(door, monkeypatch):
+    """Measure the age of a segment from its first frame, not from its last."""
     with listening(door) as partner:
         partner.post(lines(event(1)))
         later = time.monotonic() + 900
@@ -104,7 +104,7 @@ def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch)
         monkeypatch.undo()
 
 
-def test_a_segment_that_a_flush_removes_while_it_is_looked_at_is_none(door, monkeypatch):
+def test_a_segment_removed_while_the_spool_is_measured_is_ignored(door, monkeypatch):
     glob = Path.glob
 
     def with_one_gone(folder, pattern):

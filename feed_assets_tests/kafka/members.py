@@ -16,13 +16,13 @@ from feed_assets_tests.support.servers import wait_until
 PARTITIONS = 4
 ELDERS, NEWCOMER = ("first", "second"), "third"
 LOSING = ("put", "signal", "signalled", "revoke")
-"""Where the group waits for one that has partitions: as it signals, or gives them back."""
+"""Points at which the group waits for a member that has partitions: while it signals, or revokes them."""
 
 GAINING = ("begin", "fenced", "opened", "assigned")
-"""Where one is as it is given partitions, and others are, too."""
+"""Points at which a member is given partitions, and others are, too."""
 
 BEGUN, AWAITED, DEAD = "begun", "awaited", "dead"
-"""What the test says: the newcomer starts, the group waits for its members, one was killed."""
+"""Words of the test: the newcomer starts, the group waits for its members, one member was killed."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Part:
 
 
 SCENES = [(who, point) for who in ELDERS for point in LOSING + GAINING] + [(NEWCOMER, point) for point in GAINING]
-"""Who is killed where."""
+"""Pairs of the member to kill and the point at which it is killed."""
 
 
 def cast(seed: int) -> tuple[str, dict[str, Part]]:
-    """Who is killed, and the parts: twenty seeds in a row have all scenes.
+    """Return the member to kill, and the parts of all: twenty seeds in a row cover all scenes.
 
     If others are given partitions, too, one of them is in the middle of that.
     """

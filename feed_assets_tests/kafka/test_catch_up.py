@@ -12,7 +12,7 @@ from feed_assets_tests.kafka.topic_steps import catch_up_once, trim
 from feed_assets_tests.support.kafka_topics import MORE, POISON
 
 
-def test_all_that_there_is_becomes_the_chunks_that_the_service_makes(world):
+def test_a_catch_up_makes_the_same_chunks_as_the_service(world):
     world.create(partitions=2)
     world.produce(25)
     world.produce(3, partition=1, fields=MORE)
@@ -25,7 +25,7 @@ def test_all_that_there_is_becomes_the_chunks_that_the_service_makes(world):
     assert catch_up_once(world) == []
 
 
-def test_the_service_goes_on_where_it_ended_and_it_where_the_service_did(world):
+def test_service_and_catch_up_resume_where_the_other_stopped(world):
     world.create()
     world.produce(12)
     catch_up_once(world)
@@ -38,7 +38,7 @@ def test_the_service_goes_on_where_it_ended_and_it_where_the_service_did(world):
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_killed_anywhere_it_leaves_nothing_out_and_nothing_twice(world, step):
+def test_a_catch_up_killed_anywhere_loses_and_repeats_nothing(world, step):
     world.create()
     world.produce(12)
     steps = count()
@@ -80,7 +80,7 @@ def test_catch_up_goes_on_beside_a_partition_that_needs_a_person(world):
     assert (world.reached(), world.reached(1)) == (10, 10)
 
 
-def test_what_is_trimmed_while_it_is_read_raises(world):
+def test_reading_a_range_that_the_broker_trims_raises(world):
     world.create()
     world.produce(10)
     trim(world, world.name, 5)

@@ -10,7 +10,7 @@ from feed_assets_tests.kafka.connector_command import LOCATION, connector_proces
 from feed_assets_tests.support.servers import wait_until
 
 
-def test_it_runs_until_sigterm(world, home, tmp_path):
+def test_the_connector_runs_until_sigterm(world, home, tmp_path):
     world.create()
     world.produce(15)
     with connector_process(world, home, tmp_path) as process:
@@ -39,7 +39,9 @@ def test_it_runs_until_sigterm(world, home, tmp_path):
         ),
     ],
 )
-def test_what_is_missing_is_said_in_a_line(given, topic, arguments, said, home, tmp_path, monkeypatch, capsys):
+def test_missing_connector_settings_are_reported_in_one_line(
+    given, topic, arguments, said, home, tmp_path, monkeypatch, capsys
+):
     module = f"location_{abs(hash(said))}"
     text = LOCATION.format(topic=topic, limits={}) if topic else "import dagster as dg\ndefs = dg.Definitions()"
     (tmp_path / f"{module}.py").write_text(text)

@@ -45,7 +45,7 @@ class Compacted:
         self._began = int(time() * 1000) - 3_600_000
 
     def send(self, keys: str, operation: str = "update") -> None:
-        """A message of each key; a delete has no value."""
+        """Send a message for each key; a delete has no value."""
         for key in map(int, keys):
             sent = Sent(key, 7 * len(self.sent) + key, operation)
             value = None if operation == "delete" else self.world.value(sent.number)
@@ -65,7 +65,7 @@ class Compacted:
         )
 
     def there(self) -> set[int]:
-        """The offsets that the broker has."""
+        """Return the offsets that the broker still has."""
         return {each.offset() for each in self.world.messages()}
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ def test_the_ranges_of_chunks_cover_what_was_removed_and_records_count_what_was_
     assert world.signals()[0].path is None
 
 
-def test_a_range_that_ends_in_a_hole_was_read_once_something_comes_behind_it(world, topic):
+def test_a_range_ending_in_a_compaction_gap_is_read_once_a_later_message_arrives(world, topic):
     """The reader is one that is not told where its partition ends."""
     topic.send(25 * "1" + "2")
     topic.wait()
@@ -130,7 +130,7 @@ def test_deletes_that_were_removed_too_are_in_no_chunk_and_hold_nothing_up(world
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_undone_and_the_ends_of_transactions_are_removed_too(world, way):
+def test_compaction_removes_aborted_messages_and_transaction_markers(world, way):
     world.create(**CLEANED)
     producer, began = world.place.chunking().clients.producer(world.name, 60), int(time() * 1000)
     producer.init_transactions(30)
@@ -155,7 +155,7 @@ def test_what_was_undone_and_the_ends_of_transactions_are_removed_too(world, way
 @pytest.mark.parametrize(
     ("more", "way"), [("000", catch_up_once), *(("12300", way) for way in WAYS), ("000012300", catch_up_once)]
 )
-def test_what_was_put_and_is_gone_before_its_signal_is_cut_anew(world, topic, more, way):
+def test_a_chunk_compacted_away_before_its_signal_is_cut_anew(world, topic, more, way):
     """The last rows of the file that a killed one has left; all of them; and all up to the next line of the grid."""
     topic.send("0123000")
     killed(world, "signal")
@@ -178,7 +178,7 @@ def killed(world: World, step: str) -> None:
 
 
 @pytest.mark.parametrize("chances", seeds(2, 40))
-def test_whatever_is_removed_between_kills_the_newest_of_each_key_is_told(world, topic, chances):
+def test_the_newest_message_of_each_key_survives_kills_and_compaction(world, topic, chances):
     for chance in map(Random, chances):
         keys = "".join(chance.choices("0123456", k=chance.randint(1, 25)))
         topic.send(keys, chance.choice(["update", "update", "delete"]))

@@ -1,4 +1,4 @@
-"""Where chunks end: at the grid, where schemas change, when they are full, when their time is over."""
+"""Ends of chunks: at the grid, at schema changes, when full, and when their time is over."""
 
 from collections import Counter
 from itertools import pairwise
@@ -11,7 +11,7 @@ from feed_assets.kafka.cutter import Cutter
 from feed_assets_tests.kafka.cut import TEN, cut, dead, lines, row, said, tombstone
 
 
-def test_a_chunk_ends_at_the_line_of_the_grid_with_the_message_before_it():
+def test_a_chunk_ends_at_a_grid_line_without_waiting_for_the_next_message():
     assert said(cut(Cutter(0, TEN), *map(row, range(25)))) == [(0, 10, 10, 1), (10, 20, 10, 1)]
     assert said(cut(Cutter(7, TEN), *map(row, range(7, 25)))) == [(7, 10, 3, 1), (10, 20, 10, 1)]
 
@@ -25,7 +25,7 @@ def test_a_chunk_has_a_line_of_names_and_one_of_each_record():
     ]
 
 
-def test_another_schema_begins_another_chunk_which_ends_at_the_same_line():
+def test_a_schema_change_begins_a_chunk_that_ends_at_the_same_grid_line():
     chunks = cut(Cutter(0, TEN), *map(row, range(3)), *(row(each, 2) for each in range(3, 7)), *map(row, range(7, 10)))
     assert said(chunks) == [(0, 3, 3, 1), (3, 7, 4, 2), (7, 10, 3, 1)]
 
@@ -55,7 +55,7 @@ def test_missing_offsets_are_covered_up_to_the_grid():
     assert said(found) == [(0, 10, 2, 1), (10, 20, 1, 1), (20, 50, 0, None), (50, 60, 1, 1)]
 
 
-def test_a_message_that_was_taken_is_passed_over():
+def test_an_already_cut_message_is_skipped():
     cutter = Cutter(0, TEN)
     assert said(cut(cutter, row(0), row(1), row(0), row(1), *map(row, range(2, 10)))) == [(0, 10, 10, 1)]
     assert cut(cutter, row(9)) == []
@@ -102,12 +102,12 @@ def test_a_chunk_has_no_more_minutes_than_its_signal_can_say(monkeypatch):
     assert said(cut(Cutter(0, TEN), *messages)) == [(0, 7, 7, 1), (7, 10, 3, 1)]
 
 
-def test_what_was_left_unsignalled_is_cut_again_as_it_was():
+def test_an_unsignalled_chunk_is_cut_again_identically():
     chunks = cut(Cutter(20, TEN, until=23), *map(row, range(20, 40)))
     assert said(chunks) == [(20, 23, 3, 1), (23, 30, 7, 1), (30, 40, 10, 1)]
 
 
-def test_what_was_left_of_another_grid_is_cut_again_as_it_was_too():
+def test_an_unsignalled_chunk_of_another_grid_is_cut_again_identically():
     chunks = cut(Cutter(0, TEN, until=25), *map(row, range(40)))
     assert said(chunks) == [(0, 25, 25, 1), (25, 30, 5, 1), (30, 40, 10, 1)]
 
@@ -127,7 +127,7 @@ TOPICS = st.lists(KINDS, min_size=1, max_size=80)
 
 
 def messages(kinds, start=0):
-    """Some offsets are missing, as after compaction."""
+    """Return messages with gaps in their offsets, as after compaction."""
     return [kind(offset) for offset, kind in enumerate(kinds, start) if kind]
 
 
@@ -144,7 +144,7 @@ def test_every_message_is_in_one_chunk_and_chunks_have_no_hole(kinds, start):
 
 
 @given(TOPICS, st.data())
-def test_whoever_begins_at_a_chunk_cuts_the_same_bytes(kinds, data):
+def test_cutting_from_any_chunk_start_gives_the_same_bytes(kinds, data):
     given_ = messages(kinds)
     whole = cut(Cutter(0, TEN), *given_)
     for chunk in data.draw(st.lists(st.sampled_from(whole), max_size=3) if whole else st.just([])):

@@ -1,4 +1,4 @@
-"""From messages to rows, tombstones and dead letters; the registry is a mapping here."""
+"""Conversion of messages to rows, tombstones and dead letters; the registry is a mapping here."""
 
 import json
 import struct
@@ -114,7 +114,7 @@ def test_a_value_of_any_depth_ends_no_process():
     assert cells(decoder()(Message(5, None, flat)))["next"] == '{"id":"a","next":{"id":"a","next":null}}'
 
 
-def test_a_reason_is_short_whatever_it_is_about(monkeypatch):
+def test_the_reason_of_a_dead_letter_is_short(monkeypatch):
     long = decoder(operation="header:op")(Message(5, None, CLICK, [("op", b"z" * 600_000)]))
     assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {', '.join(OPERATIONS)}"
     monkeypatch.setitem(SCHEMAS, 20, avro.parsed(PLAIN, {}))
@@ -169,7 +169,7 @@ UNNAMED = {
 
 
 @each_case("name", UNNAMED)
-def test_a_logical_type_that_the_dialect_does_not_name_is_the_type_below_it(name, monkeypatch):
+def test_an_unknown_logical_type_is_written_as_its_base_type(name, monkeypatch):
     type_, value, text = UNNAMED[name]
     fields = [{"name": "id", "type": "string"}, {"name": "f", "type": ["null", type_]}]
     schema = avro.parsed(json.dumps({"type": "record", "name": "R", "fields": fields}), {})
@@ -183,7 +183,7 @@ def test_a_message_without_a_value_is_a_tombstone_of_its_key():
     assert decoder(operation="header:op")(Message(5, b"\0\0\0\0\6\2a", None)) == Tombstone(5, {"id": "a"})
 
 
-def test_what_the_value_has_not_of_the_key_comes_from_the_message_s_key():
+def test_key_fields_missing_in_the_value_come_from_the_message_key():
     row = decoder()(Message(5, wire(2, {"id": "a"}), wire(3, {"n": 1})))
     assert cells(row) == {"_operation": "update", "_offset": "5", "id": "a", "n": "1"}
 
@@ -220,7 +220,7 @@ POISON = {
 
 
 @each_case("name", POISON)
-def test_what_is_no_record_is_a_dead_letter_with_its_reason(name):
+def test_an_undecodable_message_is_a_dead_letter_with_its_reason(name):
     message, reason = POISON[name]
     found = decoder()(message)
     assert isinstance(found, DeadLetter), found
@@ -246,7 +246,7 @@ def test_an_unknown_operation_is_a_dead_letter(operation, headers, reason):
 
 
 @given(st.binary(max_size=40), st.sampled_from([1, 2, 5]), st.binary(max_size=12) | st.none())
-def test_whatever_the_bytes_are_a_message_becomes_something(data, schema_id, key):
+def test_any_bytes_become_a_row_or_a_dead_letter(data, schema_id, key):
     value = struct.pack(">BI", 0, schema_id) + data
     found = decoder()(Message(5, key, value))
     assert isinstance(found, ChunkRow | DeadLetter)

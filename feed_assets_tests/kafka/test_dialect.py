@@ -87,7 +87,7 @@ COLUMNS = {
 
 
 def table(values, name="value"):
-    """A chunk with numbered lines: a file of one empty column would have empty lines."""
+    """Return a chunk with numbered lines: a file of one empty column would have empty lines."""
     return b"".join([dialect.line(["n", name]), *(dialect.line(each) for each in enumerate(values))])
 
 
@@ -105,7 +105,7 @@ def test_texts_come_back_as_they_were():
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
-def test_any_text_comes_back_as_it_was(texts):
+def test_any_text_survives_the_dialect(texts):
     content = table(texts)
     assert cells(content) == texts
     assert [*dialect.lines(content)][1:] == [dialect.line(each) for each in enumerate(texts)]
@@ -138,7 +138,7 @@ def test_any_text_comes_back_as_it_was(texts):
         ({"d": Decimal("1.10"), "t": date(2026, 1, 31)}, '"{""d"":""1.10"",""t"":""2026-01-31""}"'),
     ],
 )
-def test_a_value_is_written_as_the_table_says(value, written):
+def test_each_value_is_written_in_its_tabled_form(value, written):
     assert dialect.line([value]).decode() == f"{written}\n"
 
 
@@ -147,7 +147,7 @@ REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"],
 
 
 @each_case("number", range(len(REFUSED)))
-def test_what_no_database_takes_is_refused(number):
+def test_values_that_no_database_accepts_are_refused(number):
     with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
         dialect.line([1, REFUSED[number]])
 
@@ -159,7 +159,7 @@ NESTED = [
 """Numbers that JSON has not, and texts that look like a NUL."""
 
 
-def test_what_is_in_json_is_what_every_database_takes(connection):
+def test_json_cells_are_valid_for_every_database(connection):
     texts = cells(table(NESTED))
     assert [json.loads(each, parse_constant=pytest.fail) for each in texts] == [
         ["nan", {"up": "inf", "down": ["-inf", None, 0.5, {"deep": "nan"}]}],
@@ -171,7 +171,7 @@ def test_what_is_in_json_is_what_every_database_takes(connection):
 
 
 @each_case("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
-def test_what_is_none_of_the_dialect_is_no_chunk(content):
+def test_text_outside_of_the_dialect_is_refused(content):
     with pytest.raises(ValueError, match=r"no cell|no end"):
         [*dialect.read(content)]
 
@@ -184,7 +184,7 @@ def connection(postgresql):
 
 
 def copied(connection, content, kind):
-    """What PostgreSQL reads by COPY, as its driver hands it back; columns beyond Python's dates as text."""
+    """Return the values that PostgreSQL reads by COPY, from its driver; columns beyond Python's dates as text."""
     connection.execute("DROP TABLE IF EXISTS chunk")
     connection.execute(f"CREATE TEMP TABLE chunk (n int, value {kind})")
     with connection.cursor().copy(f"COPY chunk FROM STDIN ({POSTGRESQL})") as copy:
@@ -197,7 +197,7 @@ DUCKDB = f"header=true, delim=',', quote='\"', escape='\"', nullstr='{dialect.NU
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_postgresql_reads_what_was_written(connection, column):
+def test_postgresql_reads_the_written_values(connection, column):
     values, kind = COLUMNS[column]
     found = copied(connection, table(values), kind)
     if column == "timestamp":
@@ -207,7 +207,7 @@ def test_postgresql_reads_what_was_written(connection, column):
 
 @pytest.fixture(scope="module")
 def by_duckdb(tmp_path_factory) -> dict[str, list]:
-    """What DuckDB reads of each column; moments in microseconds."""
+    """Return the values that DuckDB reads in each column; moments in microseconds."""
     folder = tmp_path_factory.mktemp("chunks")
     queries = [_query(folder / f"{column}.csv", column) for column in COLUMNS]
     for column, (values, _) in COLUMNS.items():
@@ -233,7 +233,7 @@ def asked(queries: list[str]) -> list:
 
 
 @each_case("column", COLUMNS)
-def test_duckdb_reads_what_was_written(by_duckdb, column):
+def test_duckdb_reads_the_written_values(by_duckdb, column):
     values, found = COLUMNS[column][0], by_duckdb[column]
     if column in ("timestamp", "local"):
         values = [value and micros(value.replace(tzinfo=UTC)) for value in values]
@@ -248,7 +248,7 @@ def micros(moment):
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def test_both_decode_bytes(connection):
+def test_postgresql_and_duckdb_decode_bytes(connection):
     values = [each for each in BYTES if each is not None]
     texts = copied(connection, table(values), "text")
     assert [connection.execute("SELECT decode(%s, 'hex')", [text]).fetchone()[0] for text in texts] == values

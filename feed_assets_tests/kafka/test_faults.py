@@ -1,4 +1,4 @@
-"""What is not there, is there twice, or changes while the connector runs."""
+"""Topics and servers that are missing, duplicated, or changed while the connector runs."""
 
 import re
 from threading import Event
@@ -17,7 +17,7 @@ from feed_assets_tests.support.kafka_topics import FIELDS, MORE, World
 from feed_assets_tests.support.servers import wait_until
 
 
-def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
+def test_a_second_service_on_a_partition_fences_the_first(world):
     world.create()
     world.produce(10)
     with world.connector() as first:
@@ -31,7 +31,7 @@ def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
     assert re.search(r"signal clicks.*/0: another process does.*group.id", str(fenced))
 
 
-def test_of_two_processes_that_say_they_are_the_same_member_the_first_one_is_fenced(world):
+def test_a_second_process_with_the_same_member_name_fences_the_first(world):
     world.create()
     world.produce(10)
     with world.connector("same") as first:
@@ -45,7 +45,7 @@ def test_of_two_processes_that_say_they_are_the_same_member_the_first_one_is_fen
     assert isinstance(fenced, FencedOff)
 
 
-def test_who_was_put_out_and_wakes_up_changes_no_file_that_is_signalled(world):
+def test_a_fenced_connector_that_wakes_up_changes_no_signalled_file(world):
     world.create()
     world.produce(4)
     asleep, awake = Event(), Event()
@@ -92,12 +92,12 @@ def all_reach(world: World, offset: int) -> bool:
 
 
 def members(world: World):
-    """The members of the group that have partitions."""
+    """Return the members of the group that have partitions."""
     found = world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(120)
     return [each for each in found.members if each.assignment.topic_partitions]
 
 
-def test_the_topics_beside_have_as_many_partitions_and_get_more_with_it(world):
+def test_companion_topics_grow_with_the_partitions_of_their_topic(world):
     world.create(partitions=2)
     world.produce(3, 1)
     with world.connector() as running:
@@ -124,7 +124,7 @@ def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
 
 
 def ended_beside_another(world: World) -> BaseException | None:
-    """What a connector ends with that has read partition 1 up to offset 10."""
+    """Return the exception that ends a connector which has read partition 1 up to offset 10."""
     with world.connector() as running:
         running.wait(lambda: world.reached(1) == 10, "the other one")
         running.stopping.set()
@@ -146,7 +146,7 @@ def test_connector_goes_on_beside_a_partition_that_needs_a_person(world, capfd):
 
 
 @pytest.mark.parametrize("messages", [3, 15])
-def test_a_topic_that_was_made_anew_raises_however_long_it_is(world, messages):
+def test_a_recreated_topic_raises_at_any_length(world, messages):
     world.create()
     world.produce(10)
     world.run_until_done()
@@ -178,7 +178,7 @@ def test_signals_that_were_deleted_are_missed(world):
         world.run_until_it_fails()
 
 
-def test_what_somebody_else_wrote_behind_the_signals_stops_that_partition_alone(world, capfd):
+def test_a_stray_signal_stops_only_its_partition(world, capfd):
     world.create(partitions=2)
     world.produce(10)
     world.run_until_done()
@@ -191,7 +191,7 @@ def test_what_somebody_else_wrote_behind_the_signals_stops_that_partition_alone(
     assert f"does not read {world.name}/0" in capfd.readouterr().err
 
 
-def test_the_last_signal_is_found_behind_what_was_undone(world):
+def test_the_last_signal_is_found_behind_aborted_transactions(world):
     """Also a transaction that a killed one had begun, which the next one undoes."""
     world.create()
     world.produce(10)
@@ -209,7 +209,7 @@ def test_the_last_signal_is_found_behind_what_was_undone(world):
     assert world.reached() == 20
 
 
-def test_what_producers_undo_and_the_ends_of_transactions_are_no_messages(world):
+def test_aborted_messages_and_transaction_markers_are_not_read(world):
     world.create()
     producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name, "log_level": 0})
     producer.init_transactions(30)

@@ -57,7 +57,7 @@ def check(world: World, log: Path, partitions: int = 1) -> None:
 
 @pytest.mark.parametrize("step", ["put", "signal", "signalled"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, number):
+def test_a_connector_killed_at_any_step_resumes_where_it_stopped(s3_world, fork, log, step, number):
     s3_world.create()
     s3_world.produce(5)
     s3_world.send(POISON)
@@ -69,7 +69,7 @@ def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, num
     assert s3_world.signals()[0].last_offset == 9
 
 
-def test_killed_in_a_transaction_it_has_written_both_or_nothing(s3_world, fork, log):
+def test_a_connector_killed_in_a_transaction_wrote_dead_letter_and_signal_or_neither(s3_world, fork, log):
     """Kill it after each call to the broker in turn: the last one, COMMIT, writes dead letter and signal together."""
     s3_world.create()
     job = s3_world.place, s3_world.name, s3_world.settings, log
@@ -100,7 +100,7 @@ def written_by_the_killed(world: World) -> tuple[int, int]:
     return len(world.signals()), len(world.dead_letters())
 
 
-def test_what_its_time_had_ended_is_cut_again_as_it_was(s3_world, fork, log):
+def test_a_chunk_ended_by_time_is_cut_again_identically(s3_world, fork, log):
     s3_world.create()
     s3_world.produce(4)
     assert fork.run(killed_at, s3_world.place, s3_world.name, s3_world.settings, log, "signal", 1) == KILLED
@@ -111,7 +111,7 @@ def test_what_its_time_had_ended_is_cut_again_as_it_was(s3_world, fork, log):
 
 
 @pytest.mark.parametrize("kills", seeds(20, 200))
-def test_killed_at_any_moment_while_others_produce(s3_world, fork, log, kills):
+def test_a_connector_killed_at_any_moment_of_production_loses_nothing(s3_world, fork, log, kills):
     s3_world.create()
     for seed in kills:
         kill(s3_world, fork, log, seed)
@@ -195,7 +195,7 @@ def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
 
 
 def load(world: World, chance: Random, pause: float = 0.02, partition: int = 0) -> None:
-    """A few messages, some of them poison or by another schema."""
+    """Send a few messages, some of them poison or with another schema."""
     sleep(pause)  # A load that leaves whoever reads the time to get somewhere: Spark needs a while to start.
     world.produce(chance.randint(1, 4), partition, MORE if chance.random() < 0.1 else FIELDS)
     if chance.random() < 0.1:
@@ -203,7 +203,7 @@ def load(world: World, chance: Random, pause: float = 0.02, partition: int = 0) 
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("clock", "with other bytes"), ("checkpoint", "a hole")])
-def test_what_is_wrong_is_caught(s3_world, fork, log, wrong, said):
+def test_wrong_implementations_are_caught_by_the_kill_tests(s3_world, fork, log, wrong, said):
     s3_world.create()
     job = s3_world.place, s3_world.name, s3_world.settings, log
     for _ in range(2):

@@ -20,7 +20,7 @@ LONG = os.urandom(500_000)
 
 
 def narrow(world: World) -> None:
-    """A topic of dead letters that was there before, and takes little."""
+    """Create the topic of dead letters beforehand, with a small limit for messages."""
     name = dead_letters_of(world.name)
     world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(120)
 
@@ -41,14 +41,14 @@ def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(wor
         assert int(found["max.message.bytes"]) == companion_topics.LEAST
 
 
-def test_they_take_what_a_topic_of_long_messages_takes(world):
+def test_companion_topics_accept_messages_as_long_as_their_topic(world):
     world.create(**{"max.message.bytes": "20000000"})
     assert companion_topics.prepare(world.admin, world.name).longest > 20_000_000
     for name in (signals_of(world.name), dead_letters_of(world.name)):
         assert int(companion_topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000
 
 
-def test_one_that_is_there_and_takes_less_is_altered(world):
+def test_an_existing_companion_topic_with_smaller_limits_is_altered(world):
     world.create()
     narrow(world)
     world.send(LONG)
@@ -57,7 +57,7 @@ def test_one_that_is_there_and_takes_less_is_altered(world):
     assert [each.value() for each in world.dead_letters()] == [LONG]
 
 
-def test_what_the_broker_would_refuse_as_too_long_is_cut_and_stops_nothing(world, monkeypatch):
+def test_too_long_dead_letters_are_cut_and_stop_nothing(world, monkeypatch):
     monkeypatch.setattr(companion_topics, "_widen", lambda *_: 20_000)
     world.create()
     narrow(world)
@@ -97,7 +97,7 @@ def test_letters_that_their_topic_would_remove_at_once_stay_open(world):
     wait_until(lambda: [each.timestamp()[1] for each in world.messages()][3:] == [now - 2 * day], "the other one")
 
 
-def test_more_letters_than_a_read_has_are_dealt_with_by_several(world, monkeypatch):
+def test_many_dead_letters_are_handled_in_several_reads(world, monkeypatch):
     monkeypatch.setattr(dead_letters, "LETTERS_PER_READ", 2)
     world.create(partitions=2)
     for number in range(7):
@@ -110,7 +110,7 @@ def test_more_letters_than_a_read_has_are_dealt_with_by_several(world, monkeypat
     assert not any(each.is_open for each in dead_letters.letters(clients, world.name, 10))
 
 
-def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
+def test_a_missing_right_to_alter_a_topic_names_the_setting(capfd, monkeypatch):
     def refused(*_):
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 

@@ -36,7 +36,7 @@ def fill(world: World) -> None:
     assert plain.flush(60) == packing.flush(60) == 0
 
 
-def test_it_is_under_300_mb_whatever_the_backlog(world, home, tmp_path):
+def test_the_connector_takes_less_than_300_mb_for_any_backlog(world, home, tmp_path):
     world.create(partitions=4)
     fill(world)
     world.settings = world.settings.model_copy(update={"messages": 1_000_000, "seconds": 60})
@@ -50,7 +50,7 @@ def test_it_is_under_300_mb_whatever_the_backlog(world, home, tmp_path):
         assert peak_mb(process.pid) < MOST_MB
 
 
-def test_of_a_chunk_that_was_left_no_two_lines_are_kept(monkeypatch):
+def test_the_end_of_a_chunk_is_found_without_keeping_its_lines(monkeypatch):
     class Line(list):
         """One that can be counted."""
 

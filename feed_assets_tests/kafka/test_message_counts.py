@@ -57,7 +57,7 @@ def test_the_ends_of_transactions_are_counted_too_so_offsets_do_for_no_transacti
     assert sum(counted.windows.values()) == 4
 
 
-def test_what_the_broker_has_removed_before_it_was_counted_is_an_error(broker):
+def test_messages_removed_before_they_were_counted_are_an_error(broker):
     log = CountedTopic(broker)
     log.produce([(0, each) for each in minutes(1, 2, 6, 7)])
     after = by_offsets(log.clients, log.topic, {}, minutes(0, 5)).after
@@ -111,6 +111,6 @@ def ranges_of(messages):
 
 
 def keeps(cells, cell):
-    """As a report of a part: what has a lower version changes nothing."""
+    """Return True unless a newer version is known, as for a report of a part."""
     known = cells.get((cell.partition, cell.start))
     return known is None or known.next_offset <= cell.next_offset

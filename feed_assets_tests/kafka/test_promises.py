@@ -1,4 +1,4 @@
-"""What the connector promises of moments that are hard to come by."""
+"""Promises of the connector for moments that are hard to reproduce."""
 
 from threading import Event
 
@@ -13,7 +13,7 @@ from feed_assets_tests.support.servers import wait_until
 
 
 @each_case(("seconds", "expected"), [(1, FencedOff), (TRANSACTION_SECONDS + 1, KafkaUnavailable)])
-def test_who_slept_through_its_transaction_is_not_taken_for_one_that_was_put_out(seconds, expected):
+def test_a_connector_that_overslept_its_transaction_is_not_reported_as_fenced(seconds, expected):
     signals = Signals.__new__(Signals)
     signals.topic, signals.partition = "clicks", 0
     assert type(signals._failed(KafkaException(KafkaError(KafkaError._FENCED)), seconds)) is expected

@@ -40,13 +40,13 @@ def test_a_schema_may_refer_to_others(registry, found):
     assert avro.decoded(data, found.get(click)) == ({"at": {"city": "Hamburg"}}, 0)
 
 
-def test_what_is_no_avro_is_poison(registry, found):
+def test_a_schema_that_is_not_avro_is_poison(registry, found):
     _, schema_id = register(registry, JSON, schemaType="JSON")
     with pytest.raises(Poison, match=f"schema {schema_id} is none that can be read: it is JSON, not AVRO"):
         found.get(schema_id)
 
 
-def test_what_the_registry_does_not_know_is_asked_for_again_later(found, monkeypatch):
+def test_an_unknown_schema_id_is_looked_up_again_later(found, monkeypatch):
     asked = []
     lookup = found._client.get_schema
     monkeypatch.setattr(found._client, "get_schema", lambda schema_id: asked.append(schema_id) or lookup(schema_id))

@@ -18,7 +18,7 @@ from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
 from feed_assets_tests.support.servers import wait_until
 
 
-def test_what_was_produced_becomes_chunks_on_the_grid(world):
+def test_produced_messages_become_chunks_on_the_grid(world):
     world.create()
     world.produce(25)
     world.run_until_done()
@@ -41,7 +41,7 @@ def test_signals_are_avro_by_the_schema_that_is_registered(world):
     assert schema_id == world.schemas.register(subject, SCHEMA)
 
 
-def test_what_reading_means_is_not_left_to_the_settings(world):
+def test_settings_cannot_change_the_isolation_of_reads(world):
     world.create()
     conf = {"bootstrap.servers": world.place.servers}
     producer = Producer({**conf, "transactional.id": world.name})
@@ -54,7 +54,7 @@ def test_what_reading_means_is_not_left_to_the_settings(world):
     assert topic_reader.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
 
 
-def test_a_line_says_from_time_to_time_how_it_goes(world, monkeypatch, capfd):
+def test_the_connector_logs_its_progress_from_time_to_time(world, monkeypatch, capfd):
     monkeypatch.setattr(service, "SAY_SECONDS", 0.1)
     world.create()
     world.produce(12)
@@ -156,7 +156,7 @@ def test_poison_of_a_time_that_the_broker_refuses_elsewhere_is_a_dead_letter_of_
     assert [each.timestamp()[1] for each in world.messages()] == [stamp, stamp]
 
 
-def test_no_header_of_a_producer_makes_a_dead_letter_a_receipt(world):
+def test_headers_of_a_producer_cannot_forge_a_receipt(world):
     world.create()
     world.produce(3)
     headers = [("feed_assets.upto", b"99999"), ("feed_assets.count", b"abc")]

@@ -36,19 +36,19 @@ def clients(broker, name):
 
 @pytest.mark.parametrize("kind", ["admin", "peeker"])
 @pytest.mark.parametrize("name", CASES)
-def test_who_gets_no_answer_is_told_which_setting_to_look_at(name, kind, broker):
+def test_a_read_without_an_answer_names_the_setting_to_check(name, kind, broker):
     client = getattr(clients(broker, name), kind)()
     with pytest.raises(KafkaUnavailable, match=f"(?s)^cannot read clicks: .*{CASES[name][1]}"):
         topic_reader.partitions(client, "clicks", 1)
 
 
-def test_who_writes_is_told_so_too(broker, monkeypatch):
+def test_a_write_without_an_answer_names_the_setting_to_check(broker, monkeypatch):
     monkeypatch.setattr(exclusive_writer, "SECONDS", 1)
     with pytest.raises(KafkaUnavailable, match=f"^cannot write to clicks: .*{CASES['a host that is none'][1]}"):
         Appender(clients(broker, "a host that is none"), "clicks", "me")
 
 
-def test_what_a_service_hears_in_the_background_says_it_too(capsys, tmp_path):
+def test_background_errors_of_a_service_name_the_setting_to_check(capsys, tmp_path):
     conf = {"bootstrap.servers": "127.0.0.1:1"}
     config = Settings(blackboard=tmp_path.as_uri(), kafka=conf, kafka_registry="http://127.0.0.1:1")
     chunking = chunking_of(config)

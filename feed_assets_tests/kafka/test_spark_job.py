@@ -71,7 +71,7 @@ def told(world: World) -> list[tuple[object, ...]]:
     return [(each.partition, each.first_offset, each.last_offset, each.records, each.sha256) for each in signals]
 
 
-def test_what_executors_make_are_the_chunks_that_the_service_makes(world, take):
+def test_executors_make_the_same_chunks_as_the_service(world, take):
     fill(world)
     found = take()
     world.check(2)
@@ -91,7 +91,7 @@ def test_what_executors_make_are_the_chunks_that_the_service_makes(world, take):
     assert take() == []
 
 
-def test_a_little_is_taken_without_spark(world, take):
+def test_a_small_backlog_is_cut_without_spark(world, take):
     world.create()
     world.produce(45)
     assert len(take(least=46)) == 5
@@ -99,7 +99,7 @@ def test_a_little_is_taken_without_spark(world, take):
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_killed_as_it_signals_what_is_there_is_made_again_as_it_was(world, take, step):
+def test_a_job_killed_while_signalling_makes_the_same_chunks_again(world, take, step):
     world.create()
     world.produce(25)
     steps = count()
@@ -130,7 +130,7 @@ def dying(place: Place, mark: Path) -> Chunking:
     return place.chunking(on_step=step)
 
 
-def test_an_executor_that_is_killed_takes_nothing_with_it(world, take, tmp_path):
+def test_a_killed_executor_loses_nothing(world, take, tmp_path):
     world.create()
     world.produce(45)
     made = partial(dying, world.place, tmp_path / "killed")
@@ -142,7 +142,7 @@ def test_an_executor_that_is_killed_takes_nothing_with_it(world, take, tmp_path)
     assert world.is_done()
 
 
-def test_what_an_executor_raises_is_told(world, take):
+def test_an_error_of_an_executor_is_reported(world, take):
     world.create()
     world.produce(25)
     nowhere = replace(world.place, registry="http://127.0.0.1:1/apis/ccompat/v7")
@@ -153,7 +153,7 @@ def test_what_an_executor_raises_is_told(world, take):
     world.check()
 
 
-def test_who_is_put_out_while_executors_cut_signals_nothing(world, take, monkeypatch):
+def test_a_job_fenced_while_executors_cut_signals_nothing(world, take, monkeypatch):
     world.create()
     world.produce(25)
     cut = spark_job.cut
@@ -172,7 +172,7 @@ def test_who_is_put_out_while_executors_cut_signals_nothing(world, take, monkeyp
     assert [each.next_offset for each in world.signals()] == [10, 20, 25]
 
 
-def test_files_of_another_grid_that_nobody_was_told_of_are_in_nobodys_way(world, take):
+def test_unsignalled_files_of_another_grid_are_harmless(world, take):
     world.create()
     world.produce(45)
     world.settings = world.settings.model_copy(update={"messages": 4})
@@ -197,7 +197,7 @@ LONG = {"transaction.timeout.ms": 900_000}
 """A transaction that stays open while Spark starts."""
 
 
-def test_what_a_transaction_holds_back_is_left_to_the_next_run(world, take):
+def test_messages_of_an_open_transaction_are_left_to_the_next_run(world, take):
     world.create()
     world.produce(23)
     producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name, **LONG})

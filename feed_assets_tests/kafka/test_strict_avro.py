@@ -17,7 +17,7 @@ AGAIN = {"name": "again", "type": ["null", "R"], "default": None}
 
 
 def varint(number):
-    """A number as Avro writes it."""
+    """Encode a number as Avro does."""
     left, found = (number << 1) ^ (number >> 63), b""
     while left > 0x7F:
         found, left = found + bytes([left & 0x7F | 0x80]), left >> 7
@@ -62,7 +62,7 @@ def test_bytes_that_are_no_value_are_a_dead_letter_with_the_reason(name, more):
 
 
 class Registry:
-    """Of one schema."""
+    """Registry with one schema."""
 
     def __init__(self, schema):
         self._schema = schema
@@ -145,6 +145,6 @@ def test_an_array_of_what_takes_bytes_ends_where_the_bytes_do(items):
         avro.decoded(avro.HEAD.pack(0, 1) + varint(2**62) + b"\x00" * 100, schema)
 
 
-def test_what_the_library_makes_nothing_of_is_no_schema():
+def test_a_schema_that_the_avro_library_cannot_parse_is_refused():
     with pytest.raises(InvalidSchema, match="TypeError"):
         schema_of({"type": {"type": "int"}})

@@ -74,12 +74,12 @@ class Location:
         return self.process.create_request_context()
 
     def is_reached(self) -> bool:
-        """Whether the workspace reaches the server that runs now."""
+        """Return True if the workspace reaches the current server."""
         self.process.refresh_workspace()
         return self.workspace().get_location_entry(MODULE).code_location is not None
 
     def reload(self) -> None:
-        """As the button of the UI does."""
+        """Reload the location like the button of the UI."""
         self.process.reload_code_location(MODULE)
 
     def launch(self, job: str = "quick", repository: int = 0) -> str:
@@ -89,13 +89,13 @@ class Location:
         return run.run_id
 
     def create(self, job: str = "quick", repository: int = 0) -> dg.DagsterRun:
-        """A run that is still to be launched."""
+        """Create a run that is not launched yet."""
         location = self.workspace().get_code_location(MODULE)
         found = [*location.get_repositories().values()][repository]
         return _create_run(self.instance, location, found, found.get_full_job(job), {}, {}, None, None)
 
     def told(self, run_id: str) -> dict[str, Any]:
-        """What the run's op has told."""
+        """Return the report of the run's op."""
         path = self.folder / "told" / run_id
         wait_until(path.exists, f"run {run_id}; see {self.folder}", SECONDS)
         return json.loads(path.read_text())
@@ -107,7 +107,7 @@ class Location:
         return self.told(run_id)
 
     def end(self, run_id: str) -> dg.DagsterRunStatus:
-        """The state in which a run ends."""
+        """Return the final state of a run."""
         wait_until(lambda: self.status(run_id) in ENDS, f"run {run_id}; see {self.folder}", SECONDS)
         return self.status(run_id)
 
@@ -115,7 +115,7 @@ class Location:
         return self.instance.get_run_by_id(run_id).status
 
     def said(self, run_id: str) -> list[str]:
-        """The messages of a run's log."""
+        """Return the messages of a run's log."""
         return [each.message or "" for log in self.instance.all_logs(run_id) if (each := log.dagster_event)]
 
 
@@ -143,7 +143,7 @@ def begin(folder: Path, port: int, env: dict[str, str]) -> "subprocess.Popen[byt
 
 @contextmanager
 def served(folder: Path, home: Path, env: dict[str, str], more: str = "", defs: str = ONE) -> Iterator[Location]:
-    """The location, until the block ends."""
+    """Serve the location until the block ends."""
     (folder / "told").mkdir(parents=True)
     write(folder, 1, more, defs)
     port, env = free_port(), {**env, "DAGSTER_HOME": str(prepare(home)), "TOLD": str(folder / "told")}
@@ -159,7 +159,7 @@ def served(folder: Path, home: Path, env: dict[str, str], more: str = "", defs: 
 
 @contextmanager
 def reached(folder: Path, port: int) -> Iterator[Location]:
-    """The location of a server that another process has started."""
+    """Provide the location of a server that another process has started."""
     target = GrpcServerTarget("127.0.0.1", port, None, MODULE)
     with dg.DagsterInstance.get() as instance, WorkspaceProcessContext(instance, target, __version__) as process:
         yield Location(folder, port, instance, process)

@@ -1,4 +1,4 @@
-"""What the launcher uses of Dagster that Dagster does not export: a newer one that moves it is named here."""
+"""Private names of Dagster that the launcher uses: if a new Dagster moves one, this test names it."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ USED = {
     "dagster._core.launcher.base.LaunchRunContext": ["dagster_run", "workspace"],
     "dagster._utils.hosted_user_process.recon_repository_from_origin": ["origin"],
 }
-"""What is called, or read, by these names."""
+"""Functions that are called, and fields that are read, by these names."""
 
 _TREE = ast.parse(FILE.read_text())
 _IMPORTS = [node for node in ast.walk(_TREE) if isinstance(node, ast.ImportFrom) and node.module.startswith("dagster")]
@@ -29,17 +29,17 @@ def found(path: str) -> object:
 
 
 @each_case("path", NAMES)
-def test_what_is_not_exported_is_where_it_was(path: str) -> None:
+def test_private_names_of_dagster_exist(path: str) -> None:
     assert found(path) is not None, f"Dagster {dg.__version__} has no {path}: see {FILE}"
 
 
 @each_case("path", USED)
-def test_what_is_called_takes_what_it_took(path: str) -> None:
+def test_private_functions_of_dagster_keep_their_parameters(path: str) -> None:
     assert path in NAMES
     assert [*inspect.signature(found(path)).parameters] == USED[path], f"Dagster {dg.__version__}, {path}: see {FILE}"
 
 
-def test_nothing_else_of_the_launcher_imports_what_is_not_exported() -> None:
+def test_only_one_launcher_module_imports_private_names_of_dagster() -> None:
     others = [each for each in FILE.parent.glob("*.py") if each != FILE]
     assert others
     assert [each.name for each in others if "dagster._" in each.read_text()] == []

@@ -1,4 +1,4 @@
-"""What a process must not have done to be forked, and what its forks do not do at their end."""
+"""Conditions under which a process may be forked, and exit handlers that its forks must not run."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def said(folder: Path, done: str) -> str:
         pytest.param("import asyncio; kept = asyncio.new_event_loop()", "eventpoll", id="event loop"),
     ],
 )
-def test_what_forks_would_lack_or_share_is_named(tmp_path: Path, done: str, why: str) -> None:
+def test_state_that_forks_would_lack_or_share_is_named(tmp_path: Path, done: str, why: str) -> None:
     assert why in said(tmp_path, done)
 
 
@@ -70,7 +70,7 @@ def test_what_forks_would_lack_or_share_is_named(tmp_path: Path, done: str, why:
         pytest.param("import pandas, pyarrow; kept = pyarrow.array([1])", id="so do these"),
     ],
 )
-def test_what_forks_have_for_themselves_is_nothing_to_speak_of(tmp_path: Path, done: str) -> None:
+def test_state_that_forks_own_is_not_reported(tmp_path: Path, done: str) -> None:
     assert said(tmp_path, done) == ""
 
 

@@ -1,4 +1,4 @@
-"""What comes before what, where a process could end between the two: with a stand-in for who is not looked at."""
+"""Order of steps between which a process could end; other processes are stand-ins."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ORIGIN: Any = SimpleNamespace(executable_path=sys.executable)
 
 @dg.job
 def nothing() -> None:
-    """A run without steps."""
+    """Run without steps."""
 
 
 @pytest.mark.parametrize("word", [GO, b"no"])
@@ -50,7 +50,7 @@ def test_the_word_is_given_when_the_run_s_tag_names_the_process() -> None:
 
 
 @pytest.mark.parametrize("load_after", ["a load", "another"])
-def test_a_parent_that_began_before_a_reload_and_ended_after_it_is_none(monkeypatch, load_after: str) -> None:
+def test_a_parent_started_before_a_reload_is_ended_and_not_used(monkeypatch, load_after: str) -> None:
     ended = list[bool]()
     started: Any = SimpleNamespace(end=lambda: ended.append(True))
     monkeypatch.setattr(warm, "server_behind", lambda *_: None)

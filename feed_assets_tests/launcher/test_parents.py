@@ -1,4 +1,4 @@
-"""Who is taken for a code server, and for how long anybody is waited for."""
+"""Recognition of code servers, and limits of all waiting."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ ANOTHER = shutil.which("sh") or ""
 
 @contextmanager
 def listening(where: str, *more: str, before: tuple[str, ...] = ()) -> Iterator[int]:
-    """A process that listens at a port or socket; its id."""
+    """Start a process that listens at a port or socket; yield its id."""
     command = [*before, sys.executable, "-c", LISTEN, where, *more]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
@@ -63,7 +63,7 @@ def test_a_code_server_is_known_by_its_executable_or_its_command(tmp_path: Path)
         assert server_behind(client, ANOTHER) == psutil.Process(pid)
 
 
-def test_a_connection_that_waits_at_the_socket_is_of_nobody(tmp_path: Path) -> None:
+def test_a_waiting_connection_at_the_socket_belongs_to_no_process(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with listening(path) as pid, socket.socket(socket.AF_UNIX) as waiting:
         waiting.connect(path)
@@ -79,7 +79,9 @@ def test_a_connection_that_waits_at_the_socket_is_of_nobody(tmp_path: Path) -> N
         pytest.param([], ("unshare", "-m"), sys.executable, "is in a container", id="container"),
     ],
 )
-def test_who_else_listens_there_has_no_parent(more: list[str], before: tuple[str, ...], executable: str, why: str):
+def test_a_foreign_process_on_the_port_gets_no_parent(
+    more: list[str], before: tuple[str, ...], executable: str, why: str
+):
     port = free_port()
     with listening(str(port), *more, before=before), pytest.raises(NoParent, match=why):
         server_behind(DagsterGrpcClient(host="localhost", port=port), executable)
@@ -92,7 +94,7 @@ def test_a_code_server_of_another_host_is_none_of_this_one_that_has_the_same_por
         server_behind(DagsterGrpcClient(host=host, port=port), sys.executable)
 
 
-def test_who_listens_at_another_address_of_this_host_is_not_taken() -> None:
+def test_a_listener_at_another_address_of_this_host_gets_no_parent() -> None:
     port = free_port()
     with listening(str(port)), pytest.raises(NoParent, match="is not a process of this user on this host"):
         server_behind(DagsterGrpcClient(host="127.0.0.2", port=port), sys.executable)
@@ -105,7 +107,7 @@ def test_a_code_server_of_another_user_has_no_parent() -> None:
         server_behind(DagsterGrpcClient(host="localhost", port=port), sys.executable)
 
 
-def test_nobody_listens_there() -> None:
+def test_a_port_without_a_listener_gets_no_parent() -> None:
     with pytest.raises(NoParent, match="is not a process of this user on this host"):
         server_behind(DagsterGrpcClient(host="localhost", port=free_port()), sys.executable)
 
@@ -120,12 +122,12 @@ def test_a_fork_is_waited_for_no_longer_than_there_is_time() -> None:
     assert process.poll() is not None
 
 
-def test_what_could_not_be_loaded_is_tried_again_after_a_while() -> None:
+def test_a_failed_load_is_retried_after_a_while() -> None:
     assert not Unloadable("a load", "why").has_ended
     assert Unloadable("a load", "why", since=monotonic() - AGAIN_SECONDS - 1).has_ended
 
 
-def test_a_fork_that_has_ended_is_not_told_to_go() -> None:
+def test_an_ended_fork_is_not_started() -> None:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     its.close()
     with pytest.raises(NoParent, match="has ended"):

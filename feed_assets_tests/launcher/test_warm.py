@@ -110,7 +110,7 @@ class Late(WarmRunLauncher):
         return fork
 
 
-def test_a_run_whose_fork_was_killed_before_the_word_begins_once_as_dagster_starts_it(location: Location) -> None:
+def test_a_run_whose_fork_was_killed_early_starts_once_by_dagster(location: Location) -> None:
     launcher, run = Late(), location.create()
     launcher.register_instance(location.instance)
     launcher.launch_run(LaunchRunContext(run, location.workspace()))
@@ -181,7 +181,9 @@ def test_after_the_code_server_s_end_its_successor_s_environment_counts(location
         ("if 'launcher' in ' '.join(sys.orig_argv):\n    raise ValueError('not here')", "ValueError: not here"),
     ],
 )
-def test_what_cannot_be_forked_runs_as_dagster_starts_it_and_says_why(tmp_path: Path, home: Path, more, why) -> None:
+def test_a_run_that_cannot_be_forked_starts_like_in_dagster_with_the_reason(
+    tmp_path: Path, home: Path, more, why
+) -> None:
     with served(tmp_path / "project", home, {**os.environ}, more) as location:
         run_ids = location.launch("endless"), location.launch("endless")
         pids = [location.told(run_id)["pid"] for run_id in run_ids]

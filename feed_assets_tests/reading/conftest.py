@@ -8,7 +8,7 @@ from feed_assets_tests.support.parquet_lake import Lake
 
 @pytest.fixture(params=["local", "s3"])
 def lake(request, home, monkeypatch) -> Lake:
-    """The same behaviour is expected of both."""
+    """Return a lake on local disk and on S3: both must behave alike."""
     board = request.getfixturevalue(f"{request.param}_board")
     if request.param == "s3":
         monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", request.getfixturevalue("s3_env").endpoint)
@@ -19,5 +19,5 @@ def lake(request, home, monkeypatch) -> Lake:
 
 @pytest.fixture
 def local_lake(home, local_board) -> Lake:
-    """Where the store makes no difference."""
+    """Return a lake on local disk, where the store makes no difference."""
     return Lake(local_board)

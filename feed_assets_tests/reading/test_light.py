@@ -31,7 +31,7 @@ def test_the_modules_alone_are_light(module):
     assert done.stdout.split() == []
 
 
-def test_a_program_that_reads_loads_what_it_needs(lake):
+def test_a_reading_program_imports_only_needed_packages(lake):
     lake.put(MONDAY, {"n": [1]})
     done = subprocess.run([sys.executable, "-c", PROGRAM, lake.board.url], capture_output=True, text=True, check=True)
     rows, between, after, count, by_boto3 = json.loads(done.stdout)

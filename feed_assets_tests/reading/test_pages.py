@@ -84,7 +84,7 @@ def test_the_time_may_be_over_within_a_file():
 
 
 def test_a_long_column_is_read_piece_by_piece():
-    """Of 24 MB in one row group no request has more than 4 MiB."""
+    """Read a row group of 24 MB with requests of at most 4 MiB."""
 
     class Measuring(Blackboard):
         longest = 0

@@ -1,4 +1,4 @@
-"""What happens to an update between the look and the rows: exactly its rows, or an error that says to read again."""
+"""Changes of an update between its choice and the read: exactly its rows, or an error that says to read again."""
 
 import threading
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ def test_while_a_producer_publishes_and_prunes_every_table_is_one_update(local_l
     assert len({*(rows[0] for rows in seen if rows)}) > 1
 
 
-def test_a_set_whose_batch_is_gone_is_refused_whole(lake):
+def test_a_set_with_a_missing_batch_is_refused_as_a_whole(lake):
     for name in ("a", "b"):
         lake.put(f"{TUESDAY}/{name}", {"n": [1]})
     found = lake.read(TUESDAY, batches=True)

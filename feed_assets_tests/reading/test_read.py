@@ -1,4 +1,4 @@
-"""What `feed_assets.read` finds, on local disk and on S3."""
+"""Results of `feed_assets.read`, on local disk and on S3."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -46,7 +46,7 @@ def test_the_newest_valid_update_with_its_id_its_columns_and_exactly_its_files(l
     assert found.to_arrow().to_pydict() == {"n": [2, 3, 4]}
 
 
-def test_paths_are_what_other_programs_open(lake, s3_env):
+def test_other_programs_can_open_the_paths(lake, s3_env):
     lake.put("2026-06-01/men + more", {"n": [1]})
     (path,) = lake.read("2026-06-01/men + more").paths
     if path.startswith("s3://"):
@@ -64,7 +64,7 @@ def test_an_invalid_newer_update_is_passed_over(lake):
     assert lake.rows(MONDAY) == [(1,)]
 
 
-def test_as_of_a_time_it_is_what_was_valid_then(lake):
+def test_read_as_of_a_time_returns_the_update_valid_then(lake):
     lake.put(MONDAY, {"n": [1]})
     lake.put(MONDAY, {"n": [2]}, update_id=NEW)
     assert lake.rows(MONDAY, as_of=NOON) == [(1,)]
@@ -73,7 +73,7 @@ def test_as_of_a_time_it_is_what_was_valid_then(lake):
         lake.read(MONDAY, as_of=NOON - timedelta(days=9))
 
 
-def test_what_was_pruned_is_no_answer_as_of_a_time(local_lake):
+def test_read_as_of_a_pruned_time_is_refused(local_lake):
     local_lake.put(MONDAY, {"n": [2]}, update_id=NEW)
     local_lake.board.put(f"{feeds_read.PRUNED}/{DAILY}/{MONDAY}/{NEW}", b"")
     with pytest.raises(UpdatePruned, match=rf"were pruned.*Ask for {NEW} or later"):
@@ -105,7 +105,7 @@ def test_a_range_is_half_open_and_in_order(lake):
         _ = found.update_id
 
 
-def test_what_lacks_in_a_range_is_named_and_left_out_only_if_that_is_asked_for(lake):
+def test_missing_partitions_of_a_range_are_named_and_skipped_only_on_request(lake):
     lake.put(MONDAY, {"n": [1]})
     lake.put(WEDNESDAY, {"n": [3]})
     invalidate(lake.board, lake.at(WEDNESDAY), OLD)
@@ -125,7 +125,7 @@ def test_what_lacks_in_a_range_is_named_and_left_out_only_if_that_is_asked_for(l
         lake.read(TUESDAY, THURSDAY, partial=True)
 
 
-def test_a_range_of_many_names_is_found_whole_and_without_those_around_it(local_lake, monkeypatch):
+def test_a_range_over_many_pages_has_exactly_its_partitions(local_lake, monkeypatch):
     for number in range(1, 10):
         local_lake.put(f"2026-06-0{number}", {"n": [number]})
     pages = local_lake.board.page
@@ -160,7 +160,7 @@ def test_a_range_of_hours_of_minutes_and_of_one_value_of_other_dimensions(local_
         local_lake.read(first, to, grain=grain)
 
 
-def test_what_is_in_a_range_between_its_windows_is_read_too(local_lake):
+def test_a_range_includes_partitions_between_its_windows(local_lake):
     for key in ("2026-06-01-22:00", "2026-06-01-22:15", "2026-06-01-23:00"):
         local_lake.put(key, {"n": [1]})
     found = local_lake.read("2026-06-01-22:00", "2026-06-02-00:00")
@@ -186,7 +186,7 @@ def test_what_is_in_a_range_between_its_windows_is_read_too(local_lake):
         (("../x",), "cannot be a path segment"),
     ],
 )
-def test_what_names_no_partitions_is_refused(local_lake, args, says):
+def test_a_read_that_names_no_partitions_is_refused(local_lake, args, says):
     with pytest.raises(InvalidName, match=says):
         local_lake.read(*args)
 
@@ -200,7 +200,7 @@ def test_a_list_of_partitions_is_read_in_its_order_and_each_once(lake):
     assert [left.id for left in lake.read(["men", "kids"], partial=True).left_out] == ["kids"]
 
 
-def test_of_an_appendable_feed_all_batches_that_are_in_effect(lake):
+def test_an_appendable_feed_reads_all_batches_in_effect(lake):
     for name, number in (("b00000001", 1), ("b00000002", 2), ("b00000001-00000002", 12), ("b00000003", 3)):
         lake.put(f"{MONDAY}/{name}", {"n": [number]})
     lake.put(f"{MONDAY}/b00000004", {"n": [4]})
@@ -213,7 +213,7 @@ def test_of_an_appendable_feed_all_batches_that_are_in_effect(lake):
     assert left.id == f"{MONDAY}/b00000004"
 
 
-def test_as_of_a_time_a_set_is_what_was_in_effect_then(lake):
+def test_an_appendable_feed_as_of_a_time_reads_the_batches_in_effect_then(lake):
     for name, number, update_id in (("b00000001", 1, OLD), ("b00000001", 2, NEW), ("b00000002", 3, NEW)):
         lake.put(f"{MONDAY}/{name}", {"n": [number]}, update_id=update_id)
     assert lake.rows(MONDAY, batches=True) == [(2,), (3,)]
@@ -222,7 +222,7 @@ def test_as_of_a_time_a_set_is_what_was_in_effect_then(lake):
     assert [left.id for left in then.left_out] == [f"{MONDAY}/b00000002"]
 
 
-def test_what_holds_batches_or_partitions_says_how_to_ask_for_them(lake):
+def test_reading_a_parent_of_batches_or_partitions_says_how_to_read_them(lake):
     lake.put(f"{MONDAY}/men", {"n": [1]})
     with pytest.raises(NoValidUpdate) as refused:
         lake.read(MONDAY)
@@ -326,7 +326,7 @@ def test_a_reading_costs_what_a_look_at_each_partition_costs_and_no_file_is_open
     assert opened == []
 
 
-def test_what_was_asked_for_before_its_first_update_says_so(lake):
+def test_read_as_of_a_time_before_the_first_update_is_refused(lake):
     lake.put(MONDAY, {"n": [1]})
     with pytest.raises(NoValidUpdate, match=r"has no update of 2019-01-01 00:00:00 UTC or before\."):
         lake.read(MONDAY, as_of=datetime(2019, 1, 1, tzinfo=UTC))
@@ -340,13 +340,13 @@ def test_what_was_asked_for_before_its_first_update_says_so(lake):
         (DAILY, "2026-6-1", "The feed has 1 keys, such as 2026-06-01."),
     ],
 )
-def test_a_misspelt_name_or_key_is_told_what_is_there(lake, feed, key, said):
+def test_a_misspelt_name_or_key_is_refused_with_existing_ones(lake, feed, key, said):
     lake.put(MONDAY, {"n": [1]})
     with pytest.raises(NoValidUpdate, match=said):
         feed_assets.read(feed, key, blackboard=lake.board.url)
 
 
-def test_what_is_no_name_of_a_partition_is_in_the_way_of_no_range_and_of_no_reason(lake):
+def test_foreign_folders_disturb_neither_ranges_nor_error_messages(lake):
     lake.put(MONDAY, {"n": [1]})
     for name in ("2026-06-01~tmp", "2026-06-01-_x", "20260601.000000"):
         lake.board.put(f"{DAILY}/{name}/x.parquet", b"x")

@@ -49,7 +49,7 @@ READERS = (without_spark, batch_by_batch, in_a_run, by_a_session)
 
 
 def answer(reader: Callable[[Lake, Any], list[Any]], lake: Lake, spark: Any) -> Any:
-    """What a reader says of a file: its rows, or REFUSED; another error is none of ours."""
+    """Return the rows that a reader reads from a file, REFUSED, or the text of any other error."""
     try:
         return reader(lake, spark)
     except UnreadableUpdate as error:
@@ -67,7 +67,7 @@ def assert_agreed(lake: Lake, spark: Any, expected: Any) -> None:
 
 
 @each_case("name", FILES)
-def test_all_have_equal_values_or_refuse(local_lake, spark, name):
+def test_all_readers_return_equal_values_or_refuse(local_lake, spark, name):
     data, expected = FILES[name]
     local_lake.put(MONDAY, data)
     assert_agreed(local_lake, spark, expected)

@@ -99,7 +99,7 @@ def test_a_column_may_have_any_name(spark, local_board, written, name):
     assert repeated_rows(local_board, update, [name, "second"]) == 0
 
 
-def test_no_rows_repeat_nothing(spark, local_board, written):
+def test_an_update_without_rows_has_no_repeated_keys(spark, local_board, written):
     assert repeated_rows(local_board, written(spark.range(0)), ["id"]) == 0
 
 
@@ -120,7 +120,7 @@ def test_more_keys_than_memory_holds_are_spilled(spark, local_board, written, mo
 
 @pytest.mark.parametrize("kind", ["IOException", "OutOfMemoryException"])
 def test_a_full_temporary_folder_is_named(spark, local_board, written, monkeypatch, kind):
-    """Where DuckDB can offload no more data it says that it is out of memory."""
+    """Imitate a full folder: DuckDB reports out of memory when it can offload no more data."""
 
     def full(**_):
         raise getattr(repeated_keys.duckdb, kind)("could not write: No space left on device")

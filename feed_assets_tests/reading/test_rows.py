@@ -19,7 +19,7 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.parquet_lake import MONDAY, NEW, OLD, TUESDAY, WEDNESDAY, Lake, parquet
 
 
-def test_values_are_exact(lake):
+def test_read_values_are_exact(lake):
     lake.put(MONDAY, parquet(EXACT))
     found = lake.read(MONDAY)
     assert found.to_arrow().to_pylist() == EXACT.to_pylist()
@@ -46,7 +46,7 @@ def written_by_polars(rows) -> bytes:
     return file.getvalue()
 
 
-def test_what_the_libraries_of_writers_differ_in_is_evened_out(local_lake):
+def test_differences_between_writer_libraries_are_normalized(local_lake):
     """Zones, INT96, large strings, dictionaries, the order of columns, promises about NULLs, metadata of pandas."""
     row = {"text": ["x"], "at": [MOMENT]}
     berlin = pa.table(
@@ -68,7 +68,7 @@ def test_what_the_libraries_of_writers_differ_in_is_evened_out(local_lake):
     assert [*found.to_pandas().index] == [*range(len(parts))]
 
 
-def test_moments_in_structs_and_lists_are_utc_too(local_lake):
+def test_timestamps_in_structs_and_lists_are_utc(local_lake):
     berlin = pa.timestamp("us", "Europe/Berlin")
     kind = pa.struct([("at", berlin), ("all", pa.large_list(berlin)), ("by", pa.map_(pa.large_string(), berlin))])
     rows = [{"at": MOMENT, "all": [MOMENT, None], "by": [("k", MOMENT)]}]
@@ -146,7 +146,7 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
         ("parquet", b"PARE" + b"x" * 20 + b"PARE", "part-0.parquet is encrypted Parquet"),
     ],
 )
-def test_what_is_no_parquet_is_refused_with_what_to_do_and_its_paths_are_there(local_lake, ending, content, says):
+def test_files_other_than_parquet_are_refused_with_a_remedy_and_have_paths(local_lake, ending, content, says):
     local_lake.put(MONDAY, content, ending=ending)
     found = local_lake.read(MONDAY)
     for read in (found.to_arrow, found.to_pandas, lambda: found.schema):
@@ -155,7 +155,7 @@ def test_what_is_no_parquet_is_refused_with_what_to_do_and_its_paths_are_there(l
     assert [path.rsplit(".", ending.count(".") + 1)[1:] for path in found.paths] == [ending.split(".")]
 
 
-def test_parquet_is_known_by_its_bytes_whatever_its_name(local_lake):
+def test_parquet_is_recognized_by_its_bytes_under_any_name(local_lake):
     local_lake.put(MONDAY, {"n": [1]}, ending="csv")
     local_lake.put(TUESDAY, {"n": [2]}, ending="d")
     assert local_lake.rows(MONDAY, WEDNESDAY) == [(1,), (2,)]
@@ -177,7 +177,7 @@ def test_a_bit_that_has_changed_where_its_writer_kept_checksums_is_found(local_l
         local_lake.read(MONDAY).to_arrow()
 
 
-def test_a_column_that_is_there_twice_is_refused(local_lake):
+def test_a_repeated_column_is_refused(local_lake):
     local_lake.put(MONDAY, parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])))
     with pytest.raises(UnreadableUpdate, match="n: found the names n, n, expected names that differ"):
         local_lake.read(MONDAY).to_arrow()
@@ -203,7 +203,7 @@ def test_dimensions_in_the_path_are_no_columns(lake):
     assert found.to_arrow().to_pydict() == {"region": ["eu"]}
 
 
-def test_a_footer_longer_than_what_is_fetched_first_is_fetched_whole(lake, monkeypatch):
+def test_a_long_footer_is_fetched_completely(lake, monkeypatch):
     monkeypatch.setattr(footers, "_TAIL", 16)
     lake.put(MONDAY, {f"column_{number}": [number] for number in range(50)})
     asked = []
@@ -258,7 +258,7 @@ def test_csv_and_json_are_read_by_their_paths(local_lake):
     assert pl.scan_ndjson(local_lake.read(TUESDAY).paths).collect().rows() == [(1, "x")]
 
 
-def test_what_is_in_this_process_alone_has_rows_and_no_paths(home, monkeypatch):
+def test_an_in_memory_blackboard_has_rows_and_no_paths(home, monkeypatch):
     board = Blackboard.open("memory://")
     lake = Lake(board)
     lake.put(MONDAY, {"n": [1]})
@@ -268,7 +268,7 @@ def test_what_is_in_this_process_alone_has_rows_and_no_paths(home, monkeypatch):
         _ = lake.read(MONDAY).paths
 
 
-def test_what_is_nested_is_not_rounded_for_pandas_where_there_is_a_null(lake):
+def test_nested_integers_beside_nulls_are_not_rounded_for_pandas(lake):
     rows = pa.table(
         {
             "many": pa.array([[2**53 + 1, None], None], pa.list_(pa.int64())),

@@ -72,14 +72,14 @@ def test_names_that_tell_of_no_format_or_of_two(local_lake, spark):
         local_lake.read([TUESDAY, WEDNESDAY]).to_spark(spark, SCHEMA)
 
 
-def test_a_declared_schema_is_what_parquet_is_held_to(local_lake, spark):
+def test_parquet_must_match_the_declared_schema(local_lake, spark):
     local_lake.put(MONDAY, {"id": [1]})
     with pytest.raises(UnreadableUpdate, match="id: found bigint, expected int"):
         local_lake.read(MONDAY).to_spark(spark, "id int")
     assert local_lake.read(MONDAY).to_spark(spark, "id bigint").columns == ["id", "_raw", "_file", "_reasons"]
 
 
-def test_what_is_gone_or_has_no_files_is_no_empty_frame(local_lake, spark):
+def test_a_missing_or_empty_update_is_refused_and_no_empty_frame(local_lake, spark):
     local_lake.put(MONDAY)
     for given in ([], [SCHEMA]):
         with pytest.raises(UnreadableUpdate, match=rf"{MONDAY}/{OLD}: there is no file, so nothing tells of columns"):
@@ -100,7 +100,7 @@ def test_columns_that_differ_in_case_alone_are_one_to_spark_and_are_refused(loca
             read()
 
 
-def test_a_schema_that_spark_cannot_parse_is_said_before_anything_is_read(local_lake, spark):
+def test_a_schema_that_spark_cannot_parse_is_refused_before_any_read(local_lake, spark):
     local_lake.put(MONDAY, {"id": [1]})
     with pytest.raises(InvalidDefinition, match="schema 'id strung'"):
         local_lake.read(MONDAY).to_spark(spark, "id strung")

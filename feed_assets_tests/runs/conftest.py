@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lake(spark: "SparkSession", ledger: Ledger, local_board: Blackboard) -> Lake:
-    """A lake on local disk."""
+    """Return a lake on local disk."""
     return Lake(Services(local_board, ledger, with_spark(spark), lambda: NOW))

@@ -19,7 +19,7 @@ feed_processes.processes.set_forkserver_preload([feed_processes.__name__, ledger
 
 
 def plain(board: Blackboard) -> Maker:
-    """Makes of the raw lines what Spark makes of them: those whose id is a number, and the others as rejects."""
+    """Return a maker that treats raw lines like Spark: a line whose id is a number is a row, any other is a reject."""
 
     def given(task: Task) -> Given:
         files = [file for update in task.updates["raw"] for file in update.files]

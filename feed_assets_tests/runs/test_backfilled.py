@@ -30,12 +30,12 @@ HOUR = WindowAddress(CLEAN, "", "hour", "2019-11-25-05:00")
 
 @pytest.fixture
 def lake(ledger) -> Lake:
-    """A lake whose hour was found invalid."""
+    """Return a lake whose hour was judged invalid."""
     return invalid(Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW + timedelta(hours=1))))
 
 
 def invalid(lake: Lake) -> Lake:
-    """The hour is all there, and was found invalid."""
+    """Make the hour complete, then invalid."""
     ledger, start = lake.services.ledger, NOW.replace(hour=5, minute=0, second=0, microsecond=0)
     window_queries.declare(ledger, {CLEAN: Tracked(("hour",), "100%")}, NOW)
     report(ledger, [Report(CLEAN, "", "one", ((start, 1),), tier) for tier in ("", "served")], NOW)
@@ -44,20 +44,20 @@ def invalid(lake: Lake) -> Lake:
 
 
 def state(lake: Lake) -> tuple[WindowState, str | None]:
-    """The hour's, and what is stale of it."""
+    """Return state and stale data of the hour."""
     with lake.services.ledger.read() as connection:
         row = window_queries.stored_windows(connection, [HOUR])[HOUR]
     return row.state, row.stale
 
 
 def begun(lake: Lake, sealed: int, process: str | None = None) -> runs.Run:
-    """What a run leaves that was killed after it had begun the backfill, with so many manifests."""
+    """Leave a run that was killed after it had begun the backfill, with `sealed` manifests."""
     run = left_behind(lake, sealed, **({"process": process} if process else {}))
     backfills.begin(lake.services.ledger, HOUR, "by hand", run.id, NOW)
     return run
 
 
-def test_what_the_run_published_is_backfilled_and_its_checks_have_to_run_again(lake):
+def test_a_window_published_by_a_killed_run_is_backfilled_with_stale_checks(lake):
     begun(lake, sealed=2)
     reconcile(lake.services)
     found, stale = state(lake)
@@ -65,7 +65,7 @@ def test_what_the_run_published_is_backfilled_and_its_checks_have_to_run_again(l
     assert "has not run since: bots" in (stale or "")
 
 
-def test_what_the_run_did_not_publish_is_invalid_again(lake):
+def test_a_window_not_published_by_a_killed_run_is_invalid_again(lake):
     begun(lake, sealed=1)
     reconcile(lake.services)
     assert state(lake) == (WindowState.INVALID, None)
@@ -88,19 +88,19 @@ def test_a_run_that_was_killed_between_its_end_and_that_of_the_backfill(lake, en
     assert state(lake)[0] is after
 
 
-def test_what_a_run_makes_that_goes_on_is_left_alone(lake):
+def test_a_backfill_of_a_living_run_is_left_alone(lake):
     begun(lake, sealed=0, process=this_process())
     reconcile(lake.services)
     assert state(lake)[0] is WindowState.BACKFILLING
 
 
-def test_what_a_person_has_begun_is_left_alone(lake):
+def test_a_backfill_begun_by_a_person_is_left_alone(lake):
     backfills.begin(lake.services.ledger, HOUR, "by hand", "eve", NOW)
     reconcile(lake.services)
     assert state(lake)[0] is WindowState.BACKFILLING
 
 
-def test_it_is_ended_once(lake):
+def test_a_backfill_is_ended_once(lake):
     begun(lake, sealed=2)
     reconcile(lake.services)
     window_queries.report_quality(lake.services.ledger, HOUR, "bots", "passed", None, "dq", NOW)
@@ -114,7 +114,7 @@ def made_again(services: Services) -> None:
     build(recipe, Partition(CLEAN, DAY), {"raw": [Partition(RAW, DAY)]}, services, made_again=[HOUR])
 
 
-def test_it_is_begun_once_what_is_made_is_claimed(lake):
+def test_a_backfill_begins_after_its_update_is_claimed(lake):
     lake.drop("1")
     seen: list[tuple[str, WindowState]] = []
     listening = replace(lake.services, maker=PlainMaker, on_step=lambda step: seen.append((step, state(lake)[0])))
@@ -146,7 +146,7 @@ def make_and_die(board_url: str, ledger_url: str, last: str) -> None:
         ("published", WindowState.BACKFILLING, WindowState.BACKFILLED),
     ],
 )
-def test_killed_after_any_step_it_is_ended_by_whoever_reconciles(ledger, tmp_path, forker, last, killed_in, after):
+def test_a_backfill_killed_after_any_step_is_ended_by_reconcile(ledger, tmp_path, forker, last, killed_in, after):
     url = (tmp_path / "lake").as_uri()
     services = Services(Blackboard.open(url, create=True), ledger, no_spark, lambda: NOW + timedelta(hours=1))
     lake = invalid(Lake(services))

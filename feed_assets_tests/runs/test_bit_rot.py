@@ -48,7 +48,7 @@ def test_each_old_update_has_its_turn_once_in_a_round(services):
     assert found[2] == found[0]
 
 
-def test_there_is_one_look_a_day_and_none_at_what_was_just_made(services):
+def test_bit_rot_is_checked_once_a_day_and_not_in_new_updates(services):
     publish_own(services, Partition(SHOWN, "a"), MADE, BAD)
     assert look(services, 0).damaged == {}
     assert look_in_turn(services, [SHOWN, TOTAL], NOTHING, MADE + PAUSE - timedelta(seconds=1), never) is None
@@ -56,7 +56,7 @@ def test_there_is_one_look_a_day_and_none_at_what_was_just_made(services):
     assert look_in_turn(services, (), NOTHING, MADE, never) is None
 
 
-def test_what_is_damaged_stays_so_until_it_is_well_or_no_reader_gets_it(services):
+def test_damage_stays_reported_until_repaired_or_replaced(services):
     rotten, again, _ = (publish_own(services, Partition(SHOWN, key), MADE, BAD) for key in "abc")
     known = look(services, 1).damaged
     assert len(known) == 3
@@ -71,7 +71,7 @@ def test_what_is_damaged_stays_so_until_it_is_well_or_no_reader_gets_it(services
     assert look(services, 3, known).damaged == {}
 
 
-def test_of_a_large_update_other_files_are_read_each_day(services, monkeypatch):
+def test_files_of_a_large_update_are_checked_over_several_days(services, monkeypatch):
     """It stays damaged until all of it was read at once."""
     update = publish_own(services, Partition(SHOWN, "a"), MADE)
     for name in ("b", "c"):
@@ -88,7 +88,7 @@ def test_of_a_large_update_other_files_are_read_each_day(services, monkeypatch):
     assert all(look(services, day, known).damaged.keys() == known.keys() for day in range(4, 7))
 
 
-def test_the_time_is_over_for_one_update_and_the_next_look_goes_on(services):
+def test_a_check_out_of_time_is_resumed_by_the_next(services):
     for key, data in (("a", GOOD), ("b", BAD)):
         publish_own(services, Partition(SHOWN, key), MADE, data)
     found = look_in_turn(services, [SHOWN], NOTHING, MADE + PAUSE, lambda: True)
@@ -96,7 +96,7 @@ def test_the_time_is_over_for_one_update_and_the_next_look_goes_on(services):
     assert next(iter(look(services, 2, feeds=[SHOWN]).damaged)).startswith(f"{SHOWN}|b/")
 
 
-def test_what_is_no_longer_there_is_no_damage(services):
+def test_a_missing_update_is_not_reported_as_damage(services):
     """`verify` says what is gone."""
     update = publish_own(services, Partition(SHOWN, "a"), MADE, BAD)
     known = look(services, 1).damaged

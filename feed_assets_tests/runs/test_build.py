@@ -38,7 +38,7 @@ MAYBE = checks.Check("not_two", "id 2 must not occur", lambda found: found == 0,
 
 
 class Mistake(Exception):
-    """What a user's function raises."""
+    """Raised by a user's function."""
 
 
 def test_an_update_is_published_with_its_rejects_before_it(lake):
@@ -63,7 +63,7 @@ def test_a_manifest_counts_exactly_the_parts_that_were_written(lake):
         assert listed == {f"{path}/{MANIFEST}", *(file.key for file in output.written.files)}
 
 
-def test_what_was_written_is_in_the_ledger(lake):
+def test_the_ledger_records_the_written_update(lake):
     lake.drop(ONE, TWO)
     output = lake.clean().outputs[-1]
     row = lake.newest()
@@ -75,14 +75,14 @@ def test_what_was_written_is_in_the_ledger(lake):
     assert tuple(times) == (at(1), at(2))
 
 
-def test_what_was_written_is_measured_again_as_it_was(lake):
+def test_measuring_a_written_update_again_gives_the_same_result(lake):
     lake.drop(ONE, TWO)
     output = lake.clean().outputs[-1]
     measured = lake.services.maker().measure(lake.services.board, lake.valid())
     assert measured == (2, output.written.data_version)
 
 
-def test_what_spark_cannot_read_is_not_measured(lake):
+def test_an_update_that_spark_cannot_read_is_refused_by_measure(lake):
     bad = lake.drop(ONE)
     with pytest.raises(UnreadableUpdate, match=rf"{bad.path}.* cannot be read"):
         lake.services.maker().measure(lake.services.board, bad)
@@ -124,7 +124,7 @@ def test_equal_rows_of_a_newer_input_are_a_new_update_with_the_same_data_version
     assert second.written.data_version == first.written.data_version
 
 
-def test_a_rebuild_with_the_same_rows_stops_there(lake):
+def test_a_rebuild_with_equal_rows_does_not_propagate(lake):
     lake.drop(ONE, TWO)
     lake.clean()
     top = lake.top().outputs[-1].id
@@ -133,7 +133,7 @@ def test_a_rebuild_with_the_same_rows_stops_there(lake):
     assert lake.top() == Unchanged(Partition(TOP, DAY), top, (lake.newest().pin,))
 
 
-def test_another_code_version_builds_from_equal_pins(lake):
+def test_a_new_code_version_rebuilds_from_equal_pins(lake):
     lake.drop(ONE)
     lake.clean()
     assert isinstance(lake.clean(code_version="2"), Published)
@@ -295,13 +295,13 @@ def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):
         lake.clean()
 
 
-def test_an_input_of_another_format_is_told_by_its_name(lake):
+def test_an_input_in_another_format_is_named(lake):
     dropped = lake.drop(ONE)
     with pytest.raises(UnreadableUpdate, match=rf"{dropped.path}/part-0.csv is not as declared: its header is"):
         lake.clean(sources=(replace(CLEANING.sources[0], schema="other int, at timestamp"),))
 
 
-def test_what_is_in_this_process_s_memory_is_no_blackboard_for_spark(lake):
+def test_spark_refuses_an_in_memory_blackboard(lake):
     memory = Lake(replace(lake.services, board=Blackboard.open("memory://")))
     memory.drop(ONE)
     with pytest.raises(InvalidName, match=r"Spark cannot read a blackboard at 'memory://'.*use a file:// URL"):

@@ -44,7 +44,7 @@ HERE = as_seen_from_here(__file__)
 
 
 class Mistake(Exception):
-    """What a user's function raises."""
+    """Raised by a user's function."""
 
 
 def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lake):
@@ -62,7 +62,7 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
         assert lake.services.board.files(f"{output.partition.path}/{output.id}") == output.written.files
 
 
-def test_an_audit_of_nothing_says_what_was_rejected_and_why(lake):
+def test_an_audit_without_rows_names_the_rejects_and_reasons(lake):
     lake.drop("x,2019-11-24 08:00:00", "y,soon", "z,2019-11-24 08:00:00")
     refused = lake.clean(checks=(checks.not_empty(),))
     assert isinstance(refused, Refused)
@@ -84,7 +84,7 @@ def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
     assert lake.facts_of_top().failed == {}
 
 
-def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(lake):
+def test_rolling_back_a_refused_input_releases_its_consumers(lake):
     lake.drop(ONE)
     lake.clean(checks=(MAYBE,))
     bad = lake.drop(ONE, TWO)
@@ -114,7 +114,7 @@ def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboar
     assert (lake.objects(), lake.running()) == (before, [])
 
 
-def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake):
+def test_a_run_that_fails_after_writing_parts_removes_them(lake):
     def fail(step):
         if step == "audited":
             raise Mistake(step)
@@ -140,7 +140,7 @@ def test_a_run_whose_csv_file_is_replaced_while_it_is_read_publishes_nothing(lak
 
 
 @pytest.mark.parametrize("step", [f"manifest of {CLEAN} written", "published"])
-def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
+def test_a_failure_after_the_manifest_still_publishes(lake, step):
     def fail(announced):
         if announced == step:
             raise Mistake(step)
@@ -181,7 +181,7 @@ def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the
         (BlackboardUnavailable("no answer"), "BlackboardUnavailable: no answer"),
     ],
 )
-def test_what_is_no_attempt_leaves_an_abandoned_run_with_its_reason(lake, error, reason):
+def test_an_interruption_leaves_an_abandoned_run_with_its_reason(lake, error, reason):
     def interrupt(raw):
         raise error
 
@@ -203,7 +203,7 @@ def test_a_spark_that_cannot_be_reached_is_no_attempt(lake):
     assert reason.startswith("SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
 
 
-def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
+def test_a_second_run_of_an_output_is_refused_while_the_first_runs(lake):
     refused = []
 
     def run_again(step):

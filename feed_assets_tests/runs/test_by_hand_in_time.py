@@ -24,7 +24,7 @@ RECIPE = Recipe(OUT.feed, (RecipeInput("raw", RAW),), lambda raw: raw)
 
 
 def run(ledger, at, *, there):
-    """What is published at a moment of so many hours, of which two are enough."""
+    """Build at a moment when the first `there` hours exist, of which two are enough. Return the inputs left out."""
     services = Services(Blackboard.open("memory://"), ledger, PlainMaker, lambda: at)
     for each in HOURS[:there]:
         publish(services.board, each, {"part": b"1"}, NOW)
@@ -42,7 +42,7 @@ def run(ledger, at, *, there):
     [(AFTER - timedelta(seconds=1), 2), (AFTER, 1)],
     ids=["a second before", "fewer than are enough"],
 )
-def test_it_reads_nothing_before_it_may_go_without(ledger, at, there):
+def test_a_manual_run_before_the_wait_is_over_refuses_missing_inputs(ledger, at, there):
     with pytest.raises(NoValidUpdate, match=f"{HOURS[there].key}"):
         run(ledger, at, there=there)
     with ledger.read() as connection:
@@ -50,9 +50,9 @@ def test_it_reads_nothing_before_it_may_go_without(ledger, at, there):
         assert runs.last(connection, OUT).state == "abandoned"
 
 
-def test_from_then_on_it_goes_without_and_says_so(ledger):
+def test_a_manual_run_after_the_wait_records_the_missing_inputs(ledger):
     assert run(ledger, AFTER, there=2) == [str(HOURS[2])]
 
 
-def test_with_all_of_it_there_is_nothing_to_wait_for(ledger):
+def test_with_all_inputs_present_a_manual_run_does_not_wait(ledger):
     assert run(ledger, AFTER - timedelta(hours=1), there=3) == []

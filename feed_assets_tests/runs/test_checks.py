@@ -71,7 +71,7 @@ def frame(spark):
         pytest.param(checks.unique("a.b"), "`a.b` int", [(1,), (1,)], 1, [{"a.b": 1, "_rows": 2}], id="a dot in it"),
     ],
 )
-def test_a_check_of_rows_counts_what_breaks_it_and_shows_it(frame, check, schema, rows, found, sample):
+def test_a_row_check_counts_and_shows_violating_rows(frame, check, schema, rows, found, sample):
     (result,) = run_checks([check], audited(frame(schema, *rows)))
     assert (result.passed, result.number, list(result.sample)) == (found == 0, found, sample)
 
@@ -110,7 +110,7 @@ def test_keys_are_compared_as_numbers_and_the_other_columns_do_not_matter(frame)
     assert result.number == 2 / 3
 
 
-def test_of_no_clicks_all_have_their_impression(frame):
+def test_references_passes_for_an_empty_update(frame):
     none = frame("id int")
     check = checks.references("clicked", "shown", on="id")
     (result,) = run_checks([check], audited(none, clicked=none, shown=none))
@@ -158,7 +158,7 @@ def test_a_long_key_is_cut_in_the_message_alone_and_is_one_line(frame):
     assert result.sample[0]["id"] == "a\nb" + "c" * 100
 
 
-def test_what_passes_names_nothing(frame):
+def test_a_passed_check_names_no_rows(frame):
     clicked = frame("id int", (1,), (2,))
     check = checks.references("clicked", "shown", on="id", at_least=0.5)
     (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=clicked.limit(1)))
@@ -166,7 +166,7 @@ def test_what_passes_names_nothing(frame):
 
 
 def emptied(frame, *reasons, rejected=None):
-    """The outcome where all records were rejected with these reasons."""
+    """Return the outcome of `not_empty` when all records were rejected with these reasons."""
     rejects = frame("reason string, file string, raw string", *((each, "f", "r") for each in reasons))
     none = frame("id int")
     given = Audited(none, 0, len(reasons) if rejected is None else rejected, {}, {}, lambda: rejects)
@@ -184,12 +184,12 @@ def test_an_empty_update_says_how_many_were_rejected_and_the_most_frequent_reaso
     )
 
 
-def test_an_empty_update_of_which_nothing_was_rejected_says_so(frame):
+def test_not_empty_says_that_no_record_was_rejected(frame):
     result = emptied(frame, "never read", rejected=0)
     assert (result.sample, result.message.split("; ")[-1]) == ((), "no record was rejected")
 
 
-def test_a_dataset_without_rejects_says_nothing_of_them(frame):
+def test_not_empty_of_a_dataset_without_rejects_does_not_mention_them(frame):
     (result,) = run_checks([checks.not_empty()], audited(frame("id int")))
     assert result.message == "not_empty: the update must hold at least one row; found 0 rows"
 
@@ -262,7 +262,7 @@ def test_a_severity_is_a_value_or_what_a_function_says_of_the_number():
     assert (checks.not_empty().severity_of(0), checks.not_empty().warn().severity_of(0)) == ("ERROR", "WARN")
 
 
-def test_a_severity_that_is_none_is_refused():
+def test_an_invalid_severity_is_refused():
     wrong = Check("a", "b", bool, "count(1)", severity=lambda found: "warn")
     with pytest.raises(InvalidDefinition, match="its severity for 2 is 'warn', expected 'ERROR' or 'WARN'"):
         wrong.severity_of(2)

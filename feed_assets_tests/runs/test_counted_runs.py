@@ -1,4 +1,4 @@
-"""What a run counts by window: its own rows as they are written, and another team's records as the first to read."""
+"""Counts by window: of a run's own rows as it writes them, and of another team's records by their first reader."""
 
 from dataclasses import replace
 
@@ -29,14 +29,14 @@ class Killed(BaseException):
 
 
 def windows(lake: Lake, feed: Feed = RAW, key: str = DAY):
-    """The counts that the ledger has of a partition's updates, in their order."""
+    """Return the recorded counts of a partition's updates, in order."""
     with lake.services.ledger.read() as connection:
         query = sa.select(table.c.windows).where(updates.is_(Partition(feed, key))).order_by(table.c.id)
         return [text and windows_of(text) for text in connection.execute(query).scalars()]
 
 
 def changes(lake: Lake):
-    """What the log says was counted."""
+    """Return the partitions that the log has as counted."""
     with lake.services.ledger.read() as connection:
         found = log.after(connection, 0, log.last(connection), 1000)
     return [each.partition for each in found if each.kind == log.COUNTED]
@@ -52,7 +52,7 @@ def test_the_rows_of_a_dataset_are_counted_as_they_are_written(lake):
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_the_first_that_reads_another_team_s_feed_counts_its_records_those_that_do_not_parse_too(lake, tagged):
+def test_the_first_reader_of_a_foreign_feed_counts_all_its_records(lake, tagged):
     lake.drop(ONE, TWO, BAD, UNTIMED)
     lake.clean(sources=(replace(COUNTED, tagged=tagged),))
     assert windows(lake) == [RECORDS]
@@ -62,13 +62,13 @@ def test_the_first_that_reads_another_team_s_feed_counts_its_records_those_that_
 
 
 def lake_count(lake: Lake) -> int:
-    """The number of the last change that says that something was counted."""
+    """Return the number of the last logged count."""
     with lake.services.ledger.read() as connection:
         found = log.after(connection, 0, log.last(connection), 1000)
     return max(each.sequence for each in found if each.kind == log.COUNTED)
 
 
-def test_what_was_counted_is_not_counted_again(lake):
+def test_a_counted_update_is_not_counted_again(lake):
     lake.drop(ONE, TWO, BAD)
     lake.clean(sources=(COUNTED,))
     lake.clean(sources=(COUNTED,), code_version="2")
@@ -81,7 +81,7 @@ def test_a_run_that_refuses_its_own_rows_has_counted_the_records_all_the_same(la
     assert windows(lake) == [RECORDS]
 
 
-def test_what_a_run_did_not_live_to_count_the_next_one_does(lake):
+def test_counting_missed_by_a_killed_run_is_done_by_the_next(lake):
     def kill(step: str) -> None:
         if step == f"parts of {CLEAN} written":
             raise Killed
@@ -104,7 +104,7 @@ def test_each_update_of_several_has_its_own_counts(lake):
     assert [windows(lake, key=key) for key in keys] == [[{at(1): 1}], [{at(2): 2}], [{}]]
 
 
-def test_another_update_is_counted_anew_and_so_is_one_whose_files_are_others(lake):
+def test_new_updates_and_changed_files_are_counted_anew(lake):
     first = lake.drop(ONE)
     lake.clean(sources=(COUNTED,))
     lake.drop(ONE, TWO)
@@ -117,7 +117,7 @@ def test_another_update_is_counted_anew_and_so_is_one_whose_files_are_others(lak
     assert windows(lake) == [{at(1): 1}, {at(5): 1}]
 
 
-def test_what_its_producer_reports_no_run_counts(lake):
+def test_a_feed_with_reports_of_its_producer_is_not_counted_by_runs(lake):
     told = Report(RAW, "", "s3://theirs/part-1", ((at(1), 7),))
     assert report(lake.services.ledger, [told], NOW, "producer").accepted == 1
     lake.drop(ONE)
@@ -132,7 +132,7 @@ def drop_parquet(lake, spark, folder):
     return publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": file.read_bytes()}, NOW)
 
 
-def test_parquet_of_another_team_is_counted_too(lake, spark, tmp_path):
+def test_foreign_parquet_files_are_counted(lake, spark, tmp_path):
     drop_parquet(lake, spark, tmp_path / "theirs")
     lake.clean(sources=(replace(COUNTED, format="parquet"),), rejects=None)
     assert windows(lake) == [{at(1): 1}]

@@ -36,7 +36,7 @@ def deep(services: Services, update_id: str, **options):
     return look_deep(services.board, update, published, maker=services.maker, **options)
 
 
-def test_what_is_as_it_was_published_is_well(services):
+def test_an_unchanged_update_has_no_damage(services):
     found = deep(services, publish_own(services, AT, NOW).id)
     assert (found.rows, found.is_compared, found.damage) == (20_000, True, "")
 
@@ -49,7 +49,7 @@ def test_what_is_as_it_was_published_is_well(services):
         (GOOD[:100] + GOOD[101:], r"part-0.parquet has changed since .*: found 160,\d+ bytes, expected 160,\d+ bytes"),
     ],
 )
-def test_what_changed_in_place_is_said_with_the_file(services, data, says):
+def test_a_file_changed_in_place_is_named(services, data, says):
     update = publish_own(services, AT, NOW)
     rewrite(services, update, data)
     found = deep(services, update.id)
@@ -64,8 +64,8 @@ def test_a_footer_that_would_end_the_process_is_damage(says, data):
     assert says in look_deep(board, publish(board, AT, {"part-0.parquet": data}, NOW)).damage
 
 
-def test_rows_of_other_numbers_are_said(services):
-    """As many bytes, and one row less."""
+def test_a_row_count_that_differs_from_the_published_one_is_reported(services):
+    """Record one row more than the files hold."""
     update = publish_own(services, AT, NOW, version="x" * 32)
     with services.ledger.change() as connection:
         connection.execute(updates.update.update().values(records=19_999))
@@ -102,7 +102,7 @@ def test_nested_rows_are_measured_by_the_engine(services):
     assert "digest another, expected of spark" in look_deep(services.board, update, published, maker=Engine).damage
 
 
-def test_bytes_that_were_written_again_and_cannot_be_compared_are_said(ledger, board):
+def test_rewritten_files_without_comparable_rows_are_reported(ledger, board):
     """Not on local disk, where a copy of a blackboard has other inodes and times."""
     services = Services(board, ledger, no_spark, lambda: NOW)
     update = publish_own(services, AT, NOW, columns=(("id", "array<int>"),))
@@ -113,7 +113,7 @@ def test_bytes_that_were_written_again_and_cannot_be_compared_are_said(ledger, b
     assert (expected in found.damage, bool(found.damage)) == (True, bool(expected))
 
 
-def test_some_files_of_a_large_update_are_read_alone(services):
+def test_deep_verify_can_read_some_files_of_an_update_only(services):
     files = {"a.parquet": GOOD, "b.parquet": damaged.with_flipped_bit(GOOD)}
     update = publish(services.board, AT, files, NOW)
     assert look_deep(services.board, update, files=update.files[:1]).damage == ""

@@ -27,7 +27,7 @@ def no_spark():
 
 @pytest.fixture
 def quiet(ledger) -> Lake:
-    """A lake in memory, without Spark."""
+    """Return a lake in memory, without Spark."""
     return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
@@ -36,7 +36,7 @@ def never() -> bool:
 
 
 def after(steps: int):
-    """A time that is over when it was asked about so many times."""
+    """Return a time limit that expires after `steps` calls."""
     asked = count(1)
     return lambda: next(asked) > steps
 
@@ -54,7 +54,7 @@ def test_every_partition_is_seen_the_newest_first(quiet):
     assert known(quiet, RAW) == [f"{RAW} 2019-11-25/men", f"{RAW} 2019-11-25/women", f"{RAW} 2019-11-24/men"]
 
 
-def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
+def test_a_discovery_out_of_time_is_resumed_where_it_stopped(quiet):
     for day in (24, 25, 26, 27):
         quiet.drop("1,x", key=f"2019-11-{day}")
     looks = []
@@ -64,7 +64,7 @@ def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
     assert looks == [(False, 3), (True, 4), (True, 4)]
 
 
-def test_a_feed_whose_turn_comes_when_the_time_is_over_is_looked_at_all_the_same(quiet):
+def test_each_feed_gets_some_discovery_even_without_time(quiet):
     for day in (24, 25):
         quiet.drop("1,x", key=f"2019-11-{day}")
     discover(quiet.services, [RAW], lambda: True)
@@ -73,7 +73,7 @@ def test_a_feed_whose_turn_comes_when_the_time_is_over_is_looked_at_all_the_same
     assert (first, known(quiet, RAW)) == ([f"{RAW} 2019-11-25"], [f"{RAW} 2019-11-25", f"{RAW} 2019-11-24"])
 
 
-def test_a_look_after_a_complete_one_begins_with_the_newest_again(quiet):
+def test_discovery_after_a_complete_one_begins_with_the_newest(quiet):
     for day in (24, 25):
         quiet.drop("1,x", key=f"2019-11-{day}")
     discover(quiet.services, [RAW], after(1))
@@ -104,7 +104,7 @@ def days(count: int) -> list[str]:
 
 @pytest.fixture
 def old(quiet) -> Lake:
-    """A lake with 100 partitions that the ledger knows."""
+    """Return a lake with 100 partitions that the ledger knows."""
     for key in days(100):
         quiet.drop("1,x", key=key)
     discover_all(quiet.services, [RAW])
@@ -116,14 +116,14 @@ def newest(lake: Lake, key: str) -> str | None:
     return row.id if row else None
 
 
-def test_what_is_new_is_seen_before_what_is_known_even_if_it_is_the_oldest(old):
+def test_new_partitions_are_discovered_before_known_ones(old):
     new = old.drop("1,x", key="2017-12-31")
     discover(old.services, [RAW], lambda: True)
     assert newest(old, "2017-12-31") == new.id
 
 
 @pytest.mark.parametrize("more", [0, 200])
-def test_a_look_visits_a_bounded_number_of_known_partitions_however_many_there_are(old, more):
+def test_discovery_visits_a_limited_number_of_known_partitions(old, more):
     for key in days(100 + more)[100:]:
         old.drop("1,x", key=key)
     discover_all(old.services, [RAW])
@@ -132,7 +132,7 @@ def test_a_look_visits_a_bounded_number_of_known_partitions_however_many_there_a
     assert len({key for name, key in counting.requests if name == "get"}) == RECENT + ROTATION == 50
 
 
-def test_late_data_of_the_newest_known_partitions_are_found_by_the_next_look(old):
+def test_late_data_of_the_newest_partitions_are_found_by_the_next_discovery(old):
     for key in days(100)[-RECENT:]:
         old.drop("1,x", "2,x", key=key)
     late = old.valid(RAW, days(100)[-RECENT])
@@ -149,7 +149,7 @@ def test_late_data_of_every_known_partition_are_found_within_one_rotation(old):
     assert looks == 3  # 90 older ones, 40 in each
 
 
-def test_a_thorough_look_finds_late_data_of_every_known_partition(old):
+def test_a_thorough_discovery_finds_late_data_of_every_partition(old):
     late = {key: old.drop("1,x", "2,x", key=key).id for key in days(100)}
     discover_all(old.services, [RAW])
     assert {key: newest(old, key) for key in late} == late
@@ -175,7 +175,7 @@ def test_new_partitions_have_their_turn_beside_names_that_never_become_valid(qui
     assert (looks, newest(quiet, "2018-01-01")) == ([False, False, True], new.id)
 
 
-def test_a_partition_that_has_lost_its_only_valid_update_is_looked_at_as_if_it_were_new(old):
+def test_a_partition_without_a_valid_update_is_discovered_like_a_new_one(old):
     key = days(100)[0]
     only = old.valid(RAW, key)
     invalidate(old.services.board, only.partition, only.id)
@@ -186,7 +186,7 @@ def test_a_partition_that_has_lost_its_only_valid_update_is_looked_at_as_if_it_w
 
 
 def failing(lake: Lake, *feeds: Feed) -> Services:
-    """The lake's services, on a store that does not answer for some feeds."""
+    """Return the lake's services, on a store that does not answer for some feeds."""
     counting = Counting.around(lake.services.board)
 
     def refuse() -> None:
@@ -204,7 +204,7 @@ def test_discovery_goes_on_beside_an_unreadable_feed(quiet):
     assert ([*found.failed], known(quiet, RAW)) == ([OTHER], [f"{RAW} 2019-11-24"])
 
 
-def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
+def test_discovery_raises_if_no_feed_can_be_read(quiet):
     with pytest.raises(BlackboardUnavailable, match="connection refused"):
         discover(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
 
@@ -230,7 +230,7 @@ def held(lake: Lake, parent: Partition) -> list[tuple[str, str]]:
         return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [parent])[parent]]
 
 
-def test_of_an_appendable_feed_every_batch_is_seen_and_every_new_update_of_one(quiet):
+def test_discovery_sees_every_batch_of_an_appendable_feed_and_its_updates(quiet):
     day = Partition(EVENTS, "2019-11-24")
     first, other = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/b")
     discover(quiet.services, [EVENTS], never, {EVENTS})

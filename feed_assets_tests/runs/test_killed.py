@@ -40,11 +40,11 @@ class Killed:
 
     step: str
     is_visible: bool
-    """Whether the manifest of the main update had been written."""
+    """Set if the manifest of the main update had been written."""
     before: UpdateRow
-    """What was published by the first build."""
+    """Update that the first build published."""
     pin: Pin
-    """What the second one read."""
+    """Input that the second build read."""
 
     @property
     def key(self) -> str:
@@ -59,7 +59,7 @@ class Aftermath:
     lake: Lake
     killed: tuple[Killed, ...]
     expected: UpdateRow
-    """What the second build publishes where nobody kills it."""
+    """Update that the second build publishes if it is not killed."""
     finished: tuple[FinishedRun, ...]
 
 
@@ -68,7 +68,7 @@ def key_of(step: str) -> str:
 
 
 def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
-    """The newest update by the blackboard and by the ledger."""
+    """Return the newest update by the blackboard and by the ledger."""
     valid, newest = lake.valid(feed, key), lake.newest(feed, key)
     return valid.id if valid else None, newest.id if newest else None
 
@@ -99,7 +99,7 @@ def aftermath(tmp_path_factory) -> Iterator[Aftermath]:
 
 
 def steps_of_a_build(lake: Lake) -> list[str]:
-    """What a second build announces, in order."""
+    """Return the steps that a second build announces, in order."""
     steps: list[str] = []
     lake.drop(OLD, key="undisturbed")
     lake.clean("undisturbed")
@@ -141,7 +141,7 @@ def test_ledger_and_blackboard_agree(aftermath):
             assert by_board == by_ledger is not None, (killed.step, feed)
 
 
-def test_every_killed_run_is_settled_and_every_claim_too(aftermath):
+def test_every_killed_run_and_claim_is_settled(aftermath):
     finished = {each.run.output.key: each.is_published for each in aftermath.finished}
     assert finished == {killed.key: killed.is_visible for killed in aftermath.killed if killed.step != "published"}
     assert aftermath.lake.running() == []
@@ -150,7 +150,7 @@ def test_every_killed_run_is_settled_and_every_claim_too(aftermath):
             assert updates.CLAIMED not in aftermath.lake.states(feed, killed.key), killed.step
 
 
-def test_what_has_its_manifest_is_published_as_the_run_would_have_done(aftermath):
+def test_killed_runs_with_a_manifest_are_published_as_the_run_would_have(aftermath):
     for killed in aftermath.killed:
         if killed.is_visible:
             found, expected = aftermath.lake.newest(key=killed.key), aftermath.expected
@@ -160,7 +160,7 @@ def test_what_has_its_manifest_is_published_as_the_run_would_have_done(aftermath
                 assert updates.consumed_by(connection, found.partition, found.id) == (killed.pin,), killed.step
 
 
-def test_nothing_is_left_under_what_was_swept(aftermath):
+def test_swept_updates_leave_no_objects(aftermath):
     board = aftermath.lake.services.board
     swept = [row for finished in aftermath.finished for row in finished.swept]
     assert {row.partition.feed for row in swept} == {CLEAN, REJECTS}
@@ -177,7 +177,7 @@ def test_reconciling_twice_after_a_kill_changes_nothing(aftermath):
     assert aftermath.lake.objects() == before
 
 
-def test_what_was_published_is_not_built_again_and_everything_else_is(aftermath):
+def test_published_updates_are_not_rebuilt_and_all_others_are(aftermath):
     """The last test of these: it builds what was killed."""
     for killed in aftermath.killed:
         built = aftermath.lake.clean(killed.key)
@@ -186,7 +186,7 @@ def test_what_was_published_is_not_built_again_and_everything_else_is(aftermath)
 
 
 @pytest.mark.soak
-def test_all_of_it_holds_where_spark_makes_the_rows(spark, tmp_path):
+def test_the_kill_tests_hold_with_spark_as_the_maker(spark, tmp_path):
     holds = [each for name, each in globals().items() if name.startswith("test_") and "spark" not in name]
     with (
         connect_server(tmp_path, conf(Settings(blackboard=(tmp_path / "lake").as_uri())), os.environ) as remote,
@@ -197,6 +197,6 @@ def test_all_of_it_holds_where_spark_makes_the_rows(spark, tmp_path):
 
 
 def lake_is_whole(aftermath: Aftermath, killed: Killed) -> bool:
-    """Whether readers, ledger and the undisturbed partition all say the same."""
+    """Return True if readers, ledger and the undisturbed partition agree."""
     by_board, by_ledger = ids(aftermath.lake, CLEAN, killed.key)
     return by_board == by_ledger and aftermath.lake.newest(key=killed.key).version == aftermath.expected.version

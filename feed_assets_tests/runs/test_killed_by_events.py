@@ -56,7 +56,7 @@ class Team:
     keys: tuple[str, ...]
 
     def deliver(self, number: int) -> None:
-        """An update reaches both tables, and is delivered to every output."""
+        """Record an update of both tables, and deliver it to every output."""
         new = [WriteEvent(f"team/{name}", number, NOW, f"X{number}", Operation.UPSERT) for name in "ab"]
         with self.services.ledger.change() as connection:
             event_store.record(connection, "team", new, NOW, refuse_out_of_order=False)
@@ -65,14 +65,14 @@ class Team:
         fan_out(self.services.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)
 
     def run_spec(self, key: str) -> RunSpec | None:
-        """What the sensor would ask for."""
+        """Return the run spec that the sensor would request."""
         consumer = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
         with self.services.ledger.read() as connection:
             due = due_of(connection, consumer, [key]).get(key)
         return RunSpec({each.partition: each for each in due.slices}, consumes=True) if due else None
 
     def published(self, key: str) -> list[set[str]]:
-        """Of each published update the slices that it was built from."""
+        """Return, for each published update, the slices that it was built from."""
         with self.services.ledger.read() as connection:
             mine = updates.is_(Partition(REPORT, key)) & (update.c.state == updates.PUBLISHED)
             ids = connection.execute(sa.select(update.c.id).where(mine).order_by(update.c.id)).scalars().all()
@@ -89,7 +89,7 @@ def key_of(step: str) -> str:
 
 
 def opened(folder: Path) -> Team:
-    """The team whose ledger and lake are in a folder."""
+    """Return the team whose ledger and lake are in a folder."""
     board = Blackboard.open((folder / "lake").as_uri(), create=True)
     services = Services(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), PlainMaker, lambda: NOW)
     return Team(services, (UNDISTURBED, *map(key_of, STEPS)))
@@ -114,14 +114,14 @@ def killed(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def team(killed, tmp_path) -> Iterator[Team]:
-    """What the kills left, once more for each test."""
+    """Provide a fresh copy of the state after the kills."""
     shutil.copytree(killed, tmp_path / "left")
     made = opened(tmp_path / "left")
     yield made
     made.services.ledger.engine.dispose()
 
 
-def test_these_are_all_the_steps_of_a_build(team):
+def test_the_listed_steps_are_all_steps_of_a_build_by_events(team):
     steps: list[str] = []
     play(replace(team.services, on_step=steps.append), UNDISTURBED, team.run_spec(UNDISTURBED))
     assert steps == STEPS
@@ -145,7 +145,7 @@ def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step):
+def test_a_run_with_an_unchecked_end_is_settled_before_the_next(team, step):
     """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
     key = key_of(step)
     away = Counting.around(team.services.board)
@@ -159,7 +159,7 @@ def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(tea
 
 
 def judge_repeat(team, key, step) -> None:
-    """The repeat finds its slices in the published lineage, or publishes them; and then there is nothing more."""
+    """Check that the repeat finds its slices published, or publishes them, and that nothing is due afterwards."""
     run_spec = team.run_spec(UNDISTURBED)
     again = play(team.services, key, run_spec)
     assert isinstance(again, Unchanged if step in VISIBLE else Published)

@@ -57,7 +57,7 @@ def test_inputs_of_different_data_are_refused_in_words_and_nothing_is_claimed(se
     assert last.reason.startswith("MixedInputs: ")
 
 
-def test_they_are_built_of_once_the_newer_one_has_gone_through_the_pipeline(services):
+def test_mixed_inputs_are_built_once_the_newer_one_has_passed_the_pipeline(services):
     drop(services, b"1")
     for output in MADE_OF:
         make(services, output)

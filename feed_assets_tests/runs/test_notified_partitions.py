@@ -1,4 +1,4 @@
-"""What a store tells through a queue is looked at: whatever is told, the ledger has what a listing would find."""
+"""Notifications of a store lead to the same ledger as a listing, whatever they contain."""
 
 import json
 import re
@@ -41,7 +41,7 @@ NOW = datetime(2026, 1, 3, tzinfo=UTC)
 
 @pytest.fixture
 def rung(home, monkeypatch):
-    """A bucket that tells a queue of moto."""
+    """Provide a bucket that notifies a queue of moto."""
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
@@ -65,7 +65,7 @@ def heard(local_board, ledger, rung):
 
 
 def written(board: Blackboard, partition: Partition, days: int = 0) -> list[str]:
-    """The keys in the bucket of an update that is published, parts first."""
+    """Publish an update, and return its keys in the bucket, parts first."""
     made = publish(board, partition, {"part-1": b"x", "part-2": b"y"}, NOW + timedelta(days=days))
     return [f"{ROOT}/{key}" for key in [*(file.key for file in made.files), f"{made.path}/{MANIFEST}"]]
 
@@ -81,7 +81,7 @@ def hear(heard: Notified) -> bool:
     return heard.hear(queue, never)
 
 
-def test_a_manifest_that_is_told_of_is_recorded_and_its_message_deleted(heard, local_board, ledger, rung):
+def test_a_notified_manifest_is_recorded_and_its_message_deleted(heard, local_board, ledger, rung):
     rung.write(written(local_board, NEXT_DAY)[-1])
     assert hear(heard)
     assert newest(ledger) == {NEXT_DAY.key: update_id(NOW)}
@@ -121,7 +121,7 @@ def test_a_batch_of_an_appendable_feed_is_one_and_one_that_is_gone_is_gone(heard
 @pytest.mark.parametrize(
     "wrap", [by_sns, lambda body: by_event_bridge(BUCKET, f"{ROOT}/{DAY.path}/{update_id(NOW)}/x")]
 )
-def test_what_comes_through_sns_or_event_bridge_is_the_same(heard, local_board, ledger, rung, wrap):
+def test_notifications_through_sns_and_eventbridge_are_equivalent(heard, local_board, ledger, rung, wrap):
     rung.write(written(local_board, DAY)[-1])
     (body,) = rung.take()
     rung.send(wrap(body))
@@ -130,9 +130,7 @@ def test_what_comes_through_sns_or_event_bridge_is_the_same(heard, local_board, 
     assert rung.left == 0
 
 
-def test_a_partition_is_looked_at_once_however_many_messages_are_about_it(
-    heard, local_board, ledger, rung, monkeypatch
-):
+def test_many_notifications_of_a_partition_cause_one_check(heard, local_board, ledger, rung, monkeypatch):
     looks = list[Partition]()
     look = module.sync
     monkeypatch.setattr(
@@ -144,7 +142,7 @@ def test_a_partition_is_looked_at_once_however_many_messages_are_about_it(
     assert rung.left == 0
 
 
-def test_what_is_none_of_ours_is_deleted_and_looks_at_nothing(heard, ledger, rung, monkeypatch):
+def test_notifications_of_other_objects_are_deleted_without_a_check(heard, ledger, rung, monkeypatch):
     monkeypatch.setattr(module, "sync", None)
     rung.send('{"Event": "s3:TestEvent"}', by_event_bridge("other", f"{ROOT}/{DAY.path}/{update_id(NOW)}/_SUCCESS"))
     rung.write(f"{DAY.path}/{update_id(NOW)}/_SUCCESS", f"{ROOT}/t/other/v1.0/x/{update_id(NOW)}/_SUCCESS", "x")
@@ -152,9 +150,7 @@ def test_what_is_none_of_ours_is_deleted_and_looks_at_nothing(heard, ledger, run
     assert rung.left == 0
 
 
-def test_what_no_store_has_written_stays_for_the_queue_s_own_policy_and_stops_nothing(
-    heard, local_board, ledger, rung, caplog
-):
+def test_foreign_messages_stay_in_the_queue_and_stop_nothing(heard, local_board, ledger, rung, caplog):
     rung.send(*["a job of somebody else"] * (MESSAGES_PER_REQUEST + 1))
     rung.write(written(local_board, DAY)[-1])
     assert hear(heard)
@@ -212,7 +208,7 @@ def last(ledger) -> int:
         return log.last(connection)
 
 
-def test_a_look_is_bounded_and_says_what_it_has_left(local_board, ledger, rung, heard, monkeypatch):
+def test_reading_a_queue_is_limited_and_reports_the_rest(local_board, ledger, rung, heard, monkeypatch):
     monkeypatch.setattr(module, "MESSAGES_PER_LOOK", 20)
     rung.write(*written(local_board, DAY) * 10)
     assert not hear(heard)
@@ -272,7 +268,7 @@ def test_a_manifest_that_is_told_of_before_its_files_are_there_is_found_by_the_l
     assert as_listed(heard, ledger) == as_listed_alone(local_board, tmp_path) == {DAY.key: update_id(NOW)}
 
 
-def test_or_by_the_message_of_the_file_where_all_objects_are_told_of(heard, local_board, ledger, rung):
+def test_a_manifest_notified_before_its_files_is_found_by_a_file_notification(heard, local_board, ledger, rung):
     keys = written(local_board, DAY)
     part = keys[0].removeprefix(f"{ROOT}/")
     local_board.delete([part])
@@ -300,7 +296,7 @@ def test_blackboards_of_others_have_queues_of_their_own_and_one_queue_may_tell_o
     assert newest(ledger, batch, DAY) == {batch.key: update_id(NOW), DAY.key: update_id(NOW)}
 
 
-def test_a_blackboard_that_the_settings_do_not_name_is_left_to_who_lists_it(local_board, ledger, rung):
+def test_a_blackboard_without_settings_is_left_to_listings(local_board, ledger, rung):
     services = Services(local_board, ledger, lambda: None, elsewhere={HELD: "nobody"})
     settings = Settings(blackboard=f"s3://{BUCKET}", blackboard_queue=rung.url)
     assert Notified.of(services, settings, [RAW, HELD], {HELD}).queues == {Queue(rung.url): RAW}
@@ -314,12 +310,12 @@ def test_a_blackboard_that_the_settings_do_not_name_is_left_to_who_lists_it(loca
         (Queue("https://sqs.eu-west-1.amazonaws.com/1/none", "nobody"), "profile .nobody. could not be found"),
     ],
 )
-def test_a_queue_out_of_reach_is_said_with_what_to_do(rung, queue, said):
+def test_an_unreachable_queue_is_reported_with_the_remedy(rung, queue, said):
     with pytest.raises(QueueUnavailable, match=rf"{queue.url} cannot be read: .*{said}.* Check the URL"):
         queue.receive()
 
 
-def test_a_message_that_is_not_deleted_is_said_and_no_error(rung, caplog):
+def test_a_message_that_cannot_be_deleted_is_logged_without_an_error(rung, caplog):
     rung.send("x")
     queue = Queue(rung.url)
     (message,) = queue.receive()
@@ -328,7 +324,7 @@ def test_a_message_that_is_not_deleted_is_said_and_no_error(rung, caplog):
     assert rung.left == 0
 
 
-def test_what_the_docs_have_a_bucket_tell_is_each_manifest_and_nothing_else(rung):
+def test_the_documented_bucket_policy_notifies_exactly_manifests(rung):
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.partition("\n## A bucket that tells\n")[2].partition("\n## ")[0]
     policy, wanted = map(json.loads, re.findall(r"^```json\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
@@ -356,7 +352,7 @@ class Told:
         return found
 
     def delete(self, messages: Sequence[QueueMessage]) -> None:
-        """It comes once."""
+        """Ignore the deletion: the message was received only once."""
 
 
 @dataclass
@@ -379,7 +375,7 @@ OBJECTS = st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.integers(0, 1), NAMES, 
 
 @hypothesis.settings(max_examples=40)
 @given(acts=st.lists(st.tuples(OBJECTS, st.integers(0, 3)), min_size=5, max_size=25), dice=st.randoms())
-def test_whatever_is_written_and_however_it_is_told_both_end_where_the_listing_alone_does(empty_ledger, acts, dice):
+def test_random_notifications_end_in_the_same_ledger_as_listings(empty_ledger, acts, dice):
     """After each act some of all that could be told so far is, in any order; in the end everything is listed."""
     with TemporaryDirectory() as folder:
         shutil.copyfile(empty_ledger, f"{folder}/told.db")

@@ -82,7 +82,7 @@ def drop(lake, spark, tmp_path):
     ],
 )
 def test_a_run_is_a_job_that_writes_and_one_for_rejects(lake, spark, drop, form, count, tagged, rejected, jobs):
-    """Of Parquet one more counts the rows by the footers. Keys are compared without Spark."""
+    """Parquet takes one more job, which counts rows by the footers. Keys are compared without Spark."""
     drop(form, count)
     watch = Watch(spark)
     source = RecipeInput("raw", RAW, form, SCHEMA, tagged=tagged, event_time="at", grain="hour")
@@ -134,7 +134,7 @@ def test_a_clean_row_may_be_of_chance(lake):
     assert (lake.newest().records, lake.newest(REJECTS).records) == (1, 1)
 
 
-def test_what_no_observation_takes_is_one_job_over_the_parts(lake, spark):
+def test_measures_that_cannot_be_observed_take_one_job(lake, spark):
     lake.drop(f"1,{DAY} 01:00:00", f"2,{DAY} 01:00:00", f"2,{DAY} 02:00:00")
     two = [Check(name, "two", lambda found: found == 2, sql) for name, sql in DISTINCT.items()]
     watch = Watch(spark)
@@ -143,7 +143,7 @@ def test_what_no_observation_takes_is_one_job_over_the_parts(lake, spark):
     assert watch.between() == [1, 0, 0, 1, 0]
 
 
-def test_a_check_of_a_column_that_is_not_there_is_named(lake):
+def test_a_check_of_a_missing_column_is_named(lake):
     lake.drop(f"1,{DAY} 01:00:00")
     with pytest.raises(InvalidDefinition, match="the check 'lost' is 'sum\\(nothing\\)', which cannot be computed"):
         lake.clean(checks=(Check("lost", "nothing", lambda found: found == 0, "sum(nothing)"),))
@@ -169,7 +169,7 @@ def test_a_session_is_asked_for_by_the_bytes_that_a_run_has_pinned(lake, spark):
     assert sizes == [sum(file.size for file in raw.files)]
 
 
-def test_what_a_monitor_measures_is_not_measured_of_its_profile(lake, spark):
+def test_a_monitor_s_measures_do_not_disturb_its_profile(lake, spark):
     """The profile has a column `found`, too, and a number in it by which the measure cannot divide."""
     lake.drop(f"1,{DAY} 01:00:00", f"2,{DAY} 01:00:00")
     measures = Profile({"rows": "count(1)", "shares": "sum(1 / (found - 2))"}, "7 partitions")

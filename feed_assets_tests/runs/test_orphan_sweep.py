@@ -32,7 +32,7 @@ def no_spark():
 
 @pytest.fixture
 def lake(board, ledger) -> Lake:
-    """A lake on each kind of store; without Spark."""
+    """Return a lake on each kind of store, without Spark."""
     return Lake(Services(board, ledger, no_spark, lambda: NOW))
 
 
@@ -46,7 +46,7 @@ def at(lake: Lake, now: datetime) -> Services:
 
 
 def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = None, output=OUTPUT) -> str:
-    """A claimed id, its parts, and what became of it in the ledger, all at `NOW`; the id."""
+    """Make a claimed id with parts and a state in the ledger, all at `NOW`; return the id."""
     board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, "host:1:0.00", NOW)
     runs.start(ledger, run)
@@ -88,20 +88,20 @@ def test_parts_of_a_dead_or_refused_attempt_go_after_a_day_with_their_claim(lake
 
 
 @pytest.mark.parametrize("state", [updates.PUBLISHED, updates.INVALIDATED, "pruned"])
-def test_of_an_update_that_is_done_with_only_the_claim_goes(lake, state):
+def test_a_sweep_removes_only_the_claim_of_a_settled_update(lake, state):
     attempt(lake, state, manifest=b"2")
     swept = sweep(at(lake, DAY_LATER), OURS)
     assert (swept.done, swept.claims, len(lake.objects()), claim_files(lake)) == ((), 1, 3, [])
 
 
-def test_what_a_running_build_owns_stays_however_old(lake):
+def test_a_sweep_keeps_everything_of_a_running_build(lake):
     attempt(lake, runs.RUNNING)
     swept = sweep(at(lake, NOW + timedelta(days=30)), OURS)
     unclaimed = sweep_unclaimed(at(lake, NOW + timedelta(days=30)), OURS, unknown=True)
     assert (swept.claims, swept.done, unclaimed, len(lake.objects()), len(claim_files(lake))) == (0, (), (), 2, 1)
 
 
-def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_it(lake):
+def test_an_unrecorded_claim_is_recognized_by_its_run_id(lake):
     run = runs.Run("a run", OUTPUT, runs.RUNNING, "host:1:0.00", NOW)
     runs.start(lake.services.ledger, run)
     write.claim(lake.services.board, OUTPUT, run.id.encode(), NOW)
@@ -118,14 +118,14 @@ def test_an_abandoned_id_is_forgotten_without_a_word(lake):
     assert (swept.done, swept.claims, claim_files(lake)) == ((), 1, [])
 
 
-def test_what_is_valid_though_its_run_gave_it_up_is_finished(lake):
+def test_a_valid_update_of_an_abandoned_run_is_finished(lake):
     update_id = attempt(lake, updates.ABANDONED, manifest=b"2")
     swept = sweep(at(lake, DAY_LATER), OURS)
     assert (said(swept.done), claim_files(lake)) == ([("finished", update_id)], [])
     assert (lake.newest().id, lake.valid().id, len(lake.objects())) == (update_id, update_id, 3)
 
 
-def test_what_was_written_after_its_attempt_was_swept_goes_too(lake):
+def test_parts_written_after_a_sweep_are_swept_later(lake):
     """Executors outlive their driver."""
     update_id = attempt(lake, updates.ABANDONED, parts=0)
     put(lake, OUTPUT, update_id, 1)
@@ -171,7 +171,7 @@ def test_the_walk_leaves_what_is_published_invalidated_or_has_a_manifest(lake):
     assert len(lake.objects()) == 3 + 2 + 3 + 3
 
 
-def test_a_claim_that_was_killed_half_written_goes_too(local_board, ledger):
+def test_a_half_written_claim_is_swept(local_board, ledger):
     lake = Lake(Services(local_board, ledger, no_spark, lambda: NOW))
     folder = local_board._root / write.CLAIMS / OUTPUT.path
     folder.mkdir(parents=True)
@@ -220,7 +220,7 @@ def _of(number: int) -> Partition:
     return Partition(CLEAN, f"2019-11-{10 + number}")
 
 
-def test_those_are_all_the_requests_of_a_sweep(quiet):
+def test_a_sweep_makes_exactly_the_listed_requests(quiet):
     attempts(quiet)
     steps = Steps(0)
     sweep(disturbed(quiet, steps.step), OURS)
@@ -251,7 +251,7 @@ def test_a_sweep_whose_time_is_over_goes_on_where_it_stopped(quiet):
     assert seen == [(1, 1, days[0]), (1, 1, days[1]), (0, 1, days[2]), (0, 1, days[3]), (0, 0, "")]
 
 
-def test_a_claim_that_stays_does_not_keep_a_short_sweep_from_those_after_it(quiet):
+def test_a_short_sweep_resumes_after_kept_claims(quiet):
     attempt(quiet, runs.RUNNING, output=_of(0))
     update_id = attempt(quiet, updates.REFUSED, output=_of(1))
     first = sweep(at(quiet, DAY_LATER), OURS, lambda: True)
@@ -279,7 +279,7 @@ def test_orphan_sweep_goes_on_beside_an_unreadable_feed(quiet):
     assert said(sweep(services, [Feed.parse("ads/aaa/v1.0"), CLEAN]).done) == [("swept", update_id)]
 
 
-def test_if_no_feed_can_be_read_the_sweep_fails(quiet):
+def test_a_sweep_fails_if_no_feed_can_be_read(quiet):
     def refuse() -> None:
         raise exceptions.GenericError("connection refused")
 

@@ -53,7 +53,7 @@ def test_measures_and_checks_are_counted_together_and_deep_checks_run_where_one_
     assert measures.get("rows") == 2
 
 
-def test_what_was_measured_is_shown_beside_what_is_usual(audited):
+def test_a_profile_is_shown_beside_its_baseline(audited):
     results, _, _ = audit(recipe(clicks="sum(n) + 1"), audited, BEFORE)
     assert results[1].sample == (
         {"measure": "rows", "found": 2, "median": 2, "mad": 0, "is_anomaly": False},
@@ -61,7 +61,7 @@ def test_what_was_measured_is_shown_beside_what_is_usual(audited):
     )
 
 
-def test_a_measure_that_is_no_number_is_refused(audited):
+def test_a_non_numeric_measure_is_refused(audited):
     with pytest.raises(InvalidDefinition, match="the measure clicks is 'a': expected a number"):
         audit(recipe(clicks="'a'"), audited, BEFORE)
 
@@ -104,7 +104,7 @@ MEASURES = Profile({"rows": "count(1)", "ids": "count(DISTINCT id)"}, "7 partiti
 
 
 def known(lake, feed=CLEAN):
-    """The states of a day's checks, and what was measured of it."""
+    """Return the states of a day's checks, and its profile."""
     partition = Partition(feed, DAY)
     with lake.services.ledger.read() as connection:
         found = quality.check_states(connection, [partition])
@@ -112,7 +112,7 @@ def known(lake, feed=CLEAN):
     return {check: each.state for (_, check), each in found.items()}, measured.get(partition)
 
 
-def test_what_a_killed_run_has_found_is_known_once_its_update_is_published(lake):
+def test_findings_of_a_killed_run_are_kept_once_its_update_is_published(lake):
     def die(step: str) -> None:
         if step == f"manifest of {CLEAN} written":
             raise KeyboardInterrupt
@@ -124,7 +124,7 @@ def test_what_a_killed_run_has_found_is_known_once_its_update_is_published(lake)
     assert known(lake) == ({"not_two": "warned", "profile": "passed"}, {"rows": 2.0, "ids": 2.0})
 
 
-def test_nothing_is_said_of_a_partition_whose_update_was_never_seen(lake):
+def test_findings_of_an_unpublished_update_are_dropped(lake):
     def die(step: str) -> None:
         if step == "audited":
             raise KeyboardInterrupt
@@ -149,7 +149,7 @@ def test_a_companion_publishes_the_profile_of_what_others_wrote_and_says_of_that
     assert known(lake, RAW)[0] == {"profile": "passed", "not_two": "passed"}
 
 
-def test_a_companion_that_is_killed_before_it_publishes_has_said_what_it_found(lake):
+def test_a_monitor_killed_before_publishing_has_recorded_its_findings(lake):
     def die(step: str) -> None:
         if step.startswith("manifest of"):
             raise KeyboardInterrupt

@@ -55,7 +55,7 @@ def pin(update_id):
     return Pin(MEN, update_id, "v")
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(services):
+def test_a_dry_prune_lists_updates_and_changes_nothing(services):
     before = services.board.files("")
     found = prune(services, MEN, LAST)
     assert found.lines == (
@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(services):
     assert (services.board.files(""), states(services)) == (before, ["published"] * 3)
 
 
-def test_what_goes_is_gone_and_the_ledger_tells_why(services):
+def test_pruned_updates_are_removed_and_recorded_with_the_reason(services):
     found = prune(services, MEN, LAST, apply=True)
     assert [each.id for each in found.gone] == [OLD, OLDEST]
     assert found.lines[0] == f"{MEN} {OLD} pruned: 1 newer valid, the first of 2019-11-26 06:00 UTC"
@@ -74,7 +74,7 @@ def test_what_goes_is_gone_and_the_ledger_tells_why(services):
     assert prune(services, MEN, LAST, apply=True).gone == ()
 
 
-def test_what_the_ledger_never_heard_of_is_recorded_when_it_goes(services):
+def test_pruning_an_unrecorded_update_records_it(services):
     write(services.board, "20191123.060000")
     prune(services, MEN, LAST, apply=True)
     assert states(services, "20191123.060000") == ["pruned"]
@@ -95,7 +95,7 @@ def test_every_partition_of_a_feed_is_pruned(services):
     assert [(each.partition, len(each.gone)) for each in found] == [(MEN, 2), (women, 1)]
 
 
-def test_what_a_run_in_progress_has_pinned_stays_until_it_ends(services):
+def test_prune_keeps_updates_pinned_by_a_running_run(services):
     runs.start(services.ledger, new_run("r1"))
     claim(services.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
     stays = f"{MEN} {OLD} stays: run r1 reads it"
@@ -109,7 +109,7 @@ def test_what_a_run_in_progress_has_pinned_stays_until_it_ends(services):
     assert left(services) == [NEW]
 
 
-def test_what_is_pinned_between_the_look_and_the_removal_stays(services):
+def test_prune_keeps_an_update_pinned_just_before_its_removal(services):
     """The step 'given up' of a first update is when a run claims a second: each is decided under the ledger's lock."""
     runs.start(services.ledger, new_run("r1"))
     claim(services.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
@@ -117,7 +117,7 @@ def test_what_is_pinned_between_the_look_and_the_removal_stays(services):
     assert states(services) == ["pruned", "published", "published"]
 
 
-def test_a_run_that_claims_after_its_pin_was_given_up_is_told(services):
+def test_a_claim_with_a_pruned_pin_is_refused(services):
     runs.start(services.ledger, new_run("r1"))
     prune(services, MEN, LAST, apply=True)
     with pytest.raises(UpdateChanged, match=f"{OLD} was pruned since it was pinned: 1 newer valid"):
@@ -127,7 +127,7 @@ def test_a_run_that_claims_after_its_pin_was_given_up_is_told(services):
 
 
 @pytest.mark.parametrize("manifest", [None, b"5"])
-def test_what_a_run_has_claimed_stays_until_it_is_settled(services, manifest):
+def test_prune_keeps_claimed_updates_until_their_run_is_settled(services, manifest):
     runs.start(services.ledger, new_run("r1", MEN))
     claim(services.ledger, "r1", (MEN, "20191125.070000"))
     write(services.board, "20191125.070000", manifest)
@@ -136,7 +136,7 @@ def test_what_a_run_has_claimed_stays_until_it_is_settled(services, manifest):
     assert "writes it, or was killed" in "".join(found.lines)
 
 
-def test_what_may_be_unfinished_stays_for_a_day(services):
+def test_prune_keeps_possibly_unfinished_updates_for_a_day(services):
     write(services.board, "20191125.070000", None)
     prune(replace(services, now=lambda: utc_now() + timedelta(hours=23)), MEN, LAST, apply=True)
     assert left(services) == ["20191125.070000", NEW]
@@ -144,7 +144,7 @@ def test_what_may_be_unfinished_stays_for_a_day(services):
     assert left(services) == [NEW]
 
 
-def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(services):
+def test_pruned_refused_updates_stay_refused_in_the_ledger(services):
     runs.start(services.ledger, new_run("r1", MEN))
     claim(services.ledger, "r1", (MEN, "20191125.070000"))
     with services.ledger.change() as connection:
@@ -159,7 +159,7 @@ def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(ser
 
 
 def refused(services, update_id, parts=2):
-    """A claimed update of ours that its audit refused, with parts and its claim; no newer valid one has replaced it."""
+    """Leave an update of ours that its audit refused, with parts and claim, before any newer valid update."""
     runs.start(services.ledger, new_run("r1", MEN))
     services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
     claim(services.ledger, "r1", (MEN, update_id))
@@ -170,7 +170,7 @@ def refused(services, update_id, parts=2):
         services.board.put(f"{MEN.path}/{update_id}/part-{number}", b"rows")
 
 
-def test_what_a_prune_leaves_of_a_refused_update_is_still_found_by_its_claim(services):
+def test_a_sweep_finds_refused_updates_that_a_prune_left(services):
     refused(services, NEWEST)
     prune(services, MEN, LAST, apply=True)
     assert left(services) == [NEW, NEWEST]
@@ -188,7 +188,7 @@ def test_claims_stay_for_a_day_after_their_ids_time(services):
 
 
 def test_claims_that_lead_to_nothing_more_go_with_a_prune(services):
-    """Of a published update, of a refused one whose parts it has removed, and of an id that was never used."""
+    """Test claims of a published update, of a refused one whose parts are removed, and of an id without an update."""
     for update_id in (OLD, NEW, "20191126.070000"):
         services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"its producer")
     refused(services, "20191125.070000")
@@ -224,7 +224,7 @@ def test_a_prune_whose_newest_update_is_invalidated_on_the_way_stops_there(servi
 
 @pytest.mark.parametrize("how", ["manifest", "file"])
 @pytest.mark.parametrize("observed", [True, False])
-def test_an_invalidated_update_is_published_again_in_the_ledger_too(services, how, observed):
+def test_revalidation_publishes_the_update_in_the_ledger(services, how, observed):
     known = row(services.ledger, MEN, NEW).version
     invalidate(services.board, MEN, NEW, how=how)
     if observed:
@@ -264,7 +264,7 @@ def test_an_altered_update_stays_invalid(services):
         ("pruned", NEW, r"is pruned \(because\)"),
     ],
 )
-def test_only_what_was_published_can_be_valid_again(services, state, update_id, message):
+def test_only_published_updates_can_be_revalidated(services, state, update_id, message):
     if state:
         with services.ledger.change() as connection:
             update_changes.change(connection, MEN, update_id, state, utc_now(), reason="because")
@@ -272,7 +272,7 @@ def test_only_what_was_published_can_be_valid_again(services, state, update_id, 
         revalidate(services, MEN, update_id)
 
 
-def test_what_was_recorded_without_its_files_cannot_be_compared(services):
+def test_an_update_recorded_without_files_is_not_revalidated(services):
     with services.ledger.change() as connection:
         update_changes.change(connection, MEN, NEW, updates.PUBLISHED, utc_now(), listing=None)
     with pytest.raises(NotRevalidated, match="without a list of its files"):

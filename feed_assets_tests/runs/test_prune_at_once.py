@@ -22,7 +22,7 @@ def no_spark():
 
 
 class AtOnce:
-    """What some threads do until the publishers are done."""
+    """Publishers, and threads that prune and read until they are done."""
 
     def __init__(self, board, ledger, folder):
         self.services = Services(board, ledger, no_spark, utc_now)
@@ -39,7 +39,7 @@ class AtOnce:
             self.gone += prune(self.services, MEN, LAST, apply=True).gone
 
     def reader(self, number):
-        """The last turn starts once nothing is published any more: its update is the newest, which no prune takes."""
+        """Read until a turn begins after the last publication: its update is the newest, which no prune removes."""
         last = ""
         for turn in count():
             final = self.done.is_set()
@@ -61,7 +61,7 @@ class AtOnce:
         self.read.append(found.id)
 
 
-def test_no_reader_meets_a_torn_update_or_one_that_is_older_than_the_last(board, ledger, tmp_path):
+def test_readers_beside_a_prune_never_see_torn_or_older_updates(board, ledger, tmp_path):
     """Two publish, one prunes all but the last without pause, two read: ids never go back, copies are whole.
 
     The clock is the real one: a day ahead, a prune would forget the claim of who is just publishing.

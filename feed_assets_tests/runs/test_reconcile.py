@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 @pytest.fixture
 def quiet(ledger) -> Lake:
-    """A lake in memory, where every change is a request; without Spark."""
+    """Return a lake in memory, where every change is a request; without Spark."""
     return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
@@ -49,14 +49,14 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("sealed", [0, 1, 2])
-def test_what_has_a_manifest_is_published_and_what_has_none_is_swept(quiet, sealed):
+def test_reconcile_publishes_updates_with_manifests_and_sweeps_others(quiet, sealed):
     left_behind(quiet, sealed)
     (finished,) = reconcile(quiet.services)
     assert outcome(quiet) == EXPECTED[sealed]
     assert (len(finished.published), len(finished.swept), finished.is_published) == (sealed, 2 - sealed, sealed == 2)
 
 
-def test_what_is_published_keeps_its_pins_and_statistics(quiet):
+def test_an_update_published_by_reconcile_keeps_pins_and_statistics(quiet):
     left_behind(quiet, sealed=2)
     reconcile(quiet.services)
     row = quiet.newest()
@@ -156,7 +156,7 @@ def test_a_reconcile_that_is_interrupted_anywhere_is_finished_by_the_next(quiet,
 
 
 @pytest.mark.parametrize(("sealed", "steps"), [(0, 10), (1, 8), (2, 6)])
-def test_those_were_all_the_steps_of_a_reconcile(quiet, sealed, steps):
+def test_the_listed_steps_are_all_steps_of_a_reconcile(quiet, sealed, steps):
     left_behind(quiet, sealed)
     assert interrupted_at(quiet, last=0) == steps
 
@@ -166,7 +166,7 @@ def out_of_reach() -> None:
 
 
 def away(lake: Lake) -> Lake:
-    """The same lake, whose store does not answer."""
+    """Return the same lake on a store that does not answer."""
     names = ("list", "children", "get", "put", "create", "delete")
     board = Counting.around(lake.services.board, dict.fromkeys(names, out_of_reach)).board
     return Lake(replace(lake.services, board=board))
@@ -219,7 +219,7 @@ def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
 
 
 def publish_claimed(lake: Lake) -> None:
-    """What a run does at its end: manifests, then the ledger."""
+    """Publish like the end of a run: write manifests, then the ledger."""
     board = lake.services.board
     with lake.services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, "run with 0")

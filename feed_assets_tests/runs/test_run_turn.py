@@ -31,14 +31,14 @@ PATIENCE = 30
 
 @pytest.fixture
 def lake(ledger, local_board) -> Lake:
-    """A lake without Spark."""
+    """Return a lake without Spark."""
     lake = Lake(Services(local_board, ledger, PlainMaker, lambda: NOW))
     lake.drop(ROW)
     return lake
 
 
 def other_run(lake: Lake, process: str | None = None, **more) -> Run:
-    """A run of another process that builds the partition."""
+    """Start a run of another process that builds the partition."""
     run = Run("other", OUTPUT, runs.RUNNING, process or this_process(), NOW, **more)
     runs.start(lake.services.ledger, run)
     return run
@@ -50,7 +50,7 @@ def end(lake: Lake, state: str = updates.ABANDONED) -> None:
 
 
 def after(looks: int, act: Callable[[], object]) -> Callable[[float], None]:
-    """A pause that acts at the last of so many looks; one more fails the test."""
+    """Return a pause that acts at the last of `looks` calls, and fails at one more."""
     left = looks
 
     def pause(seconds: float) -> None:
@@ -87,13 +87,13 @@ def test_the_second_run_finds_unchanged_what_the_first_has_published(lake):
 
 
 @pytest.mark.parametrize("state", [runs.FAILED, updates.REFUSED, updates.ABANDONED])
-def test_the_second_run_builds_what_the_first_has_not(lake, state):
+def test_the_second_run_builds_outputs_that_the_first_has_not(lake, state):
     other_run(lake)
     assert isinstance(lake.clean(patience=Patience(9, after(3, lambda: end(lake, state)))), Published)
     assert lake.states() == [updates.PUBLISHED]
 
 
-def test_the_reason_is_told_once_for_each_run_that_is_waited_for(lake):
+def test_the_reason_of_a_wait_is_printed_once_for_each_awaited_run(lake):
     told = []
 
     def next_one() -> None:
@@ -148,7 +148,7 @@ def test_without_patience_nothing_is_waited_for(lake):
 
 @pytest.mark.parametrize(("sealed", "expected"), [(0, Published), (2, Unchanged)])
 def test_a_run_that_dies_meanwhile_is_finished_and_taken_over(lake, sealed, expected):
-    """What it has sealed is published, and what it has not is built."""
+    """Publish what the dead run has sealed; build the rest."""
     _, read = pin(lake.services, Partition(RAW, DAY), None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         left_behind(lake, sealed, f"{gethostname()}:{process.pid}:{_start(psutil.Process(process.pid))}", read)
@@ -183,7 +183,7 @@ def test_a_run_that_is_stopped_while_it_waits_leaves_nothing(lake):
     assert ([run.id for run in lake.running()], lake.objects(), lake.last_change()) == (["other"], *before)
 
 
-def test_what_is_closed_meanwhile_is_not_built(lake):
+def test_a_partition_closed_during_the_wait_is_not_built(lake):
     def close() -> None:
         end(lake)
         closures.close(lake.services.ledger, [OUTPUT], "it never comes", "a person", NOW)
@@ -194,7 +194,7 @@ def test_what_is_closed_meanwhile_is_not_built(lake):
     assert lake.running() == []
 
 
-def test_who_is_overtaken_between_look_and_start_goes_on_waiting(lake):
+def test_a_run_overtaken_between_check_and_start_keeps_waiting(lake):
     other_run(lake)
     told, acts = [], []
 
@@ -202,7 +202,7 @@ def test_who_is_overtaken_between_look_and_start_goes_on_waiting(lake):
         runs.start(lake.services.ledger, Run("faster", OUTPUT, runs.RUNNING, this_process(), NOW))
 
     def now() -> datetime:
-        """The clock is read by the look, and then by the start: before that another run begins."""
+        """Let another run begin between the check and the start: both read the clock."""
         if acts:
             acts.pop()()
         return NOW

@@ -16,7 +16,7 @@ from feed_assets_tests.support.parquet_schemas import schema_of
 
 
 def published(lake: Lake, name: str) -> Sequence[Any] | str:
-    """The values of the one column that a run has published, or REFUSED."""
+    """Run, and return the published values of the one column, or REFUSED."""
     raw = publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": FILES[name][0]}, NOW)
     source = RecipeInput("raw", RAW, "parquet", schema_of(lake.services.board, raw))
     try:
@@ -33,5 +33,5 @@ NO_MAPS = [name for name in FILES if name != "nanoseconds in a map"]
 
 
 @each_case("name", NO_MAPS)
-def test_a_run_publishes_what_all_readers_have(lake, name):
+def test_a_run_publishes_the_values_that_all_readers_read(lake, name):
     assert published(lake, name) == FILES[name][1]

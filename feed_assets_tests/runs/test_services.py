@@ -26,11 +26,11 @@ def other():
         process.kill()
 
 
-def test_this_process_lives():
+def test_this_process_counts_as_living():
     assert not is_dead(this_process())
 
 
-def test_another_process_lives_until_it_is_killed(other):
+def test_another_process_counts_as_living_until_killed(other):
     process, name = other
     before = is_dead(name)
     process.kill()

@@ -31,7 +31,7 @@ def world(s3_board, ledger):
 
 
 def look(services: Services, feed: Feed) -> list[str]:
-    """The requests of one look."""
+    """Discover once, and return the requests."""
     counting = Counting.around(services.board)
     counting.board._pages = services.board._pages
     counted = Services(counting.board, services.ledger, services.maker, services.now)
@@ -44,7 +44,7 @@ def newest(services: Services, feed: Feed, key: str) -> updates.UpdateRow | None
         return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 
 
-def test_what_is_as_it_was_costs_two_listings_and_one_manifest(world):
+def test_an_unchanged_feed_costs_two_listings_and_one_manifest(world):
     services, feed = world
     assert look(services, feed) == ["children", "list", "get"]
     for number in range(RECENT + ROTATION - 2):
@@ -105,7 +105,7 @@ def test_a_manifest_that_was_rewritten_in_place_is_found_some_looks_later(world)
     assert looks < 100
 
 
-def test_more_than_a_page_of_files_is_visited_as_before(world):
+def test_an_update_of_more_than_a_page_is_visited_in_full(world):
     services, feed = world
     publish(services.board, Partition(feed, "2026-01-03"), {f"{n:04}": b"1" for n in range(1000)}, NOW)
     look(services, feed)

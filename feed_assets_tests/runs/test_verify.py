@@ -34,7 +34,7 @@ def never() -> bool:
 
 
 def publish_all(services: Services, feed: Feed, keys: Collection[str]) -> dict[Partition, str]:
-    """An update of each partition, which the ledger knows; their ids."""
+    """Publish an update of each partition, and record it in the ledger; return the ids."""
     made = [publish(services.board, Partition(feed, key), {"part": b"x"}, NOW) for key in keys]
     for update in made:
         sync(services.ledger, update.partition, update)
@@ -70,7 +70,7 @@ def test_every_feed_has_its_turn_within_one_round(services):
     assert [len(gone(services, feeds, 1)) for _ in range(3)].count(1) == 1
 
 
-def test_after_the_last_one_it_begins_again(services):
+def test_verify_restarts_after_the_last_partition(services):
     made = publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION + 1)])
     assert gone(services, [SHOWN], 2) == set()
     first = min(made)
@@ -84,14 +84,14 @@ def test_with_no_time_at_all_one_partition_has_its_turn_each_time(services):
     assert [len(gone(services, [SHOWN], 1, lambda: True)) for _ in range(3)] == [1, 1, 1]
 
 
-def test_a_thorough_look_finds_everything(services):
+def test_a_thorough_verify_finds_every_missing_update(services):
     made = publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION + 1)])
     damage(services, made)
     assert {each.partition for each in verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone} == made.keys()
     assert states(services, made) == {updates.INVALIDATED}
 
 
-def test_what_is_there_costs_two_requests_each(services):
+def test_verify_costs_two_requests_for_each_existing_partition(services):
     publish_all(services, SHOWN, "abc")
     counting = Counting.around(services.board)
     verify(Services(counting.board, services.ledger, no_spark, lambda: NOW), [SHOWN], [SHOWN], never)
@@ -125,7 +125,7 @@ def test_a_blackboard_without_any_of_the_feeds_is_another_one(services):
     assert (found.gone, states(services, made)) == ([], {updates.PUBLISHED})
 
 
-def test_another_blackboard_is_told_at_each_look_of_the_same_feed_until_it_is_the_right_one(services):
+def test_a_wrong_blackboard_is_reported_at_each_verify_of_the_same_feed(services):
     publish_all(services, SHOWN, "a")
     publish_all(services, TOTAL, "a")
     elsewhere = Services(Blackboard.open("memory://"), services.ledger, no_spark, lambda: NOW)
@@ -134,14 +134,14 @@ def test_another_blackboard_is_told_at_each_look_of_the_same_feed_until_it_is_th
     assert told == [[str(SHOWN)]] * 3
 
 
-def test_all_of_our_feeds_are_gone_where_what_we_read_is_there(services):
+def test_own_feeds_are_gone_if_foreign_feeds_exist(services):
     made, theirs = publish_all(services, SHOWN, "abc"), Feed.parse("their/own/v1.0")
     services.board.sweep(str(SHOWN))
     publish(services.board, Partition(theirs, "a"), {"part": b"x"}, NOW)
     assert {each.partition for each in verify_all(services, [SHOWN], [SHOWN, theirs]).gone} == made.keys()
 
 
-def test_a_feed_of_which_nothing_is_left_is_gone_if_others_are_there(services):
+def test_an_empty_feed_is_gone_if_other_feeds_exist(services):
     made, _ = publish_all(services, SHOWN, "abc"), publish_all(services, TOTAL, [""])
     services.board.sweep(str(SHOWN))
     assert len(verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone) == len(made)

@@ -58,7 +58,7 @@ def test_a_file_of_which_spark_leaves_rows_out_is_refused(lake, name, tagged):
     assert lake.valid() is None
 
 
-def test_a_monitor_of_others_rows_reads_them_whole_too(lake):
+def test_a_monitor_of_foreign_rows_reads_all_of_them(lake):
     """It has no rejects, so nothing counts on the way."""
     drop(lake, damaged.with_group_that_spark_leaves_out())
     with pytest.raises(UnreadableUpdate, match="20,000 rows"):
@@ -99,7 +99,7 @@ def test_an_update_of_ours_without_its_middle_is_refused_as_an_input(lake):
     assert lake.valid(TOP) is None
 
 
-def test_one_bit_of_an_update_of_ours_is_noticed_by_who_reads_it(lake):
+def test_a_flipped_bit_of_our_update_is_noticed_by_its_reader(lake):
     drop(lake, WHOLE)
     clean(lake, "all", tagged=False)
     (file, *_) = lake.valid(CLEAN).files

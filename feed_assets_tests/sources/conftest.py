@@ -14,7 +14,7 @@ def one_database(postgresql):
 
 @pytest.fixture
 def postgresql_url(one_database):
-    """The database with nothing in it."""
+    """Return the database, emptied."""
     engine = sa.create_engine(one_database)
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA public CASCADE")
@@ -30,7 +30,7 @@ def sqlite_url(tmp_path):
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request):
-    """A database of theirs."""
+    """Return another team's database."""
     return request.getfixturevalue(f"{request.param}_url")
 
 
@@ -45,7 +45,7 @@ FORMATS = ["csv", "jsonl", "parquet"]
 
 @pytest.fixture(params=[*KINDS, *(f"{each} on {store}" for each in FORMATS for store in ("local", "s3")), "kafka"])
 def theirs(request, markers):
-    """An event table of theirs, empty."""
+    """Provide another team's event table, empty."""
     kind, _, where = request.param.partition(" ")
     if kind == "kafka":
         made = Topics(request.getfixturevalue("broker").servers, markers)

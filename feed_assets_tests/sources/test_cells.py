@@ -28,7 +28,7 @@ def execute(url):
 
 
 def table(execute, kind, *values):
-    """A table of theirs with a column `more` of this kind, a row for each value."""
+    """Create an event table with a column `more` of this type, and a row for each value."""
     execute("DROP TABLE IF EXISTS events")
     execute(f"CREATE TABLE events (id int, table_name text, correlation_id text, marker int, more {kind})")
     for number, value in enumerate(values):
@@ -36,7 +36,7 @@ def table(execute, kind, *values):
 
 
 def longest(url, source, execute):
-    """The cells that a read fetches, by their length: what it asks is asked again, and counted."""
+    """Read, and return the batch with the longest cell that its query fetches: the query is repeated to measure it."""
     asked = []
 
     def note(*told):
@@ -71,7 +71,7 @@ def long_value(backend, kind, size):
     return made.get(kind, f"to_jsonb({text})::{kind}" if kind.startswith("json") else text)
 
 
-def test_json_and_arrays_are_in_the_context_as_what_they_are(postgresql_url):
+def test_json_and_arrays_keep_their_structure_in_the_context(postgresql_url):
     engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         for kind, value, expected in [
@@ -87,7 +87,7 @@ def test_json_and_arrays_are_in_the_context_as_what_they_are(postgresql_url):
     engine.dispose()
 
 
-def test_a_type_of_ones_own_is_read_as_text(postgresql_url):
+def test_a_custom_database_type_is_read_as_text(postgresql_url):
     engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TYPE mood AS ENUM ('fine')")

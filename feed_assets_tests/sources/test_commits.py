@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def uri(postgresql_url):
-    """The database as psycopg takes it, with an event table numbered by the database."""
+    """Return the URI of the database for psycopg, with an event table that the database numbers."""
     made = Sql(postgresql_url, "integer")
     made.close()
     return postgresql_url.replace("+psycopg", "")
@@ -84,7 +84,7 @@ def test_a_writer_that_does_not_end_is_named_and_nothing_is_skipped(uri, caplog)
     assert names(source(uri).read(batch.position, 10)) == ["slow", "fast"]
 
 
-def test_a_writer_that_is_rolled_back_holds_up_nobody(uri):
+def test_a_rolled_back_writer_blocks_nobody(uri):
     with transaction(uri) as slow, transaction(uri) as fast:
         insert(slow, "slow")
         insert(fast, "fast")
@@ -92,19 +92,19 @@ def test_a_writer_that_is_rolled_back_holds_up_nobody(uri):
         assert names(source(uri, Clock(slow.rollback)).read(None, 10)) == ["fast"]
 
 
-def test_who_begins_to_write_meanwhile_is_not_waited_for(uri):
+def test_transactions_that_begin_during_a_read_are_not_waited_for(uri):
     with transaction(uri) as slow, transaction(uri) as fast, transaction(uri) as later:
         insert(slow, "slow")
         insert(fast, "fast")
         fast.commit()
         batch = source(uri, Clock(lambda: insert(later, "later"), slow.commit)).read(None, 10)
         assert names(batch) == ["slow", "fast"]
-        assert source(uri, Clock()).read(batch.position, 10).is_complete  # Nothing new is there to be overtaken.
+        assert source(uri, Clock()).read(batch.position, 10).is_complete  # No newer event can be overtaken.
         later.commit()
     assert names(source(uri).read(batch.position, 10)) == ["later"]
 
 
-def test_what_commits_between_the_look_and_the_read_waits_for_the_next_one(uri):
+def test_rows_committed_between_check_and_read_wait_for_the_next_read(uri):
     with transaction(uri) as slow, transaction(uri) as fast, transaction(uri) as one, transaction(uri) as two:
         insert(slow, "slow")
         insert(fast, "fast")
@@ -133,7 +133,7 @@ def test_an_empty_table_is_not_read_past_its_first_writer(uri):
 
 
 @pytest.mark.parametrize("mode", ["SHARE UPDATE EXCLUSIVE", "SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE"])
-def test_who_writes_no_rows_as_a_vacuum_or_a_new_index_does_is_not_waited_for(uri, mode):
+def test_vacuum_and_index_builds_are_not_waited_for(uri, mode):
     with transaction(uri) as fast, transaction(uri) as vacuum:
         insert(fast, "fast")
         fast.commit()
@@ -190,7 +190,7 @@ def test_a_materialized_view_is_refused_since_its_writers_cannot_be_seen(uri):
 
 
 def naive(connection, after):
-    """The reader that loses: `id > marker`."""
+    """Read the way that loses events: `id > marker`."""
     return connection.execute("SELECT id, correlation_id FROM events WHERE id > %s ORDER BY id", (after,)).fetchall()
 
 
@@ -234,7 +234,7 @@ def read_while_written(uri, writers, count):
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_none_is_skipped_of_what_eight_writers_commit_out_of_order(uri, count):
+def test_no_event_of_eight_writers_with_unordered_commits_is_skipped(uri, count):
     events = [each.correlation_id for each in read_while_written(uri, 8, count)]
     assert len(events) == len({*events}) == 8 * count
     with psycopg.connect(uri) as connection:

@@ -27,7 +27,7 @@ def marker(kind, number):
 
 
 def stored(kind, number):
-    """As its owner stores it."""
+    """Return a marker in the form in which its owner stores it."""
     at = marker(kind, number)
     if kind == "number as text":
         return str(at)
@@ -81,19 +81,19 @@ def test_a_key_may_be_of_several_columns(url):
     assert [*DeletesTable("env:DELETES_URL", "deletes", ("shop", "id")).read(encode(1), encode(2))] == [("s2", 2)]
 
 
-def test_markers_of_another_kind_are_told(url):
+def test_delete_markers_of_another_kind_are_refused(url):
     deletes = table(url, "integer", [1])
     with pytest.raises(SourceUnavailable, match="deleted_at has 1: expected markers of the same kind"):
         [*deletes.read(None, encode(datetime(2010, 12, 1, tzinfo=UTC)))]
 
 
-def test_a_row_whose_time_cannot_be_read_is_told_and_not_passed_over(url):
+def test_a_delete_with_an_unreadable_time_is_refused_and_not_skipped(url):
     deletes = table(url, "text", [1], [{"id": 9, "shop": "s", "deleted_at": "yesterday"}])
     with pytest.raises(SourceUnavailable, match=r"deleted_at: 'yesterday' is no marker.*Correct the row"):
         [*deletes.read(None, encode(START + timedelta(days=1)))]
 
 
-def test_a_table_or_column_that_is_not_there_is_told(url):
+def test_a_missing_delete_table_or_column_is_refused(url):
     table(url, "integer", [1])
     with pytest.raises(SourceUnavailable, match="has no column key: found id, shop, deleted_at"):
         [*DeletesTable("env:DELETES_URL", "deletes", "key").read(None, encode(1))]

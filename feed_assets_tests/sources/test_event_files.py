@@ -30,7 +30,7 @@ def put(board, name, data):
 
 @pytest.fixture(params=["csv", "jsonl"])
 def text(request):
-    """The formats of lines."""
+    """Return each line format."""
     return request.param
 
 
@@ -39,7 +39,7 @@ def kind(request):
     return request.param
 
 
-def test_half_a_line_is_not_read_until_it_is_whole(board, text):
+def test_a_partial_line_is_not_read_until_it_is_complete(board, text):
     source, whole = FileEvents(board, FOLDER, text), encoded(text, rows(1, 2, 3))
     position, found = None, []
     for end in sorted({*range(0, len(whole), 37), len(whole) - 1, len(whole)}):
@@ -54,7 +54,7 @@ def test_half_a_line_is_not_read_until_it_is_whole(board, text):
     assert found == ["c-1", "c-2", "c-3"]
 
 
-def test_the_last_line_of_a_file_is_whole_once_a_newer_file_is_there(local_board, text):
+def test_the_last_line_of_a_file_is_complete_once_a_newer_file_exists(local_board, text):
     put(local_board, "1", encoded(text, rows(1, 2))[: -2 if text == "csv" else -1])
     source = FileEvents(local_board, FOLDER, text)
     assert names(source.read(None, 10).events) == ["c-1"]
@@ -115,7 +115,7 @@ def test_a_file_is_read_on_from_where_the_last_batch_ended(local_board, text, mo
     assert streamed == sorted({*streamed})  # Each one further on.
 
 
-def test_a_file_that_shrank_is_told_and_nothing_moves(board, kind):
+def test_a_shrunken_file_is_reported_and_the_position_stays(board, kind):
     put(board, "1", encoded(kind, rows(1, 2, 3)))
     source = FileEvents(board, FOLDER, kind)
     _, _, position = read_all(source)
@@ -136,7 +136,7 @@ def test_a_file_that_was_rewritten_in_its_middle_is_read_again(board, kind):
     assert read_all(source, position)[0] == []
 
 
-def test_a_file_that_is_gone_holds_up_nobody(local_board, kind):
+def test_a_removed_file_blocks_nothing(local_board, kind):
     put(local_board, "1", encoded(kind, rows(1)))
     source = FileEvents(local_board, FOLDER, kind)
     _, _, position = read_all(source)
@@ -162,7 +162,7 @@ def test_files_that_are_none_are_left_out_and_sub_folders_are_read(board, kind):
     assert names(read_all(FileEvents(board, FOLDER, kind))[0]) == ["c-1"]
 
 
-def test_a_file_that_cannot_be_read_does_not_hold_up_those_before_it(local_board):
+def test_an_unreadable_file_does_not_block_earlier_files(local_board):
     put(local_board, "1", encoded("parquet", rows(1)))
     put(local_board, "2", b"nonsense")
     source = FileEvents(local_board, FOLDER, "parquet")
@@ -190,7 +190,7 @@ def test_csv_may_have_a_bom_either_newline_and_newlines_in_quotes(local_board):
 
 
 def is_json_or_cut(raw):
-    """What was rejected as JSON text; of a long one the beginning, with length and digest."""
+    """Return True if a reject is JSON text; a long one is its beginning, with length and digest."""
     return "bytes, sha256 " in raw if len(raw.encode()) > 3900 else json.loads(raw) is not None
 
 
@@ -252,21 +252,21 @@ def test_moments_finer_than_microseconds_are_no_markers(local_board):
     assert "whole microseconds" in rejected[0].reason
 
 
-def test_a_header_with_a_column_twice_is_told(local_board):
+def test_a_header_with_a_repeated_column_is_refused(local_board):
     header, _, rest = encoded("csv", rows(1)).partition(b"\r\n")
     put(local_board, "1", header + b",marker\r\n" + rest.replace(b"\r\n", b",1\r\n"))
     with pytest.raises(SourceUnavailable, match="expected each once"):
         FileEvents(local_board, FOLDER, "csv").read(None, 10)
 
 
-def test_a_header_that_is_none_is_told_in_short_with_its_file(local_board):
+def test_an_invalid_header_is_reported_shortened_with_its_file(local_board):
     put(local_board, "1", b"x," * 300_000 + b"y\r\n")
     with pytest.raises(SourceUnavailable, match=f"^{FOLDER}/1 has the columns .*put right, or removed") as raised:
         FileEvents(local_board, FOLDER, "csv").read(None, 10)
     assert len(str(raised.value)) < 1000
 
 
-def test_a_blackboard_that_refuses_is_told_as_a_source_that_cannot_be_read(tmp_path):
+def test_a_refusing_blackboard_is_reported_as_an_unreadable_source(tmp_path):
     board = Blackboard.open((tmp_path / "lake").as_uri(), create=True)
     (tmp_path / "lake").rmdir()
     with pytest.raises(SourceUnavailable, match="Mount or create it again"):

@@ -1,4 +1,4 @@
-"""What holds of every event source, over every kind of database and file, with markers of both kinds."""
+"""Behaviour of every event source: each kind of database and file, with markers of both kinds."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def test_events_come_in_order_and_each_once_in_batches_of_any_size(theirs, limit
     assert rejected == []
 
 
-def test_what_came_since_is_read_after_the_position_and_nothing_twice(theirs):
+def test_events_after_the_position_are_read_exactly_once(theirs):
     source, position, found = theirs.source(), None, []
     for number in range(1, 13):
         theirs.add(rows(theirs, number))
@@ -105,7 +105,7 @@ def test_without_an_operation_it_is_an_upsert(theirs):
     assert {each.write_operation for each in found} == {Operation.UPSERT}
 
 
-def test_a_column_that_is_not_there_is_told_with_those_that_are(theirs):
+def test_a_missing_column_is_reported_with_the_existing_ones(theirs):
     theirs.add(rows(theirs, 1))
     source = theirs.source(Columns(correlation_id="run_id"))
     if isinstance(theirs, Topics) or (isinstance(theirs, Files) and theirs.format == "jsonl"):  # Each has its own.

@@ -11,7 +11,7 @@ from feed_assets_tests.support.port_relay import relay
 from feed_assets_tests.support.servers import fetched, free_ports
 
 
-def test_the_real_driver_reads_what_python_reads(postgresql):
+def test_the_jdbc_driver_reads_the_same_as_python(postgresql):
     at = sa.make_url(postgresql.database())
     with sa.create_engine(at, poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql(

@@ -1,4 +1,4 @@
-"""Where the records of text files end: blank lines without end, and quotes that hide newlines."""
+"""Ends of records in text files: runs of blank lines, and quotes that hide newlines."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ def test_blank_lines_without_end_are_read_once_and_not_in_one_read(local_board, 
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_what_follows_blank_lines_has_its_line_number_and_a_file_of_them_has_ended(local_board, kind):
+def test_lines_after_blank_lines_keep_their_line_numbers(local_board, kind):
     good = encoded(kind, [row(1, "integer")])
     local_board.put(f"{FOLDER}/1", b"\n" * 1000 + good + b"\r\n" * 1000 + b"wrong\n" + b"\n" * 1000)
     source = FileEvents(local_board, FOLDER, kind)
@@ -53,7 +53,7 @@ def test_what_follows_blank_lines_has_its_line_number_and_a_file_of_them_has_end
     assert '"ended": true' in position
 
 
-def test_a_quoted_field_of_a_million_lines_is_one_reject_and_no_events_are_in_it(local_board):
+def test_a_quoted_field_of_many_lines_is_one_reject_without_events(local_board):
     inner = csv_lines(7).replace(b'"', b'""') + b"y\n"
     long = b'retail/p,1,1,c,,,"' + inner * 20_000 + b'"\r\n'
     local_board.put(f"{FOLDER}/1", encoded("csv", [row(1, "integer")]) + long + csv_lines(2))

@@ -63,7 +63,7 @@ def database(tmp_path):
 
 @each_case(("kind", "form"), [(kind, form) for kind in ("TEXT", "TIMESTAMP") for form in FORMS])
 def test_each_slice_has_its_rows_whatever_form_their_moments_have(database, kind, form):
-    """Those without a zone are compared as text."""
+    """Compare moments without a zone as text."""
     url = database(kind, map(FORMS[form], ROWS))
     with reading(url) as connection:
         separator = column_of(connection, "at", piece(None, START)).separator
@@ -109,7 +109,7 @@ def test_a_value_that_is_no_marker_is_refused_with_its_column_and_what_to_do(dat
         found(database(kind, [1 if upto == 9 else good, value]), "at", piece(None, upto))
 
 
-def test_of_postgresql_a_date_is_a_moment_and_a_text_is_refused(postgresql):
+def test_postgresql_dates_are_accepted_as_markers_and_texts_refused(postgresql):
     url = postgresql.database()
     with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
         columns = 'n int, day date, "a%%t" timestamptz, said text, version numeric'

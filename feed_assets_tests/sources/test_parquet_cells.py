@@ -15,12 +15,12 @@ FAR = 2**62
 
 
 def text(*cells):
-    """A column of texts that need not be UTF-8."""
+    """Return a text column that need not be valid UTF-8."""
     return pa.Array.from_buffers(pa.string(), len(cells), pa.array(cells).buffers())
 
 
 def written(**columns):
-    """A file of three events, some of whose columns are given."""
+    """Return a file of three events, with some columns replaced."""
     given = {"table_name": ["t/x"] * 3, "marker": [1, 2, 3], "correlation_id": ["a", "b", "c"], **columns}
     pq.write_table(pa.table(given), out := io.BytesIO())
     return out.getvalue()
@@ -63,7 +63,7 @@ def test_a_text_that_is_no_utf_8_is_one_reject(local_board, name):
     assert ["line 2: " in each.reason for each in rejected] == [True]
 
 
-def test_what_an_event_tells_besides_may_be_in_no_calendar(local_board):
+def test_context_dates_outside_of_the_calendar_are_accepted(local_board):
     days = pa.array([{"day": 1}, {"day": 2**31 - 1}, {"day": 2}], pa.struct([("day", pa.date32())]))
     others = Columns(event_marker=None, write_operation=None, partition_key=None, context=None, others_in_context=True)
     assert read(local_board, others, written(more=days)) == (["a", "b", "c"], [])

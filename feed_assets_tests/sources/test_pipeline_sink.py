@@ -36,7 +36,7 @@ def test_versions_are_in_force_one_after_the_other_whatever_the_clock_says(board
     assert read(board) == {"raw", "a/v1.0"}
 
 
-def test_a_kill_between_the_two_files_leaves_the_version_before_and_the_next_tick_publishes_it(local_board):
+def test_a_kill_between_two_pipeline_files_keeps_the_previous_version(local_board):
     FilePipelines(local_board, "events_pipelines").publish(ONE, NOON)
 
     def die():
@@ -75,7 +75,7 @@ def test_pipelines_are_in_the_schema_of_their_events(postgresql_url):
 
 
 @pytest.mark.parametrize("line", [b"\xff", b"[1]", b'{"pipeline": "a"}', b'{"pipeline": "a", "table_name": 1}'])
-def test_a_line_that_says_nothing_of_a_pipeline_is_told_with_its_number(local_board, line):
+def test_an_invalid_pipeline_line_is_reported_with_its_number(local_board, line):
     good = json.dumps({"pipeline": "a", "table_name": "a"}).encode()
     local_board.put("lineage.jsonl", good + b"\n" + line + b"\n")
     with pytest.raises(
@@ -84,7 +84,7 @@ def test_a_line_that_says_nothing_of_a_pipeline_is_told_with_its_number(local_bo
         read_lineage_file(local_board, "lineage.jsonl", "pipeline", "table_name")
 
 
-def test_a_file_that_is_not_there_is_told(local_board):
+def test_a_missing_lineage_file_is_reported(local_board):
     with pytest.raises(SourceUnavailable, match=r"has no file lineage\.jsonl: correct its name"):
         read_lineage_file(local_board, "lineage.jsonl", "pipeline", "table_name")
 

@@ -61,7 +61,7 @@ def run(code: str, *arguments: str | int) -> str:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory):
-    """A file whose row group would become 450 MB, by the way in which it is written: each takes seconds to write."""
+    """Return a function that writes a file whose row group expands to 450 MB, in a given way; it takes seconds."""
     folder = tmp_path_factory.mktemp("bombs")
 
     @cache
@@ -82,7 +82,7 @@ def test_a_row_group_that_would_become_450_mb_takes_little_and_reading_goes_on_a
     found, rejected, peak = json.loads(run(READING, local_board.url))
     assert found == (["c-1", "c-1", "c-2", "c-2"] if way == "plain" else ["c-1", "c-2"])  # Also within its file.
     assert peak < PEAK_KB
-    if way == "delta":  # Of which the file holds each text once.
+    if way == "delta":  # Such a file holds each text once.
         assert len(rejected) == MANY
         assert all(f"expected at most {ROW_BYTES}" in reason for reason in rejected)
         return
@@ -92,7 +92,7 @@ def test_a_row_group_that_would_become_450_mb_takes_little_and_reading_goes_on_a
     assert f"expected at most {GROUP_BYTES}" in reason
 
 
-def test_a_group_that_is_just_not_too_large_is_read_in_little_memory_too(local_board, tmp_path):
+def test_a_row_group_just_below_the_limit_is_read_in_little_memory(local_board, tmp_path):
     run(WRITING, file := tmp_path / "large", "plain", 40, LONG)
     local_board.put(f"{FOLDER}/1", file.read_bytes())
     found, rejected, peak = json.loads(run(READING, local_board.url))
@@ -107,7 +107,7 @@ def test_columns_that_nobody_needs_are_not_read(local_board, bomb):
     assert (len(found), rejected) == (MANY + 2, [])
 
 
-def test_lists_are_not_read_and_where_one_is_needed_it_is_said(local_board):
+def test_list_columns_are_skipped_and_a_needed_one_is_reported(local_board):
     table = pa.Table.from_pylist([row(1, "integer", tags=["a"], deep={"of": [{"a": 1}]}, flat={"of": 1})])
     pq.write_table(table, written := io.BytesIO())
     local_board.put(f"{FOLDER}/1", written.getvalue())

@@ -23,7 +23,7 @@ SOON = 30
 
 @contextmanager
 def freezing(url: str) -> Iterator[tuple[str, Event]]:
-    """A way to a server, until the event is set: then nothing goes on, and nothing is closed."""
+    """Proxy a server until the event is set; then forward nothing, and close nothing."""
     frozen = Event()
     parts = sa.make_url(url)
     folder, ends = str(parts.query["host"]), list[socket]()
@@ -94,7 +94,7 @@ def test_a_server_that_does_not_hear_of_a_cancellation_loses_the_connection(post
         assert monotonic() - began < SOON
 
 
-def test_who_answers_in_time_is_not_cancelled_and_other_errors_stay_what_they_are(postgresql_url):
+def test_answers_in_time_are_not_cancelled_and_other_errors_are_unchanged(postgresql_url):
     with reading(postgresql_url, 20) as connection:
         assert connection.exec_driver_sql("SELECT pg_sleep(0.1) IS NULL").scalar() is False
     with pytest.raises(SourceUnavailable, match="division by zero"), reading(postgresql_url, 20) as connection:

@@ -42,7 +42,7 @@ ODD = [
 
 @pytest.fixture(params=["sqlite", "postgresql", "local", "s3", "kafka"])
 def published(request):
-    """A sink, and the source that reads it back."""
+    """Return a sink, and the source that reads it back."""
     if request.param == "kafka":
         theirs = Topics(request.getfixturevalue("broker").servers, "integer")
         return TopicSink(theirs.clients, theirs.topic), theirs.source()
@@ -53,7 +53,7 @@ def published(request):
     return open_sink(f"{url}#our_events", Blackboard.open("memory://")), SqlEvents(url, "our_events", order_by="id")
 
 
-def test_what_is_published_is_read_back_equal_and_in_order(published):
+def test_published_events_are_read_back_equal_and_in_order(published):
     sink, source = published
     events = [*ODD, *of(numbered(1, 5)), *(event(number, "integer") for number in range(5))]
     sink.publish([*enumerate(events, 1)])
@@ -72,7 +72,7 @@ def test_publishing_again_changes_nothing_whatever_the_batches(published):
 
 
 def once(events):
-    """As the ledger does with what comes twice: files have it where a position went back, tables never."""
+    """Drop repeated events, as the ledger does. Files repeat events where a position went back, tables never do."""
     return [event for at, event in enumerate(events) if event not in events[:at]]
 
 
@@ -91,7 +91,7 @@ def test_a_reader_who_goes_on_from_its_position_misses_nothing(published):
     for first, last in [(1, 3), (2, 6), (1, 7), (7, 9)]:
         sink.publish(numbered(first, last))
         new, _, position = read_all(source, position)
-        found += [each for each in new if each not in found]  # As the ledger does with what comes twice.
+        found += [each for each in new if each not in found]  # The ledger drops repeated events, too.
     assert found == of(numbered(1, 9))
 
 
@@ -131,7 +131,7 @@ def test_a_schema_may_be_named_in_the_setting(postgresql_url):
     engine.dispose()
 
 
-def test_of_two_who_publish_at_once_no_event_is_lost_to_a_reader(local_board):
+def test_no_event_of_two_simultaneous_publishers_is_lost(local_board):
     meanwhile = [lambda: FileSink(local_board, "events").publish(numbered(1, 7))]
     slow = Counting.around(local_board, {"create": lambda: meanwhile and meanwhile.pop()()}).board
     FileSink(slow, "events").publish(numbered(1, 9))
@@ -179,7 +179,7 @@ def test_a_file_of_somebody_else_hides_no_event_and_is_named_and_left_alone(boar
     assert sink.publish(numbered(7, 7)) == ()
 
 
-def test_what_is_named_beside_another_s_file_comes_after_it_and_before_the_next_number(local_board):
+def test_a_file_name_beside_a_foreign_file_sorts_after_it_and_before_the_next_number(local_board):
     sink = FileSink(local_board, "events")
     for name in ("", "_1", "_10", "_9", "z"):
         local_board.put(f"events/{1:020d}{name}.jsonl", b"mine\n")
@@ -242,13 +242,13 @@ def test_a_file_of_somebody_else_in_the_folder_is_passed_over(local_board):
 @each_case(
     "setting", ["", "blackboard:", "blackboard:/", "sqlite:///a.db", "#events", "mysql://me:secret@host/db#events"]
 )
-def test_a_setting_that_names_no_sink_is_told(setting):
+def test_an_invalid_sink_setting_is_refused_without_its_secrets(setting):
     with pytest.raises(InvalidDefinition, match="expected") as raised:
         open_sink(setting, Blackboard.open("memory://"))
     assert "secret" not in str(raised.value)
 
 
-def test_a_database_that_refuses_is_told(tmp_path, url):
+def test_a_sink_whose_database_refuses_is_reported(tmp_path, url):
     with pytest.raises(SinkUnavailable, match="unable to open database"):
         SqlSink(f"sqlite:///{tmp_path / 'none' / 'a.db'}", "events").publish(numbered(1, 1))
     engine = sa.create_engine(url)

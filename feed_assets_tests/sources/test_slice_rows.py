@@ -133,7 +133,7 @@ class Session:
         ("postgresql+psycopg:///shop", {"url": "jdbc:postgresql://localhost:5432/shop"}),
     ],
 )
-def test_where_the_driver_is_the_jvm_reads_each_range_by_a_predicate(spark, url, expected):
+def test_with_a_jdbc_driver_each_range_is_read_by_a_predicate(spark, url, expected):
     session = Session()
     kinds = StructType().add("number", LongType()).add("seen_at", TimestampType()).add("a`t", TimestampNTZType())
     table = slice_rows._Table(url, sa.table("orders"), '"orders"', {}, kinds)

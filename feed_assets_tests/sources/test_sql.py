@@ -54,7 +54,7 @@ def test_a_row_of_the_last_moment_that_comes_later_is_read(by_marker, limit):
     assert read_all(by_marker.source(), position, limit)[0] == []
 
 
-def test_rows_that_are_wholly_alike_do_not_hold_up_those_beside_them(by_marker):
+def test_identical_rows_do_not_block_their_neighbours(by_marker):
     markers = by_marker.markers
     by_marker.add([row(1, markers)] * 7)
     by_marker.add([row(2, markers, event_marker=event(1, markers).event_marker)])
@@ -77,7 +77,7 @@ def test_a_read_is_one_query_that_begins_at_the_position(sqlite_url):
     theirs.close()
 
 
-def test_the_parts_of_a_source_are_together_all_of_it(by_id):
+def test_the_parts_of_a_source_cover_all_events(by_id):
     tables = ["fx/rates", "retail/purchases", "retail/buyers"]
     by_id.add([row(number, "integer", table_name=tables[number % 3]) for number in range(1, 20)])
     fx = by_id.source(where={"table_name": ["fx/rates"]})
@@ -164,7 +164,7 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
     _, _, position = read_all(by_id.source())
     with by_id.engine.begin() as connection:
         connection.execute(sa.delete(by_id.table))
-    assert by_id.source().read(position, 10).is_complete  # As retention leaves it.
+    assert by_id.source().read(position, 10).is_complete  # Retention leaves an empty table.
     with by_id.engine.begin() as connection:
         connection.execute(sa.insert(by_id.table), {"id": 1, **row(1, "integer")})
     with pytest.raises(SourceUnavailable, match=r"read up to id 5, and its highest is 1\. .*from the beginning"):
@@ -181,27 +181,27 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
         ("nonsense", "Could not parse SQLAlchemy URL"),
     ],
 )
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(url, said):
+def test_an_unreachable_database_is_reported_without_its_password(url, said):
     with pytest.raises(SourceUnavailable, match=said) as raised:
         SqlEvents(url, "events", order_by="id").read(None, 10)
     assert "cret" not in str(raised.value)
     assert "Expected a database that answers" in str(raised.value)
 
 
-def test_a_sqlite_database_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_sqlite_database_is_not_created(tmp_path):
     with pytest.raises(SourceUnavailable, match="There is no SQLite database"):
         SqlEvents(f"sqlite:///{tmp_path / 'none.db'}", "events", order_by="id").read(None, 10)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_that_is_not_there_is_told_with_those_that_are(by_id):
+def test_a_missing_table_is_reported_with_the_existing_ones(by_id):
     with pytest.raises(SourceUnavailable, match=r"has no table event: found events\. Correct the name"):
         SqlEvents(by_id.url, "event", order_by="id").read(None, 10)
     with pytest.raises(SourceUnavailable, match=r"no column ids: .*columns=Columns\(event_marker=None, …\)"):
         SqlEvents(by_id.url, "events", order_by="ids").read(None, 10)
 
 
-def test_an_order_that_cannot_be_kept_as_a_position_is_told(tmp_path):
+def test_an_order_column_that_cannot_be_a_position_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "blobs.db") as connection:
         connection.execute("CREATE TABLE events (id BLOB, table_name, marker, correlation_id)")
         connection.execute("INSERT INTO events VALUES (x'00', 'a', 1, 'c')")

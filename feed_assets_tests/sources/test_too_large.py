@@ -33,7 +33,7 @@ def lines(kind, *numbers):
 
 
 def read(board, kind, limit=10):
-    """What is read, and the most memory that it took."""
+    """Read; return events, rejects, position, and the peak of memory."""
     tracemalloc.start()
     try:
         found, rejected, position = read_all(FileEvents(board, FOLDER, kind), limit=limit)
@@ -57,7 +57,7 @@ def test_a_line_of_60_mb_is_one_reject_and_not_kept_whole(local_board, kind, sta
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_reading_goes_on_behind_it_from_every_position(local_board, kind):
+def test_reading_continues_behind_a_too_large_record_from_every_position(local_board, kind):
     data = encoded(kind, rows(1)) + b"x" * 2_000_000 + b"\n" + lines(kind, 2)
     local_board.put(f"{FOLDER}/1", data)
     found, rejected, position, _ = read(local_board, kind, limit=1)
@@ -147,7 +147,7 @@ def test_a_context_that_is_none_or_too_much_is_one_reject(postgresql_url, value)
 
 
 def read_one(url, kind, marker, context="text", value="'{}'"):
-    """The one reject of a table where it stands between two events, in each order of its rows."""
+    """Return the one reject of a table; it is between two events, in each order of the rows."""
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         execute = connection.exec_driver_sql

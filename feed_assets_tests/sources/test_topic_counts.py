@@ -38,12 +38,12 @@ def counts(log, tier, clock):
 
 @pytest.fixture
 def trusted(monkeypatch):
-    """The broker's moments are those that tests give, which a topic of its own moments would not take."""
+    """Make sources accept timestamps that the tests set; otherwise such a topic is refused."""
     monkeypatch.setattr(kafka_counts, "refusal", lambda *_: None)
 
 
 def told(reports):
-    """Records by window, of all reports."""
+    """Return the records by window, over all reports."""
     return sum((Counter({each["start"]: each["records"] for each in said["windows"]}) for said in reports), Counter())
 
 
@@ -58,7 +58,7 @@ def recorded(ledger, reports):
     return outcome.accepted
 
 
-def test_the_broker_tells_of_windows_that_are_over_quiet_ones_too_and_goes_on(log, ledger, trusted):
+def test_broker_counts_cover_all_ended_windows_even_empty_ones(log, ledger, trusted):
     log.produce([(0, each) for each in minutes(1, 2, 11)] + [(1, each) for each in minutes(3, 16, 17)])
     clock = Clock(*minutes(21))
     source = counts(log, "broker", clock)
@@ -104,7 +104,7 @@ def test_a_topic_that_was_made_anew_is_not_counted_on(log, trusted, monkeypatch,
         source.read(position)
 
 
-def test_the_broker_is_not_asked_where_its_offsets_tell_nothing(log):
+def test_broker_counts_are_refused_for_topics_with_producer_timestamps(log):
     with pytest.raises(SourceUnavailable, match=r"cannot count: .* CreateTime: .*Declare the tier 'reader'"):
         counts(log, "broker", Clock()).read(None)
 

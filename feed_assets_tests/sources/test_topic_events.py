@@ -1,4 +1,4 @@
-"""What holds of Kafka topics alone, over a real broker: partitions, transactions, what the broker removes."""
+"""Behaviour of Kafka topics only, over a real broker: partitions, transactions, and records that the broker removes."""
 
 import json
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def send(theirs, value, partition=0):
     theirs.producer.commit_transaction(30)
 
 
-def test_what_an_open_transaction_holds_back_waits_and_is_said(theirs):
+def test_events_behind_an_open_transaction_wait_with_the_reason(theirs):
     theirs.add([row(1, "integer")])
     theirs.send([row(2, "integer")])
     batch = theirs.source().read(None, 10)
@@ -53,7 +53,7 @@ def test_every_partition_goes_on_from_its_own_place_and_one_that_is_added_from_i
     assert len(found) == 3
 
 
-def test_what_the_broker_removed_before_it_was_read_is_an_error_and_from_the_beginning_it_goes_on(theirs):
+def test_events_removed_before_their_read_are_an_error_until_reset(theirs):
     theirs.add([row(1, "integer")])
     _, _, position = read_all(theirs.source())
     theirs.add([row(2, "integer"), row(3, "integer")])
@@ -150,7 +150,7 @@ def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leav
         send(theirs, value)
     sink.publish(numbered(2, 5))
     assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
-    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # As from a ledger of a backup.
+    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # Imitates a restored ledger.
     sink.publish(other)
     assert published(theirs)[5:] == ["c-12", "c-13"]
 
@@ -170,7 +170,7 @@ class Meanwhile(Clients):
         return self.clients.reader()
 
 
-def test_of_two_that_publish_at_once_one_is_put_out_and_each_event_is_there_once(theirs):
+def test_of_two_simultaneous_topic_publishers_one_is_fenced_without_duplicates(theirs):
     other = TopicSink(theirs.clients, theirs.topic)
     slow = TopicSink(Meanwhile(theirs.clients, lambda: other.publish(numbered(1, 3))), theirs.topic)
     with pytest.raises(SinkUnavailable, match="another process does"):
@@ -180,7 +180,7 @@ def test_of_two_that_publish_at_once_one_is_put_out_and_each_event_is_there_once
     assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
 
 
-def test_of_messages_of_others_none_is_kept_and_they_may_take_longer_than_an_answer(theirs, monkeypatch):
+def test_foreign_messages_are_skipped_without_being_kept(theirs, monkeypatch):
     found, tail, clock = [], topic_reader.tail, count()
 
     def spied(*args):

@@ -1,4 +1,4 @@
-"""What the tests of event sources run in other processes."""
+"""Functions that the tests of event sources run in other processes."""
 
 import random
 import time

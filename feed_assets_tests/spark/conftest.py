@@ -9,13 +9,13 @@ from feed_assets_tests.support.servers import S3Server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests that also run in a process of their own over Spark Connect, by `test_connect`."""
+    """Register the marker of tests that `test_connect` repeats in a separate process over Spark Connect."""
     config.addinivalue_line("markers", "connect: also runs over Spark Connect")
 
 
 @pytest.fixture(scope="session")
 def seaweedfs(request: pytest.FixtureRequest) -> S3Server:
-    """The S3 server; over Connect the one that the Connect server was configured for."""
+    """Return the S3 server; over Connect, the one in the configuration of the Connect server."""
     if not Settings().spark_remote:
         return request.getfixturevalue("seaweedfs")
     return S3Server(Settings().s3_endpoint or "", os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
@@ -23,7 +23,7 @@ def seaweedfs(request: pytest.FixtureRequest) -> S3Server:
 
 @pytest.fixture(scope="session")
 def bucket(request: pytest.FixtureRequest, seaweedfs: S3Server) -> str:
-    """The bucket of all blackboards on S3; the process that tests Connect has its own."""
+    """Return the bucket of all blackboards on S3; the process that tests Connect has its own."""
     if not Settings().spark_remote:
         return request.getfixturevalue("bucket")
     seaweedfs.client().create_bucket(Bucket="connect")

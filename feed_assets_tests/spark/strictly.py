@@ -24,17 +24,17 @@ _FORMS: dict[type[st.DataType], str] = {
 
 
 def column(name: str) -> Column:
-    """The column of exactly this name: Spark would take a dot as a step into a struct."""
+    """Return the column with exactly this name: Spark would take a dot as access to a struct field."""
     return sf.col("`" + name.replace("`", "``") + "`")
 
 
 def matches(text: Column, pattern: str) -> Column:
-    r"""Whether the whole text is of this form: `$` would let a line break at the end pass, `\z` does not."""
+    r"""Return True if the whole text matches. `$` would accept a line break at the end, `\z` does not."""
     return text.rlike(rf"\A(?:{pattern})\z")
 
 
 def value(text: Column, kind: st.DataType) -> Column:
-    """The typed value; NULL if the text is NULL or not exactly of this type."""
+    """Return the typed value; NULL if the text is NULL or not exactly of this type."""
     form = _form(kind)
     if form is None:
         return text
@@ -56,12 +56,12 @@ def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Colu
 
 
 def missing(name: str, text: Column) -> Column:
-    """A reason where a required value is not there."""
+    """Return a reason if a required value is missing."""
     return sf.when(text.isNull(), sf.lit(f"{name}: missing"))
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """The complaints that are not NULL; an empty array, never NULL, if there are none, as for most rows."""
+    """Return the complaints that are not NULL; if there are none, as for most rows, an empty array and not NULL."""
     none = sf.array().cast("array<string>")
     if not complaints:
         return none
@@ -77,7 +77,7 @@ def _is_moment(kind: st.DataType) -> bool:
 
 
 def _has_offset(text: Column) -> Column:
-    """Whether a text in the form of a moment names its offset; not by a pattern, which takes ten times as long."""
+    """Return True if a timestamp text has an offset. A pattern would take ten times as long."""
     return text.endswith("Z") | text.contains("+") | (sf.locate("-", text, len("YYYY-MM-DD ")) > 0)
 
 
@@ -86,7 +86,7 @@ def _digits(kind: st.DataType) -> int:
 
 
 def _too_fine(text: Column, kind: st.DataType) -> Column:
-    """Whether there are more digits after the point than the type keeps: both casts would round, or cut, in silence."""
+    """Return True if the fraction has more digits than the type keeps: a cast would round or cut it silently."""
     if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
@@ -110,7 +110,7 @@ _AS_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhi
 
 
 def read_strictly(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
-    """The tagged frame of CSV files; `_raw` is the record as it was if malformed, else its fields as CSV again."""
+    """Return the tagged frame of CSV files. `_raw` is the original record if malformed, else its fields as CSV."""
     names = [field.name for field in schema]
     texts = StructType([*(StructField(name, StringType()) for name in names), StructField("_corrupt", StringType())])
     frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)
@@ -143,7 +143,7 @@ def _reasons(schema: StructType, required: Sequence[str]) -> Column:
 
 
 def _odd(schema: StructType) -> Column:
-    """What is wrong with texts whatever their type. One look at the record shows that nothing is, as is usual.
+    """Return complaints about texts of any type. One test of the whole record is enough for the usual row without any.
 
     The parser turns bytes that are not UTF-8 into U+FFFD, in silence: a real U+FFFD is refused with them. A quote that
     is never closed swallows the records after it: a field then holds a line with all their commas. A real text that

@@ -1,4 +1,4 @@
-"""What Spark says at its start is left out where somebody waits for results; all else of it is passed on."""
+"""Spark's start-up messages are dropped where a user waits for results; all other output is passed on."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ BANNER = [
     " using builtin-java",
     'Setting Spark log level to "ERROR".',
 ]
-"""As Spark 4.3 says it, each time."""
+"""Start-up messages of Spark 4.3."""
 
 OF_A_FUNCTION = [
     "of a function",
@@ -53,7 +53,7 @@ TRACES = [
     " SQLSTATE: 38000",
     "\tat org.apache.spark.sql.execution.python.PythonArrowOutput$$anon$1.read(PythonArrowOutput.scala:145)",
 ]
-"""As Spark 4.3 says it of a value and of a Python function, shortened."""
+"""Messages of Spark 4.3 about a wrong value and about a failed Python function, shortened."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def hides(monkeypatch):
 
 
 def said_by(lines, monkeypatch):
-    """What is printed of a JVM that has started."""
+    """Return the printed part of a JVM's output."""
     said = StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     with jvm._output() as given:
@@ -72,17 +72,17 @@ def said_by(lines, monkeypatch):
     return said.getvalue().splitlines()
 
 
-def test_the_banner_and_stack_traces_are_left_out_and_what_went_wrong_is_told(hides, monkeypatch):
+def test_spark_s_banner_and_traces_are_hidden_and_errors_shown(hides, monkeypatch):
     hides()
     assert said_by([*BANNER, *TOLD[:2], *TRACES, *TOLD[2:]], monkeypatch) == TOLD
 
 
-def test_stack_traces_are_printed_for_who_wants_them(hides, monkeypatch):
+def test_stack_traces_are_printed_on_request(hides, monkeypatch):
     hides(keeps_traces=True)
     assert said_by([*BANNER, *TRACES, *TOLD], monkeypatch) == [*TRACES, *TOLD]
 
 
-def test_what_a_jvm_says_that_does_not_start_is_the_reason_and_nothing_is_printed(hides, monkeypatch, capsys):
+def test_output_of_a_jvm_that_fails_to_start_is_the_error_reason(hides, monkeypatch, capsys):
     hides()
 
     def fail():
@@ -96,7 +96,7 @@ def test_what_a_jvm_says_that_does_not_start_is_the_reason_and_nothing_is_printe
     assert capsys.readouterr().err == ""
 
 
-def test_nothing_is_hidden_where_nobody_asks_for_it(monkeypatch):
+def test_spark_output_is_shown_unless_hiding_is_requested(monkeypatch):
     monkeypatch.setattr(jvm, "_HIDES", set())
     with jvm._output() as given:
         assert given == {}

@@ -17,14 +17,14 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def environment(seaweedfs: S3Server, s3a_jars: Path) -> dict[str, str]:
-    """Settings for a blackboard on S3: what users of it have, and no other test's session."""
+    """Return settings for a blackboard on S3, as users have them, and without the session of another test."""
     names = {"BLACKBOARD": "s3://connect/lake", "S3_ENDPOINT": seaweedfs.endpoint, "SPARK_JARS": str(s3a_jars)}
     return {**os.environ, **seaweedfs.env, **{f"FEED_ASSETS_{name}": value for name, value in names.items()}}
 
 
 @pytest.fixture(scope="module")
 def connect_url(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
-    """A Spark Connect server with the project's configuration, from the installed PySpark."""
+    """Start a Spark Connect server with the project's configuration, from the installed PySpark."""
     settings = Settings(
         blackboard=environment["FEED_ASSETS_BLACKBOARD"],
         s3_endpoint=environment["FEED_ASSETS_S3_ENDPOINT"],

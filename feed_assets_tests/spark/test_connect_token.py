@@ -26,7 +26,7 @@ class Recorder(grpc.GenericRpcHandler):
 
 @contextmanager
 def server(address: str):
-    """A gRPC server, and its port."""
+    """Start a gRPC server; yield it with its port."""
     recorder = Recorder()
     with ThreadPoolExecutor(2) as threads:
         it = grpc.server(threads)
@@ -50,7 +50,7 @@ def token(monkeypatch):
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="without IPv6 nobody can listen on [::1]")
-def test_who_listens_on_the_other_loopback_address_does_not_get_it(token):
+def test_a_listener_on_the_other_loopback_address_gets_no_token(token):
     with server("127.0.0.1:0") as (ours, port), server(f"[::1]:{port}") as (stranger, _):
         call(OnLoopback(f"sc://127.0.0.1:{port}"))
         assert (ours.seen, stranger.seen) == ([f"Bearer {TOKEN}"], [])
@@ -58,7 +58,7 @@ def test_who_listens_on_the_other_loopback_address_does_not_get_it(token):
         assert stranger.seen == [f"Bearer {TOKEN}"], "PySpark has mended it: `OnLoopback` can go"
 
 
-def test_it_needs_no_tls_on_this_machine(token):
+def test_a_token_on_loopback_needs_no_tls(token):
     with server("127.0.0.1:0") as (ours, port):
         call(OnLoopback(f"sc://127.0.0.1:{port}/;user_id=me"))
         assert ours.seen == [f"Bearer {TOKEN}"]

@@ -1,4 +1,4 @@
-"""What a full disk or a lost Connect server makes of a run; a killed JVM is in `faults/test_stopped.py`."""
+"""Runs with a full disk or a lost Connect server; killed JVMs are tested in `faults/test_stopped.py`."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def write_to_a_full_disk():
         ("java.io.IOException: Disk quota exceeded", DiskFull),
     ],
 )
-def test_what_a_run_is_not_to_blame_for_is_no_attempt(said, expected):
+def test_errors_outside_of_the_run_are_no_attempt(said, expected):
     with pytest.raises(expected) as raised, guarded(None):
         raise RuntimeError(said)
     assert end_of(raised.value) == ABANDONED
@@ -75,7 +75,7 @@ def test_a_full_disk_that_python_meets_is_no_attempt_either():
         write_to_a_full_disk()
 
 
-def test_what_a_function_raises_is_its_own():
+def test_errors_of_a_user_function_fail_the_run():
     with pytest.raises(ZeroDivisionError) as raised, guarded(None):
         raise ZeroDivisionError
     assert end_of(raised.value) == FAILED

@@ -62,7 +62,7 @@ STRANGER = (
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What a process with a session of its own says of itself; a stranger's modules lie in its current folder."""
+    """Return the report of a process with its own session, in a folder with a stranger's modules."""
     folder, scratch = tmp_path_factory.mktemp("current"), tmp_path_factory.mktemp("scratch")
     for name in ("psutil", "pyarrow", "pandas", "numpy", "pyspark"):
         (folder / f"{name}.py").write_text(STRANGER)
@@ -76,13 +76,13 @@ def said(tmp_path_factory):
     return {**json.loads(done.stdout), "ran": (folder / "a_stranger_ran").exists()}
 
 
-def test_all_that_listens_does_so_on_loopback(said):
+def test_all_spark_listeners_are_on_loopback(said):
     assert "java" in said["names"]
     assert said["addresses"]
     assert set(said["addresses"]) <= LOOPBACK
 
 
-def test_what_listens_asks_for_a_secret_that_spark_has_made(said):
+def test_spark_listeners_require_a_generated_secret(said):
     assert said["authenticates"] == "true"
     assert said["secret"] >= 32
 
@@ -99,7 +99,7 @@ def test_every_character_of_the_configuration_comes_through(said):
     assert said["read"] == {key: value.strip(" \t\f") for key, value in NASTY.items()}
 
 
-def test_the_file_of_the_keys_is_gone_when_spark_has_read_it(said):
+def test_the_properties_file_is_removed_after_spark_read_it(said):
     assert said["files"] == []
 
 
@@ -114,7 +114,7 @@ def test_a_python_worker_finds_the_current_folder_behind_what_is_installed(said)
     assert safe == "1"
 
 
-def test_nobody_else_may_read_the_file_of_the_keys():
+def test_only_the_owner_may_read_the_properties_file():
     with properties_file({"spark.hadoop.x": "1\n2\\3"}) as path:
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.read_text() == "spark.hadoop.x=1\\u000a2\\u005c3\n"
@@ -135,7 +135,7 @@ def test_the_executors_of_another_machine_reach_the_driver(master):
     assert not {"spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"} & found.keys()
 
 
-def test_another_python_gets_workers_of_its_own(monkeypatch):
+def test_a_custom_python_gets_standard_workers(monkeypatch):
     """It may have no feed_assets."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
     assert "spark.python.daemon.module" not in conf(Settings())

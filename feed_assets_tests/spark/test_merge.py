@@ -19,7 +19,7 @@ def frame(spark):
 
 @pytest.fixture
 def merged(frame):
-    """What is there after an increment, in order."""
+    """Return a function that merges an increment, and returns the rows in order."""
 
     def merge(new, deletes=None, *, previous=THERE, key="k", newest_by=None):
         there = None if previous is None else frame(previous)
@@ -39,11 +39,11 @@ def changed(*rows):
     return sorted([*(row for row in THERE if row[0] not in keys), *(row for row in rows if len(row) > 1)], key=str)
 
 
-def test_the_first_load_is_all_rows_of_it(merged):
+def test_the_first_merge_returns_all_new_rows(merged):
     assert merged([("a", 1, "x"), ("b", 2, "y")], previous=None) == [("a", 1, "x"), ("b", 2, "y")]
 
 
-def test_the_first_load_is_without_what_is_gone(merged):
+def test_the_first_merge_excludes_deleted_rows(merged):
     assert merged([("a", 1, "x"), ("b", 2, "y")], [("b", 3)], previous=None, newest_by="at") == [("a", 1, "x")]
 
 
@@ -51,24 +51,24 @@ def test_a_row_takes_the_place_of_the_one_with_its_key_and_others_stay(merged):
     assert merged([("a", 0, "new"), ("d", 0, "new")]) == changed(("a", 0, "new"), ("d", 0, "new"))
 
 
-def test_what_is_there_may_be_nothing(merged):
+def test_a_merge_into_no_rows_returns_the_new_rows(merged):
     assert merged([("a", 1, "x")], previous=[]) == [("a", 1, "x")]
 
 
 @pytest.mark.parametrize("newest_by", [None, "at"])
-def test_nothing_new_changes_nothing(merged, newest_by):
+def test_a_merge_without_new_rows_changes_nothing(merged, newest_by):
     assert merged([], [], newest_by=newest_by) == sorted(THERE, key=str)
 
 
 @pytest.mark.parametrize("newest_by", [None, "at"])
-def test_the_same_rows_once_more_change_nothing(merged, newest_by):
+def test_merging_the_same_rows_again_changes_nothing(merged, newest_by):
     new, gone = [("a", 7, "new"), ("d", 7, "new")], [("b", 7), ("e", 7)]
     once = merged(new, gone, newest_by=newest_by)
     assert once == [("a", 7, "new"), ("c", None, "old"), ("d", 7, "new")]
     assert merged(new, gone, previous=once, newest_by=newest_by) == once
 
 
-def test_a_key_of_several_columns_is_all_of_them(merged):
+def test_a_composite_key_compares_all_its_columns(merged):
     assert merged([("a", 2, "new"), ("b", 5, "new")], key=["k", "at"]) == [
         ("a", 1, "old"),
         ("a", 2, "new"),
@@ -90,7 +90,7 @@ def test_a_row_without_a_key_ends_the_run(merged, key, there):
         merged([(None, None, "x"), ("d", 1, "y")], previous=there, key=key)
 
 
-def test_what_is_no_frame_and_a_key_without_columns_are_refused(frame):
+def test_merge_refuses_other_types_and_keys_without_columns(frame):
     with pytest.raises(InvalidDefinition, match="previous is list: expected a DataFrame"):
         merge_by_key([], frame(THERE), "k")
     with pytest.raises(InvalidDefinition, match="new is None: expected a DataFrame"):
@@ -100,7 +100,7 @@ def test_what_is_no_frame_and_a_key_without_columns_are_refused(frame):
 
 
 @pytest.mark.parametrize("name", ["a.b", "a`b", "a b"])
-def test_columns_are_called_what_they_like(frame, name):
+def test_merged_columns_may_have_any_name(frame, name):
     columns = [name, f"{name}2", "v"]
     there, new, gone = (frame([(key, 1, key) for key in keys]).toDF(*columns) for keys in ("ab", "bc", "a"))
     merged = merge_by_key(there, new, name, deletes=gone, newest_by=f"{name}2")
@@ -129,11 +129,11 @@ def test_a_tie_is_an_error_that_names_the_key(merged):
         merged([("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y")], newest_by="at")
 
 
-def test_a_tie_of_what_is_older_is_none(merged):
+def test_a_tie_among_older_rows_is_no_error(merged):
     assert merged([("a", 3, "x"), ("a", 2, "x"), ("a", 2, "y")], newest_by="at") == changed(("a", 3, "x"))
 
 
-def test_a_tie_of_what_is_gone_is_none(merged):
+def test_a_tie_among_deleted_rows_is_no_error(merged):
     assert merged([("a", 2, "x"), ("a", 2, "y")], [("a", 3)], newest_by="at") == changed(("a",))
 
 
@@ -145,10 +145,10 @@ NEWEST = [
     ("all is newer than NULL", None, 0, "new"),
     ("NULL is as new as NULL", None, None, "new"),
 ]
-"""By a key that says what it shows: the moment of the row that is there, that of the change, and which stays."""
+"""Case: time of the existing row, time of the change, and which row remains."""
 
 
-def test_the_newest_stays(merged):
+def test_a_merge_keeps_the_newest_row(merged):
     there, new = [(key, at, "old") for key, at, *_ in NEWEST], [(key, at, "new") for key, _, at, _ in NEWEST]
     found = {key: value for key, _, value in merged(new, previous=there, newest_by="at")}
     assert found == {key: stays for key, *_, stays in NEWEST}
@@ -160,16 +160,16 @@ def test_and_so_of_a_delete(merged):
     assert found == {key for key, *_, stays in NEWEST if stays == "old"}
 
 
-def test_of_an_increment_the_newest_of_each_key_is_taken(merged):
+def test_a_merge_takes_the_newest_new_row_of_each_key(merged):
     new = [("a", 2, "x"), ("a", 4, "y"), ("a", None, "z"), ("b", 1, "x"), ("b", 2, "y")]
     assert merged(new, newest_by="at") == changed(("a", 4, "y"))
 
 
-def test_what_is_gone_goes_and_what_was_never_there_is_no_error(merged):
+def test_deletes_remove_rows_and_deletes_of_missing_keys_are_no_error(merged):
     assert merged([("d", 1, "new")], [("a", 1), ("e", 1), ("a", 1)]) == changed(("a",), ("d", 1, "new"))
 
 
-def test_what_is_new_and_gone_is_there_where_nothing_says_which_came_first(merged):
+def test_a_key_both_new_and_deleted_stays_without_an_order(merged):
     assert merged([("a", 2, "new")], [("a", 3)]) == changed(("a", 2, "new"))
 
 
@@ -184,7 +184,7 @@ DELETES = [
     ("never there", None, [], [4], None),
     ("made and gone", None, [3], [4], None),
 ]
-"""By a key that says what it shows: the moments of what is there, of new rows, of deletes, and of what stays."""
+"""Case: times of the existing row, of new rows, of deletes, and of the remaining row."""
 
 
 def test_a_delete_is_a_change_like_others(merged):
@@ -236,13 +236,13 @@ def test_deletes_of_other_types_are_refused(frame, key):
         merge_by_key(frame([]), frame([]), key, deletes=frame([], "k string, at bigint"), newest_by="at")
 
 
-def test_of_deletes_only_the_columns_that_count_are_looked_at(frame):
+def test_deletes_are_compared_by_key_and_order_columns_only(frame):
     gone = frame([("a", "x", 9)], "k string, why string, at bigint")
     assert found(merge_by_key(frame(THERE), frame([]), "k", deletes=gone)) == changed(("a",))
 
 
 @pytest.mark.parametrize("newest_by", [None, "at"])
-def test_what_is_read_is_read_once(spark, frame, tmp_path, newest_by):
+def test_a_merge_reads_each_source_once(spark, frame, tmp_path, newest_by):
     """A source that answers otherwise the second time: the row in the place of 'a' would be that of 'b'."""
     answer, calls = tmp_path / "answer", spark.sparkContext.accumulator(0)
     answer.write_text("a")

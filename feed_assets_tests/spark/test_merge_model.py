@@ -14,7 +14,7 @@ STEPS, WORLDS = 5, 50
 
 keys, moments = st.sampled_from("abc"), st.none() | st.integers(1, 4)
 changes = st.dictionaries(st.tuples(keys, moments), st.sampled_from(["x", "y", None]), max_size=3)
-"""What is new or gone (None), by key and moment: two rows of one key and moment would be an error."""
+"""Changes by key and time; None is a delete. Two rows with the same key and time would be an error."""
 steps = changes | st.sampled_from(["repeat", "reload"])
 worlds = st.lists(st.lists(steps, min_size=STEPS, max_size=STEPS), min_size=WORLDS, max_size=WORLDS)
 
@@ -25,7 +25,7 @@ def order(at, is_delete):
 
 
 def fold(there, changes):
-    """What is there after an increment: of each key its last change, if what is there is not newer."""
+    """Apply an increment: the last change of each key wins, unless the existing row is newer."""
     last = {}
     for (key, at), value in changes.items():
         last[key] = max(
@@ -39,13 +39,13 @@ def fold(there, changes):
 
 
 class World:
-    """What is there, and what was new so far."""
+    """The merged rows, and all increments so far."""
 
     def __init__(self, steps):
         self.steps, self.past, self.there = steps, [], {}
 
     def step(self, number):
-        """What is to be merged now: an increment, one of before, or all that ever was."""
+        """Return the changes to merge: a new increment, an earlier one again, or everything so far."""
         match self.steps[number]:
             case "repeat":
                 changes = self.past[number // 2] if self.past[number // 2 :] else {}
@@ -59,7 +59,7 @@ class World:
 
 @settings(max_examples=3)
 @given(worlds)
-def test_any_sequence_is_what_a_fold_makes_of_it(spark, plans):
+def test_any_sequence_of_merges_equals_a_fold(spark, plans):
     every = [World(steps) for steps in plans]
     for number in range(STEPS):
         played = [world.step(number) for world in every]

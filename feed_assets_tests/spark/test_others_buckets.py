@@ -15,7 +15,7 @@ UPDATE = "20200101.000000"
 
 @pytest.fixture
 def given(s3_env: S3Server, s3_url: str, partner_url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The keys of the environment may read some of our bucket alone."""
+    """Return settings whose environment keys may read only a part of our bucket."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "producer")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "producer-secret")
     boards = {
@@ -34,13 +34,13 @@ def test_a_blackboard_is_read_with_its_own_profile_and_with_no_other(given):
         open_board(given, name="theirs").files("theirs")
 
 
-def test_a_profile_that_is_not_there_is_named(given):
+def test_a_missing_aws_profile_is_named(given):
     boards = {"partner": {"url": "s3://partners", "profile": "nobody"}}
     with pytest.raises(BlackboardRefused, match="Put the profile 'nobody' into the files of AWS"):
         open_board(Settings(blackboards=boards), name="partner")
 
 
-def test_spark_reads_it_with_its_profile(spark, given):
+def test_spark_reads_a_foreign_bucket_with_its_profile(spark, given):
     """The session's own keys are the admin's, who may read all: so that of another bucket is one that is not there."""
     board = open_board(given, name="partner")
     key = f"{PARTITION.path}/{UPDATE}/part.csv"

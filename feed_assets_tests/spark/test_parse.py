@@ -1,4 +1,4 @@
-"""What each declared type accepts, as literal tables: text, value or reason."""
+"""Texts that each declared type accepts, as literal tables: text, value or reason."""
 
 from datetime import date, datetime
 from decimal import Decimal

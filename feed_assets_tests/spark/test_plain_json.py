@@ -80,7 +80,7 @@ def _lines(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_plain_line_says_what_the_long_way_says_of_it(spark, local_board, monkeypatch, seed):
+def test_the_fast_json_path_agrees_with_the_full_one(spark, local_board, monkeypatch, seed):
     update = put_update(local_board, {"a.json": "\n".join(_lines(seed))})
 
     def found():
@@ -99,7 +99,7 @@ def _are_plain(spark, lines, schema=SCHEMA, required=(), order=()):
     return [row[0] for row in frame.select(is_plain(sf.col("value"), ddl(spark, schema), required, order)).collect()]
 
 
-def test_what_programs_write_is_plain(spark):
+def test_json_written_by_programs_takes_the_fast_path(spark):
     some = {name: value for name, value in ROW.items() if name not in ("h", "t")}
     lines = [
         json.dumps(ROW),

@@ -77,7 +77,7 @@ def test_every_record_is_clean_or_rejected_with_its_text_its_file_and_all_reason
     ]
 
 
-def test_what_is_selected_does_not_change_what_is_rejected(spark, local_board):
+def test_selected_columns_do_not_change_the_rejects(spark, local_board):
     """Loss 2: Spark does not look at columns that a query leaves out, unless a reason needs them."""
     update = put_update(local_board, {"part.csv": (HEADER + "".join(MANY)).encode(errors="surrogateescape")})
     tagged = read(spark, local_board, [update], "csv", SCHEMA, required=["id"])
@@ -146,7 +146,7 @@ def test_a_quote_that_nobody_closes_does_not_swallow_records_in_silence(told, co
         ("1,a\n2,b\n", "its header is 1,a: expected id,name; without a header declare `header=False`"),
     ],
 )
-def test_another_header_is_refused_with_what_it_is(told, content, says):
+def test_a_wrong_csv_header_is_refused_and_shown(told, content, says):
     """Loss 5: by default Spark ignores the header, so that columns are swapped and first rows are lost."""
     with pytest.raises(UnreadableUpdate, match=rf"{PARTITION.feed}/.*/part\.csv is not as declared: {says}") as raised:
         told(content)
@@ -336,7 +336,7 @@ DIALECTS = {
 
 
 @each_case(("dialect", "content", "rows"), DIALECTS.values(), ids=list(DIALECTS))
-def test_csv_as_its_feed_declares_it(told, dialect, content, rows):
+def test_csv_is_read_in_the_declared_dialect(told, dialect, content, rows):
     assert told(content, dialect=dialect) == rows
 
 
@@ -416,7 +416,7 @@ QUOTES = {
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_what_is_not_rfc_4180_is_rejected_with_its_reason_and_its_text(spark, local_board, end):
+def test_records_that_violate_rfc_4180_are_rejected_with_reason_and_text(spark, local_board, end):
     content = end.join(["id,name", *(f"{n},{field}" for n, field in enumerate(QUOTES)), "99,fine", ""])
     update = put_update(local_board, {"part.csv": content})
     rows = read(spark, local_board, [update], "csv", "id int, name string").collect()
@@ -445,7 +445,7 @@ def test_a_record_with_as_many_fields_as_are_declared_to_spark_is_rejected(spark
     ]  # fmt: skip
 
 
-def test_what_the_optimizer_knows_does_not_double_with_each_column(spark, local_board):
+def test_planning_time_does_not_double_with_each_column(spark, local_board):
     """A filter on text columns would be planned for ever: each conclusion is kept under every name of each column."""
     names = [f"c{number}" for number in range(8)]
     update = put_update(local_board, {"part-0.csv": f"{','.join(names)}\n"})

@@ -101,13 +101,13 @@ def test_an_empty_file_has_no_lines_but_an_empty_packed_one_was_cut(spark, local
         read(spark, local_board, [update], "json", "i int").collect()
 
 
-def test_no_name_is_taken_for_one_of_ours(spark, local_board):
+def test_columns_may_have_the_names_of_internal_ones(spark, local_board):
     update = put_update(local_board, {"a.json": '{"_id": 1, "_record": 2, "_keys": "x", "_texts": 3, "_wrong": 4}\n'})
     frame = read(spark, local_board, [update], "json", "_id int, _record int, _keys int, _texts int, _wrong int")
     assert [(*row[:5], row["_reasons"]) for row in frame.collect()] == [(1, 2, None, 3, 4, ["_keys: not an int"])]
 
 
-def test_a_dot_in_a_name_is_part_of_it(spark, local_board):
+def test_a_dot_in_a_json_field_name_is_part_of_the_name(spark, local_board):
     update = put_update(local_board, {"a.json": '{"a.b": 1, "c d": 2}\n'})
     frame = read(spark, local_board, [update], "json", "`a.b` int, `c d` int")
     assert frame.select("`a.b`", "`c d`", "_reasons").collect() == [(1, 2, [])]

@@ -13,7 +13,7 @@ SCHEMA = "id int, name string"
 
 
 def _parquet(spark, board, update_id, *frames):
-    """An update of several jobs' files: what a foreign writer may leave."""
+    """Write an update with files of several jobs, as a foreign writer may do."""
     path = f"{PARTITION.path}/{update_id}"
     for frame in frames:
         frame.coalesce(1).write.mode("append").parquet(spark_path(board.url, path))
@@ -61,7 +61,7 @@ def test_promises_about_nulls_are_no_difference(spark, local_board):
 
 
 @pytest.mark.parametrize("content", ["", "no parquet at all", "PAR1PAR1"])
-def test_what_is_no_parquet_is_refused(spark, local_board, content):
+def test_spark_refuses_files_that_are_no_parquet(spark, local_board, content):
     update = put_update(local_board, {"part.parquet": content})
     with pytest.raises(UnreadableUpdate, match=r"part\.parquet .*(is empty|is no Parquet file)"):
         read(spark, local_board, [update], "parquet", SCHEMA)

@@ -100,14 +100,14 @@ TURNED_AWAY = Partition(Feed.parse("ads/shown_rejects/v1.0"), "2019-11-24/men")
 
 @pytest.fixture(params=["local", "s3"])
 def board(request):
-    """Where rejects are written: a folder, and a real S3 server."""
+    """Return the target of rejects: a folder, and a real S3 server."""
     if Settings().spark_remote and request.param == "local":
         pytest.skip("the Connect server is configured for a blackboard on S3")
     return request.getfixturevalue(f"{request.param}_board")
 
 
 @pytest.mark.connect
-def test_no_rejects_are_written_as_spark_would_write_them(spark, board):
+def test_empty_rejects_are_written_as_spark_would(spark, board):
     by_spark = write(spark.createDataFrame([], REJECTS), board, TURNED_AWAY, "20191124.000001")
     ours = write_rejects([], board, TURNED_AWAY, "20191124.000002")
     assert (ours.records, ours.data_version, ours.columns) == (0, by_spark.data_version, by_spark.columns)
@@ -123,7 +123,7 @@ def test_no_rejects_are_written_as_spark_would_write_them(spark, board):
 
 
 @pytest.mark.connect
-def test_whoever_writes_the_clean_rows_has_counted_the_others(spark, board, tagged):
+def test_writing_clean_rows_counts_the_rejected_ones(spark, board, tagged):
     frame = reject(tagged(("a", 1, "r1"), ("b", -1, "r2"), ("c", -1, "r3")), sf.col("at") < 0, "negative")
     for number, (some, count) in enumerate(((frame, 2), (frame.where("at > 0"), 0)), 3):
         good, rejected = RejectedRows.on_the_way(some)
@@ -193,7 +193,7 @@ def test_the_more_tasks_there_are_the_fewer_rejects_come_along_from_each(files, 
     assert rejects.kept_of([update]) == kept
 
 
-def test_what_else_lies_under_no_rejects_makes_them_abandoned(local_board):
+def test_foreign_parts_beside_empty_rejects_abandon_the_update(local_board):
     other = "part-00000-0a1b2c3d-0000-4000-8000-00000000000a-c000.snappy.parquet"
     local_board.put(f"{TURNED_AWAY.path}/20191124.000001/{other}", b"x")
     with pytest.raises(UpdateAbandoned, match="holds parts of 2 jobs"):

@@ -19,7 +19,7 @@ ENDS = ["\n", "\r\n", "\r", "\n", "\r\n"]
 
 
 def _content(chance: random.Random, columns: int, dialect: CsvDialect) -> str:
-    """Records of any characters, and of well-formed fields, with line ends that are alike or mixed."""
+    """Return records of random characters and of well-formed fields, with equal or mixed line ends."""
     end = chance.choice(["\n", "\r\n", None])
     text = ""
     for _ in range(chance.randrange(1, 8)):

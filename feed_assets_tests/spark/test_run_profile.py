@@ -45,7 +45,7 @@ def values(spark):
 
 
 @pytest.mark.connect
-def test_what_can_be_changed_at_any_time_is_set_for_the_run_and_taken_back(spark):
+def test_runtime_spark_settings_are_set_for_a_run_and_restored(spark):
     before = values(spark)
     with profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True) as profiled_:
         assert values(profiled_) == values(spark) == {PARTITIONS: "7", WINDOW: "99"}
@@ -55,7 +55,7 @@ def test_what_can_be_changed_at_any_time_is_set_for_the_run_and_taken_back(spark
 
 @pytest.mark.connect
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
-def test_it_is_taken_back_from_a_run_that_fails(spark, error):
+def test_runtime_spark_settings_are_restored_after_a_failed_run(spark, error):
     before = values(spark)
     with pytest.raises(error), profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True):
         raise error
@@ -65,7 +65,7 @@ def test_it_is_taken_back_from_a_run_that_fails(spark, error):
 @pytest.mark.connect
 @pytest.mark.parametrize("may_start", [True, False])
 @pytest.mark.parametrize("key", ["spark.driver.memory", "spark.executor.memory", "spark.sql.warehouse.dir", "my.own"])
-def test_what_spark_takes_only_when_it_starts_is_refused_by_name_where_a_session_lives(spark, key, may_start):
+def test_startup_settings_of_spark_are_refused_in_a_running_session(spark, key, may_start):
     before = values(spark)
     with (
         pytest.raises(InvalidSetting, match=rf"sets {key}, which Spark takes only when it starts"),
@@ -76,7 +76,7 @@ def test_what_spark_takes_only_when_it_starts_is_refused_by_name_where_a_session
 
 
 @pytest.mark.connect
-def test_what_the_session_was_started_with_anyway_is_no_reason_to_refuse(spark):
+def test_startup_settings_equal_to_the_session_s_are_accepted(spark):
     with profiled(Settings(), {"spark.app.name": spark.conf.get("spark.app.name")}, may_start=False) as same:
         assert same.conf.get("spark.app.name") == spark.conf.get("spark.app.name")
 

@@ -1,4 +1,4 @@
-"""What a feed may be declared with is what Spark's own parser reads, and what of that a format can hold."""
+"""Schemas that a feed may declare: those that Spark's parser reads, as far as the format can hold them."""
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -79,7 +79,7 @@ def refused(schema: str, form: str = "parquet") -> str | None:
 
 
 def columns(spark, schema: str) -> list[str] | None:
-    """The columns that Spark reads of a schema, None if it cannot parse it."""
+    """Return the columns that Spark reads from a schema, or None if it cannot parse it."""
     try:
         return ddl(spark, schema).names
     except (PySparkException, Py4JError):  # The second for varchar, which it parses and then cannot use.
@@ -87,13 +87,13 @@ def columns(spark, schema: str) -> list[str] | None:
 
 
 @pytest.mark.parametrize("schema", READ)
-def test_what_spark_parses_may_be_declared(spark, schema):
+def test_schemas_that_spark_parses_may_be_declared(spark, schema):
     assert refused(schema) is None
     assert columns(spark, schema)
 
 
 @pytest.mark.parametrize("schema", REFUSED)
-def test_what_spark_cannot_parse_is_refused_with_the_reason(spark, schema):
+def test_schemas_that_spark_cannot_parse_are_refused_with_the_reason(spark, schema):
     said = refused(schema)
     assert said is not None
     assert said.startswith(f"t/raw/v1.0: schema {schema!r}: ")
@@ -111,7 +111,7 @@ WORDS += ["<", ">", "(", ")", ",", ":", "k string,", "array<", "map<string,", "n
 @given(
     st.lists(st.sampled_from([*WORDS, "<", ">", "(", ")", ",", ":", "k string,", "array<", "map<string,"]), max_size=9)
 )
-def test_nothing_may_be_declared_that_spark_cannot_parse(spark, words):
+def test_every_random_schema_that_may_be_declared_is_parsed_by_spark(spark, words):
     schema = " ".join(words)
     if refused(schema) is None:
         assert columns(spark, schema), schema
@@ -150,7 +150,7 @@ def test_a_column_is_there_once(schema):
     assert "column 'k' is there twice, expected each once" in str(refused(schema))
 
 
-def test_what_a_timestamp_is_in_a_schema_is_what_the_session_says_now(spark):
+def test_the_timestamp_type_follows_the_session_setting(spark):
     before = spark.conf.get("spark.sql.timestampType")
     found = [ddl(spark, "at timestamp").simpleString()]
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
@@ -161,7 +161,7 @@ def test_what_a_timestamp_is_in_a_schema_is_what_the_session_says_now(spark):
     assert found == ["struct<at:timestamp>", "struct<at:timestamp_ntz>"]
 
 
-def test_what_is_made_of_a_schema_is_made_once_and_of_another_one_anew(spark):
+def test_derived_columns_are_cached_by_schema(spark):
     first, equal, other = (ddl(spark, schema) for schema in ("k string, n int", "k string,n int", "k string, n long"))
     assert first is not equal
     for made in (

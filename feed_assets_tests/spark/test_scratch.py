@@ -85,7 +85,7 @@ class Working:
         psutil.wait_procs([jvm], timeout=60)
 
 
-def test_in_the_home_nobody_else_reads_what_spark_shuffles_and_published_parts_keep_their_rights(tmp_path):
+def test_shuffle_files_are_private_and_published_parts_keep_permissions(tmp_path):
     (home := tmp_path / "home").mkdir(0o755)
     (temporary := tmp_path / "tmp").mkdir()
     env = {"DAGSTER_HOME": str(home), "TMPDIR": str(temporary)}
@@ -103,7 +103,7 @@ def test_in_the_home_nobody_else_reads_what_spark_shuffles_and_published_parts_k
     assert [*(home / "scratch").iterdir()] == []
 
 
-def test_on_the_user_s_own_disk_too_and_what_a_kill_leaves_is_swept(tmp_path, monkeypatch):
+def test_scratch_folders_on_a_user_s_disk_are_private_and_swept_after_a_kill(tmp_path, monkeypatch):
     (disk := tmp_path / "fast").mkdir(0o777)
     disk.chmod(0o777)
     (home := tmp_path / "home").mkdir(0o700)
@@ -143,7 +143,7 @@ def test_disks_are_those_that_the_user_names_to_spark_else_the_home(variable, co
         assert [str(each).replace(str(home), "HOME") for each in found] == expected
 
 
-def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours_and_looks_at_home_too(tmp_path, monkeypatch):
+def test_a_scratch_sweep_keeps_held_and_foreign_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (disk := tmp_path / "disk").mkdir()
@@ -160,7 +160,7 @@ def test_a_sweep_leaves_alone_what_is_held_and_what_is_no_folder_of_ours_and_loo
     assert sorted(disk.iterdir()) == sorted([link, theirs])
 
 
-def test_a_sweep_takes_what_was_killed_before_it_had_its_name_once_nobody_can_be_making_it(tmp_path, monkeypatch):
+def test_a_scratch_sweep_removes_old_unfinished_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     conf = {"spark.local.dir": str(tmp_path / "disk")}
     killed, new = (tmp_path / "disk" / f".feed-assets-spark-{name}" for name in ("killed", "new"))
@@ -192,7 +192,7 @@ def test_a_process_removes_its_scratch_folders_as_it_ends_and_one_that_it_forked
     assert [*tmp_path.iterdir()] == []
 
 
-def test_where_one_of_two_disks_refuses_nothing_is_left_on_the_other(tmp_path, monkeypatch):
+def test_a_refusing_disk_leaves_no_scratch_folder_on_another(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'good'},{tmp_path / 'file' / 'below'}")
     (tmp_path / "file").touch()
     with pytest.raises(InvalidSetting, match="cannot be made"):

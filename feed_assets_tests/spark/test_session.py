@@ -28,7 +28,7 @@ SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 @each_case("master", ["local", "local[2]", "local[*]", "spark://host:7077", "yarn"])
-def test_nothing_that_would_be_counted_is_ever_written(master):
+def test_spark_writes_no_extra_files_into_updates(master):
     found = conf(Settings(spark_master=master))
     assert found["spark.master"] == master
     assert found[SUCCESS] == "false"
@@ -86,7 +86,7 @@ def test_checksums_of_pages_are_on_whatever_is_set(prefix, remote):
     assert named == {f"{'' if remote else 'spark.hadoop.'}{name}": "true" for name in CHECKSUMS}
 
 
-def test_who_sets_checksums_of_pages_off_is_warned_by_each_session(caplog):
+def test_each_session_warns_if_page_checksums_are_off(caplog):
     """Also where there can be none: nobody listens there."""
     settings = Settings(spark_remote="sc://127.0.0.1:1", spark_conf={CHECKSUMS[0]: " False"})
     with pytest.raises(SparkUnavailable):
@@ -129,7 +129,7 @@ def test_executors_run_this_python(monkeypatch):
         ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH"),
     ],
 )
-def test_without_java_it_is_said_what_was_found_and_what_to_do(env, found):
+def test_a_session_without_java_names_the_found_version_and_the_remedy(env, found):
     done = subprocess.run([sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True)
     assert done.stdout.startswith(f"Spark needs Java 17 or newer, and {found}. Install a Java 17 runtime (`apt install")
     assert done.stderr == ""
@@ -153,7 +153,7 @@ def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeyp
         java_of_spark()
 
 
-def test_a_java_that_failed_to_answer_is_asked_again(tmp_path, monkeypatch):
+def test_a_failed_java_check_is_repeated(tmp_path, monkeypatch):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\nexit 1\n")
@@ -165,7 +165,7 @@ def test_a_java_that_failed_to_answer_is_asked_again(tmp_path, monkeypatch):
     assert java_of_spark() == f"Java 21 ({java})"
 
 
-def test_a_connect_server_that_is_not_there_is_named_at_once():
+def test_a_missing_connect_server_is_named_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         remote = f"sc://127.0.0.1:{free.getsockname()[1]}"
@@ -186,7 +186,7 @@ def test_a_connect_server_that_is_not_there_is_named_at_once():
         "sc://h/?token=hunter2",
     ],
 )
-def test_what_is_no_address_of_a_connect_server_is_refused_and_not_said(remote):
+def test_an_invalid_connect_address_is_refused_without_showing_it(remote):
     with pytest.raises(InvalidSetting, match="FEED_ASSETS_SPARK_REMOTE: expected sc://host, sc://host:15002") as raised:
         Settings(spark_remote=remote)
     assert "hunter2" not in str(raised.value)

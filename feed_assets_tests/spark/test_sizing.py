@@ -30,13 +30,13 @@ def test_small_data_have_one_partition_wherever_spark_is(current):
 
 
 @each_case("size", [0, 1 << 40])
-def test_what_the_user_sets_stays(size):
+def test_spark_settings_of_the_user_are_kept(size):
     assert PARTITIONS not in conf_for(size, SMALL, {PARTITIONS})
     assert PARTITIONS not in conf_for(size, {**DEFAULTS, PARTITIONS: "48"}, ())
 
 
 @pytest.mark.connect
-def test_a_run_has_it_and_gives_it_back(spark):
+def test_a_run_sets_and_restores_spark_settings_for_its_size(spark):
     before = {key: spark.conf.get(key) for key in SMALL}
     with profiled(Settings(), {BROADCAST: "-1"}, may_start=True, size=1 << 30) as sized:
         assert {key: sized.conf.get(key) for key in SMALL} == {PARTITIONS: "32", ADAPTIVE: "true", BROADCAST: "-1"}
@@ -76,7 +76,7 @@ GIB = 1 << 30
         (512 * GIB, None, "16384m"),
     ],
 )
-def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, container, expected):
+def test_the_default_heap_is_a_quarter_of_the_memory(monkeypatch, tmp_path, machine, container, expected):
     limit = tmp_path / "memory.max"
     limit.unlink(missing_ok=True)
     if container:
@@ -88,7 +88,7 @@ def test_a_heap_is_a_quarter_of_what_there_is(monkeypatch, tmp_path, machine, co
     assert heap.in_words(conf(Settings())).startswith(f"a heap of {expected} (spark.driver.memory in ")
 
 
-def test_who_starts_spark_on_this_machine_says_with_which_heap(monkeypatch):
+def test_the_heap_of_a_local_spark_is_printed(monkeypatch):
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "5g")
     assert (
         heap_in_words(Settings()) == " with a heap of 5g (spark.driver.memory in FEED_ASSETS_SPARK_CONF sets another)"
@@ -97,7 +97,7 @@ def test_who_starts_spark_on_this_machine_says_with_which_heap(monkeypatch):
     assert heap_in_words(Settings(spark_remote="sc://elsewhere:15002")) == ""
 
 
-def test_a_heap_that_somebody_names_is_not_ours(monkeypatch, tmp_path):
+def test_a_configured_heap_is_kept(monkeypatch, tmp_path):
     monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     assert conf(Settings(spark_conf={heap.HEAP: "3g"}))[heap.HEAP] == "3g"
     assert heap.HEAP not in conf(Settings(spark_master="spark://cluster:7077"))

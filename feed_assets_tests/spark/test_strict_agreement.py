@@ -169,7 +169,7 @@ def test_values_and_reasons_are_those_of_the_first_implementation(spark, local_b
         assert any(f"{name}: " in why for row in found for why in row[-1]), name
 
 
-def test_what_is_kept_of_a_schema_serves_two_reads_in_one_query(spark, local_board):
+def test_cached_columns_serve_two_reads_in_one_query(spark, local_board):
     """Columns are kept by session, schema and what is required: nothing of one read shows in another."""
     updates = [put_update(local_board, {"part.csv": f"id,name\n{text}\n"}) for text in ("1,a", ",b")]
     told = [

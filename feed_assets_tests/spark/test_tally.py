@@ -60,7 +60,7 @@ def _tally(records, function):
 
 @pytest.mark.connect
 @each_case("how", WHOLE)
-def test_where_every_record_flows_by_no_job_counts_them_again(spark, records, how):
+def test_a_complete_pass_counts_records_without_another_job(spark, records, how):
     tally = _tally(records, WHOLE[how])
     assert tally.is_whole
     assert tally.values == FOUND
@@ -68,7 +68,7 @@ def test_where_every_record_flows_by_no_job_counts_them_again(spark, records, ho
 
 @pytest.mark.connect
 @each_case("how", IN_PART)
-def test_where_some_may_be_left_unread_all_are_counted_apart(spark, records, how):
+def test_a_partial_pass_counts_records_in_another_job(spark, records, how):
     tally = _tally(records, IN_PART[how])
     assert not tally.is_whole
     assert tally.values == FOUND
@@ -94,7 +94,7 @@ def test_an_error_that_the_function_catches_ends_no_count(records):
 
 
 @pytest.mark.connect
-def test_what_the_optimizer_removes_has_seen_nothing(records):
+def test_a_pass_removed_by_the_optimizer_is_counted_in_another_job(records):
     assert _tally(records, lambda frame: frame.where("1 = 0")).values == FOUND
 
 

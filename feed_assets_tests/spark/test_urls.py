@@ -23,7 +23,7 @@ def test_a_key_of_a_blackboard_is_a_path_of_spark(url, key, path):
     assert spark_path(url, key) == path
 
 
-def test_what_only_this_process_sees_has_no_path():
+def test_an_in_memory_url_has_no_spark_path():
     with pytest.raises(InvalidName, match=r"memory://.*use a file:// URL"):
         spark_path("memory://", "x")
 

@@ -60,7 +60,7 @@ def test_a_dictionary_with_another_checksum_is_refused(spark, local_board):
 
 @pytest.mark.connect
 def test_our_own_files_have_checksums_and_a_session_cannot_be_told_otherwise(spark, request):
-    """What a user, or a server, has configured for the session does not reach our reads and writes.
+    """Set the session's options as a user or a server could; our reads and writes must not change.
 
     The Connect server is configured for a blackboard on S3.
     """
@@ -101,6 +101,6 @@ def test_files_with_fewer_rows_than_announced_are_refused():
         check_counts({"a": 5, "b": 3}, {"a": 2, "b": 1})
 
 
-def test_more_rows_than_announced_are_refused_too():
+def test_more_rows_than_a_footer_announces_are_refused():
     with pytest.raises(UnreadableUpdate, match="announces 1 rows, and Spark read 2"):
         check_counts({"a": 1}, {"a": 2})

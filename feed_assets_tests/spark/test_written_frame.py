@@ -25,7 +25,7 @@ _IDS = (f"20191124.{second:06d}" for second in count(1))
 
 @pytest.fixture(params=["local", "s3"])
 def board(request):
-    """Where Spark writes: a folder with a space in its name, and a real S3 server."""
+    """Return the target of Spark's writes: a folder with a space in its name, and a real S3 server."""
     if Settings().spark_remote and request.param == "local":
         pytest.skip("the Connect server is configured for a blackboard on S3")
     return request.getfixturevalue(f"{request.param}_board")
@@ -37,7 +37,7 @@ def update_id():
 
 
 @pytest.mark.connect
-def test_what_is_told_is_what_is_there(spark, board, update_id):
+def test_the_reported_write_result_matches_the_written_files(spark, board, update_id):
     frame = spark.sql(ROWS)
     written = write(frame.repartition(2), board, SHOWN, update_id, event_time="at", files=2)
     assert written.files == board.files(f"{SHOWN.path}/{update_id}")
@@ -150,7 +150,7 @@ class Seen:
 
 
 @pytest.mark.parametrize("name", LEFTOVERS)
-def test_what_no_finished_job_leaves_makes_the_update_abandoned(spark, local_board, update_id, name):
+def test_unfinished_or_foreign_files_abandon_the_update(spark, local_board, update_id, name):
     with pytest.raises(UpdateAbandoned, match="which are no part files of a finished job"):
         write(spark.sql(ROWS), Seen(local_board, name), SHOWN, update_id)
 
@@ -161,7 +161,7 @@ def test_parts_of_two_jobs_make_the_update_abandoned(spark, local_board, update_
         write(spark.sql(ROWS), Seen(local_board, other), SHOWN, update_id)
 
 
-def test_a_blackboard_that_spark_does_not_see_is_told(spark, local_board, update_id):
+def test_a_write_to_another_store_than_the_blackboard_is_refused(spark, local_board, update_id):
     with pytest.raises(UpdateAbandoned, match="Spark and the blackboard see different stores"):
         write(spark.sql(ROWS), Seen(local_board), SHOWN, update_id)
 
@@ -209,7 +209,7 @@ def test_a_column_that_has_our_name_is_refused_and_not_lost(spark, local_board, 
 
 
 def test_a_preview_holds_the_first_rows_of_the_first_parts(spark, s3_board):
-    """Of four tasks in whatever order they end; a part may hold nothing."""
+    """Write four tasks, which end in any order; some parts are empty."""
     frame = spark.range(0, 40, 1, 4).where("id >= 17")
     written = write(frame, s3_board, SHOWN, next(_IDS))
     assert written.preview.splitlines()[2:] == ["| 17 |", "| 18 |", "| 19 |", "| 20 |", "| 21 |"]

@@ -23,7 +23,7 @@ def ours():
 
 @pytest.fixture
 def theirs(monkeypatch):
-    """Settings that no test may touch."""
+    """Provide settings of the user, which no test may change."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     for name, value in {**THEIRS, "FEED_ASSETS_SPARK_MASTER": "local[1]"}.items():
@@ -50,7 +50,7 @@ def failing(folder):
         raise ZeroDivisionError
 
 
-def test_the_environment_is_put_back_after_an_error_too(tmp_path, theirs):
+def test_the_environment_is_restored_after_an_error(tmp_path, theirs):
     with pytest.raises(ZeroDivisionError):
         failing(tmp_path / "home")
     assert ours() == theirs

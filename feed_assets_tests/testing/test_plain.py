@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def ran(give=None):
-    """A harness after one update of raw."""
+    """Return a harness after one update of raw."""
     harness = Harness(definitions(), maker=PlainMaker(give) if give else PlainMaker())
     harness.drop(RAW, "", "n\n1\n")
     harness.run_until_idle()
@@ -32,7 +32,7 @@ def update(harness: Harness, feed: str):
     return read.require(read.latest(harness.board, Partition(Feed.parse(feed))))
 
 
-def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
+def test_given_rows_and_rejects_are_published_checked_and_reported():
     with ran(lambda task: Given([{"n": 1}, {"n": 2}], rejects=[{"reason": "bad"}])) as harness:
         assert [run.error for run in harness.runs] == [None]
         assert rows_of(harness.board, update(harness, OUT)) == [{"n": 1}, {"n": 2}]
@@ -42,7 +42,7 @@ def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
         assert harness.reported("t/out")[0].metadata["dagster/row_count"] == 2
 
 
-def test_a_check_that_is_given_as_failed_refuses_the_update():
+def test_a_check_given_as_failed_refuses_the_update():
     with ran(lambda task: Given(failed={"within_n": 3})) as harness:
         (run,) = harness.runs
         assert "within_n: n must be in [0, 9]; not in it: 3 of" in run.error
@@ -55,7 +55,7 @@ def test_a_check_that_the_dataset_has_not_cannot_be_given():
         assert re.match(rf"InvalidDefinition: \S+: {OUT} has no check withn", harness.runs[0].error)
 
 
-def test_what_is_raised_fails_the_run():
+def test_an_error_of_the_given_function_fails_the_run():
     def give(task: Task) -> Given:
         raise RuntimeError(f"not {task.output}")
 
@@ -82,7 +82,7 @@ def test_equal_rows_have_an_equal_data_version():
         assert first == second
 
 
-def test_what_it_wrote_it_measures_and_nothing_else():
+def test_plain_maker_measures_only_its_own_updates():
     with ran(lambda task: Given([{"n": 1}, {"n": 2}])) as harness:
         version = harness.reported("t/out")[0].version
         assert PlainMaker().measure(harness.board, update(harness, OUT)) == (2, version)
@@ -90,7 +90,7 @@ def test_what_it_wrote_it_measures_and_nothing_else():
             PlainMaker().measure(harness.board, update(harness, RAW))
 
 
-def test_a_run_by_hand_on_the_harness_s_instance_has_its_maker_too():
+def test_a_manual_run_on_the_harness_s_instance_uses_its_maker():
     with Harness(definitions(), maker=PlainMaker(lambda task: Given([{"n": 5}]))) as harness:
         harness.drop(RAW, "", "n\n1\n")
         assets = [*harness.definitions.assets]

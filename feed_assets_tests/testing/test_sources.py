@@ -115,7 +115,7 @@ def test_a_setting_of_the_shell_or_the_projects_env_file_is_refused_and_one_of_t
     variable, value, tmp_path
 ):
     with pytest.MonkeyPatch.context() as patch:
-        # Who loads a `.env` file takes ${PLACE} from the file, or from the shell.
+        # A program that loads a `.env` file takes ${PLACE} from the file, or from the shell.
         patch.setenv("PLACE", "there")
         (tmp_path / ".env").write_text(f"PLACE=here\n{variable}={re.sub('t?here', '${PLACE}', value)}\n")
         patch.chdir(tmp_path)
@@ -183,7 +183,7 @@ def test_a_file_a_url_and_a_variable_of_the_test_are_read_in_place_of_the_source
                 assert built(driven.tick()) == ["shop/customers"]
 
 
-def test_a_topic_is_given_as_rows_and_nobody_asks_the_broker():
+def test_a_topic_given_as_rows_needs_no_broker():
     rows = [{"table_name": "clicks", "marker": 10, "correlation_id": "clicks/0/10", "partition_key": "0"}]
     with harness(CLICKS, by_events(CLICKS), sources={"topic_clicks": rows}) as driven:
         assert built(driven.run_until_idle()) == ["shop/customers"]
@@ -239,7 +239,7 @@ def test_pipelines_are_given_as_rows():
         ({"topic_clicks": "sqlite://", "crm": []}, "does not read a SQL database: expected rows or a path"),
     ],
 )
-def test_what_is_given_and_cannot_be_read_is_refused(sources, said):
+def test_unreadable_given_sources_are_refused(sources, said):
     with pytest.raises(SourceNotGiven, match=said):
         harness(visits(), CLICKS, sources={"topic_clicks": [], "crm": []} | sources)
 

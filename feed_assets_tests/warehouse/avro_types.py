@@ -47,7 +47,7 @@ TYPES = {
 
 
 def comparable(value, as_json=False):
-    """A value, so that NaN is NaN, and JSON is what it says."""
+    """Return a comparable form of a value: NaN equals NaN, and JSON text equals its parsed value."""
     if as_json and isinstance(value, str):
         value = json.loads(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""From a topic into a table, each part a process of its own: the connector, the loader, now and then a Spark job."""
+"""A topic loaded into a table by separate processes: the connector, the loader, now and then a Spark job."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ TOLD = "told"
 """The file that says to a loader at which of its statements a load waits to be killed."""
 
 STATEMENTS = 30
-"""Of a load with rows, about; one with fewer waits at its end."""
+"""Approximate number of statements of a load with rows; a shorter load is killed or paused at its end."""
 
 
 def connects(place: Place, name: str, topic: Topic) -> None:
@@ -105,7 +105,7 @@ class Chain:
             self.kill(who)
 
     def loads(self) -> tuple[int, int, int]:
-        """Loads that were begun, that were ended, and that were killed in their middle, as they were told."""
+        """Return how many loads the log has as begun, as ended, and as killed in the middle."""
         noted = self.log.read_text()
         return noted.count("<"), noted.count(">"), noted.count("!")
 
@@ -141,7 +141,7 @@ def _until_over(seconds: float, work: Callable[[], None]) -> None:
 
 
 def produced(world: World, chance: Random) -> None:
-    """A few messages: deletes, another schema, what is no record."""
+    """Produce a few messages: some are deletes, some have another schema, some are not records."""
     sleep(0.02)  # A load that leaves the others the time to get somewhere.
     world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
     if chance.random() < 0.2:

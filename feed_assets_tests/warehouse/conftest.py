@@ -22,20 +22,20 @@ from feed_assets_tests.warehouse.topic_loader import HOLDER, Loader
 
 @pytest.fixture(scope="session")
 def postgresql_url(postgresql) -> str:
-    """A database that tests share: each has a topic of its own."""
+    """Return a database that tests share: each test has its own topic."""
     return postgresql.database()
 
 
 @pytest.fixture(scope="session")
 def redshift_url(postgresql) -> str:
-    """A database that stands in for Redshift."""
+    """Return a database that stands in for Redshift."""
     url = postgresql.database().replace("postgresql+psycopg:", "redshift:")
     standin.prepare(url)
     return url
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test over warehouses is one of each kind, unless it says of which.
+    """Parametrize tests over all warehouses, unless the test names some.
 
     Redshift has but a stand-in, which processes of their own do not find, and its chunks are on S3: a test that hands
     on the URL, or has a blackboard of its own, is without it.
@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a warehouse of each kind: the same behaviour is expected of all."""
+    """Return the URL of a warehouse of each kind: all must behave alike."""
     if request.param in ("postgresql", "redshift"):
         return request.getfixturevalue(f"{request.param}_url")
     return f"duckdb://{tmp_path / 'ware house.db'}"
@@ -58,7 +58,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(url: str) -> Engine:
-    """A warehouse whose lease the test has."""
+    """Return a warehouse whose lease the test holds."""
     made = StandIn(url, ROLE) if url.startswith("redshift:") else engine_of(url)
     with made.open() as connection:
         load_state.prepare(connection, made)
@@ -82,7 +82,7 @@ def stream(loader: Loader) -> Iterator[Stream]:
 
 @pytest.fixture
 def target(url: str) -> Iterator[Target]:
-    """A warehouse for datasets, whose lease is free."""
+    """Provide a warehouse for datasets, whose lease is free."""
     made = target_of(url)
     with made.engine.open() as connection:
         load_state.prepare(connection, made.engine)

@@ -33,11 +33,11 @@ def sleep(connection: Any) -> None:
 
 
 end = die
-"""What happens at the statement."""
+"""Action at the chosen statement."""
 
 
 def asleep_at(said: Path, *arguments: Any) -> None:
-    """As `killed_at`, but asleep there, until it is told to go on. Note what it then ends with."""
+    """Run like `killed_at`, but sleep at the statement until woken. Write the name of the error it then ends with."""
     global end
     end = sleep
     try:

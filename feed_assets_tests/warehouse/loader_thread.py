@@ -11,7 +11,7 @@ from feed_assets_tests.support.kafka_topics import FIELDS, World
 
 @contextmanager
 def loading_in_thread(loading: Loading, *worlds: World) -> Iterator[list[BaseException]]:
-    """A service in a thread; what it ends with."""
+    """Run a loader in a thread; yield a list that receives the exception it ends with."""
     stopping, ended = Event(), list[BaseException]()
 
     def run() -> None:

@@ -51,7 +51,7 @@ MIGRATIONS = {
 
 
 def rows_by_id(loader, stream):
-    """By id, the other fields by their names."""
+    """Return the other fields of each row, with their names, by id."""
     with loader.engine.open() as connection:
         shape = loads.load_state.read(connection, stream.name).shape
     names = [each.name for each in shape.columns]

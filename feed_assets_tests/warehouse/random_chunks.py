@@ -11,7 +11,7 @@ STATEMENTS = 45
 
 
 def produce_chunks(stream: Stream, chance: Random) -> None:
-    """Some chunks of two partitions; a new schema now and then, and the one before still in use."""
+    """Produce some chunks of two partitions; now and then with a new schema, while the previous one is still in use."""
     made = [each for each in stream.schemas.known if each != stream.key_id]
     if not made or chance.random() < 0.3:
         extra = [{"name": f"x{number}", "type": "int", "default": number} for number in range(len(made))]
@@ -27,7 +27,7 @@ def produce_chunks(stream: Stream, chance: Random) -> None:
 
 
 def check_fold(loader: Loader, stream: Stream) -> None:
-    """The table is the fold of the messages up to its positions; columns that a row had not have their defaults."""
+    """Check that the table is the fold of the messages up to its positions. New columns of old rows have defaults."""
     known = loader.known(stream)
     if known.shape is None:
         return

@@ -53,7 +53,7 @@ def prepare(url: str) -> None:
 
 
 class _Driver:
-    """What Redshift's driver has of a connection and its cursor."""
+    """The part of Redshift's driver, connection and cursor, that an engine uses."""
 
     description: Any = None
 
@@ -119,7 +119,7 @@ class _Driver:
 
 
 def parsed(statement: str) -> exp.Expression:
-    """A statement by sqlglot's Redshift dialect, whole: one that it only takes as a command is none."""
+    """Parse a statement with sqlglot's Redshift dialect; fail if sqlglot only accepts it as an opaque command."""
     found = sqlglot.parse_one(statement, dialect="redshift")
     assert not found.find(exp.Command), f"sqlglot does not read it: {statement}"
     return found
@@ -151,7 +151,7 @@ def _refused_alter(found: exp.Alter, is_within: bool) -> str:
 
 
 def translated(found: exp.Expression) -> str:
-    """The same for PostgreSQL."""
+    """Translate a statement into PostgreSQL."""
     return found.transform(_translated).sql("postgres")
 
 

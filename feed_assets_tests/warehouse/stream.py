@@ -55,7 +55,7 @@ class Stream:
         return None if schema_id is None else shape_of(self.schemas.get(schema_id), self.topic.key)
 
     def send(self, schema_id: int, *rows: Any, partition: int = 0, skips: int = 0) -> Signalled:
-        """A chunk of messages: a dict is an update, `(operation, dict)` what it says, `(None, dict)` a tombstone."""
+        """Send a chunk: a dict is an update, `(operation, dict)` has that operation, `(None, dict)` is a tombstone."""
         start = self.ends.get(partition, 0)
         messages = [self._message(start + skips + number, schema_id, each) for number, each in enumerate(rows)]
         decoder = Decoder(self.topic, self.schemas)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class Stream:
         return self._signal(partition, chunk)
 
     def quiet(self, count: int, partition: int = 0) -> Signalled:
-        """A range without a record."""
+        """Signal a range without records."""
         start = self.ends.get(partition, 0)
         self.ends[partition] = start + count
         return self._keep(
@@ -80,7 +80,7 @@ class Stream:
         return sorted(self.rows.values(), key=repr)
 
     def table(self, engine: Engine) -> list[tuple[Any, ...]]:
-        """What is there, as the model has it."""
+        """Return the rows of the table, in the form of the model."""
         with engine.open() as connection:
             return sorted(connection.execute(f"SELECT * FROM {quoted(self.name)}"), key=repr)
 
@@ -102,7 +102,7 @@ class Stream:
                 self.rows[key] = (*value.values(), partition, offset)
 
     def folded(self, nexts: dict[int, int]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        """The messages before these offsets, by key: the value, partition and offset."""
+        """Fold the messages before these offsets: by key the value, partition and offset."""
         found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for partition, offset, operation, value in self.messages:
             if offset < nexts.get(partition, 0):

@@ -1,4 +1,4 @@
-"""What a warehouse says of itself when it cannot be reached or refuses: the cause, and what to do."""
+"""Errors of a warehouse that cannot be reached or refuses: they name the cause and the remedy."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def refusal(url: str, statement: str = "SELECT 1") -> str:
     return str(raised.value)
 
 
-def test_a_database_that_is_not_there_is_not_said_to_be_silent(postgresql_url):
+def test_a_missing_database_is_not_reported_as_silent(postgresql_url):
     name = urlsplit(postgresql_url).path
     said = refusal(postgresql_url.replace(name, "/none"))
     assert "Correct the database or the user of its url in FEED_ASSETS_WAREHOUSES" in said
@@ -45,7 +45,7 @@ def test_a_block_that_does_not_fit_into_memory_is_no_lock():
         raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 1.1 GiB")
 
 
-def test_a_file_that_another_process_has_open_is_said(tmp_path):
+def test_a_warehouse_file_open_in_another_process_is_reported(tmp_path):
     held = f"import duckdb; opened = duckdb.connect({str(tmp_path / 'f.db')!r}); print(flush=True); input()"
     command = [sys.executable, "-c", held]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -65,7 +65,7 @@ def test_missing_rights_are_a_statement(postgresql_url):
 
 
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
-def test_a_table_of_somebody_else_is_said(url):
+def test_a_table_made_by_others_is_reported(url):
     name = f"t_{uuid4().hex}"
     with engine_of(url).open() as connection:
         connection.execute(f"CREATE TABLE {name} (a integer)")
@@ -78,7 +78,7 @@ def test_an_old_server_is_refused():
         postgresql._refuse_old(150_018)
 
 
-def test_what_is_wrong_with_a_file_is_said(tmp_path):
+def test_a_wrong_warehouse_file_is_reported_with_the_remedy(tmp_path):
     (tmp_path / "text.db").write_text("no database " * 1000)
     for name, expected in (
         ("", "is a folder: name a file in it"),
@@ -94,7 +94,7 @@ def test_a_missing_extra_names_the_warehouse(monkeypatch):
         engine_of("postgresql://h/d", "", "main")
 
 
-def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):
+def test_repeated_client_errors_are_printed_once_a_minute(capsys, monkeypatch):
     monkeypatch.setattr(clients, "_last_logged", {})
     for _ in range(3):
         clients.say_heard(KafkaError(KafkaError._TRANSPORT))
@@ -102,7 +102,7 @@ def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):
     assert capsys.readouterr().err.count("kafka: ") == 2
 
 
-def test_the_doctor_looks_at_each_warehouse(postgresql_url, tmp_path):
+def test_the_doctor_checks_each_warehouse(postgresql_url, tmp_path):
     warehouses = {"main": {"url": postgresql_url}, "file": {"url": f"duckdb://{tmp_path}/main.db"}}
     looks = dict(WarehouseLooks(Settings(warehouses=warehouses)).looks())
     assert looks["warehouse file"]() == f"there is no file {tmp_path}/main.db yet: the first load makes it"

@@ -27,7 +27,7 @@ def fork() -> Iterator[Forks]:
 
 @pytest.fixture
 def other(engine, local_board) -> Loader:
-    """Who takes over."""
+    """Return the loader that takes over."""
     made = Loader(engine, local_board)
     made.place = replace(made.place, holder=ANOTHER)
     return made
@@ -35,7 +35,7 @@ def other(engine, local_board) -> Loader:
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("at", ["BEGIN", "INSERT INTO feed_assets.positions", "COMMIT"])
-def test_who_slept_through_its_lease_changes_nothing(other, local_board, url, fork, at, tmp_path):
+def test_a_topic_loader_that_slept_through_its_lease_changes_nothing(other, local_board, url, fork, at, tmp_path):
     stream = Stream(local_board, f"clicks.{uuid4().hex[:12]}")
     schema = stream.schemas.add(ID, TEXT)
     stream.send(schema, {"id": 1, "text": "a"}, {"id": 2, "text": "b"})

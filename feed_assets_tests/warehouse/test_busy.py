@@ -39,7 +39,7 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_waited_for(target, path):
             assert connection.execute("SELECT 1") == [(1,)]
 
 
-def test_one_load_waits_as_the_service_does_and_says_so(target, dataset, path, monkeypatch, capsys):
+def test_a_single_load_waits_for_an_open_file_and_says_so(target, dataset, path, monkeypatch, capsys):
     monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
     with held_open(path) as process:
         pauses: list[float] = []
@@ -63,7 +63,7 @@ def test_one_load_gives_up_on_a_file_that_stays_open(target, dataset, path, monk
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_nobody_else_may_enter_the_folder_of_what_a_load_spills(target, path, is_there):
+def test_the_spill_folder_of_a_load_is_private(target, path, is_there):
     spill, before = path.with_name("main.db.tmp"), os.umask(0)
     try:
         if is_there:
@@ -78,7 +78,7 @@ def test_nobody_else_may_enter_the_folder_of_what_a_load_spills(target, path, is
         os.umask(before)
 
 
-def test_what_a_database_in_memory_spills_is_nobody_elses_either():
+def test_the_spill_folder_of_an_in_memory_database_is_private():
     with duck.opened_at(":memory:") as opened:
         ((folder,),) = opened.execute("SELECT current_setting('temp_directory')").fetchall()
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700

@@ -55,7 +55,7 @@ def victim_of(seed: int, kills: int) -> str:
 
 
 def checked(world: World, engine: Engine) -> dict[int, int]:
-    """Where the table is; a file that the loader has open is looked at later."""
+    """Return the positions of the table; retry while the loader has the file open."""
     for _ in range(1000):
         try:
             return check(world, engine)
@@ -87,13 +87,13 @@ def test_each_is_killed_at_any_moment_while_others_produce(chain, world, engine,
 
 
 def moves(chain: Chain, engine: Engine, places: list[dict[int, int]]) -> bool:
-    """Whether the table is further than it was, as somebody produces."""
+    """Produce more messages, and return True if the table has advanced."""
     produced(chain.world, Random(len(places)))  # noqa: S311
     return checked(chain.world, engine) != places[-1]
 
 
 def finish(world: World, engine: Engine, url: str) -> None:
-    """What is left is signalled and loaded in peace: once each, and all of it."""
+    """Signal and load the remaining messages without faults: each once, and all of them."""
     world.run_until_done()
     world.check()
     loading = loading_of(world.place, url)

@@ -79,8 +79,8 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
 
-def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
-    """Nothing is loaded yet: the table is made by the first schema, and the second is refused."""
+def test_a_plan_prints_its_statements_before_an_error(world, monkeypatch, capsys):
+    """Load nothing first: the first schema makes the table, and the second is refused."""
     world.produce(3)
     world.run_until_done()
     world.producer.produce(world.name, value_of_other_type(world), world.key(1), 0, headers=[("op", b"update")])
@@ -91,7 +91,7 @@ def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
     assert "n was bigint and is boolean, which would lose data" in planned
 
 
-def test_what_has_no_signals_is_said(world, monkeypatch, capsys):
+def test_loading_a_topic_without_signals_says_so(world, monkeypatch, capsys):
     expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Look whether"
     for command in (["load", "main", "--once"], ["plan", "main"]):
         told = run_warehouse(monkeypatch, capsys, *command, "-m", module(world))
@@ -115,7 +115,7 @@ def test_a_broker_that_is_away_is_said_rarely_and_a_loader_ends_at_once(world, t
     assert len(lines) < 10, lines
 
 
-def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch, capsys):
+def test_a_reset_table_restarts_where_a_schema_stopped_it(world, monkeypatch, capsys):
     """Read from the beginning it would stop at the same offset, by the chunks of the old schema."""
 
     def say(*arguments, code=0):
@@ -150,7 +150,7 @@ def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch,
     assert json.loads(say("state", "main", "--json"))[0]["problem"] is None
 
 
-def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
+def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):
     world.produce(3)
     world.run_until_done()
     run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
@@ -167,7 +167,7 @@ def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
         assert expected in " ".join(run_warehouse(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())
 
 
-def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
+def test_warehouse_commands_refuse_undeclared_tables_and_warehouses(world, monkeypatch, capsys):
     for name, arguments, expected in (
         ("main", ["views"], f"'views' has no table in main: expected one of {world.name}."),
         ("other", [], "there is no warehouse 'other': FEED_ASSETS_WAREHOUSES has main"),
@@ -176,7 +176,7 @@ def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
         assert expected in " ".join(said_.split())
 
 
-def test_its_process_ends_without_a_word(home, tmp_path):
+def test_warehouse_state_of_a_missing_file_prints_one_line_and_creates_nothing(home, tmp_path):
     given = {
         "DAGSTER_HOME": str(home),
         "FEED_ASSETS_WAREHOUSES": json.dumps({"main": {"url": f"duckdb://{tmp_path}/w.db"}}),
@@ -189,7 +189,7 @@ def test_its_process_ends_without_a_word(home, tmp_path):
     assert not (tmp_path / "w.db").exists()
 
 
-def test_a_warehouse_that_is_not_set_is_said(home, monkeypatch):
+def test_an_undefined_warehouse_is_reported(home, monkeypatch):
     with pytest.raises(InvalidSetting, match="no warehouse 'main': FEED_ASSETS_WAREHOUSES has none"):
         Settings().warehouse("main")
 
@@ -218,7 +218,7 @@ def role(url: str, named: str = ROLE) -> str:
         ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),
     ],
 )
-def test_a_wrong_warehouse_is_said_without_its_secrets(home, monkeypatch, value, expected):
+def test_a_wrong_warehouse_setting_is_reported_without_its_secrets(home, monkeypatch, value, expected):
     monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", value)
     with pytest.raises(InvalidSetting) as raised:
         Settings()

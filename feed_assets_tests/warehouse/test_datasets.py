@@ -96,9 +96,7 @@ def test_a_partition_without_a_valid_update_has_no_rows(target, dataset):
     check_table(target.engine, dataset)
 
 
-def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_the_others(
-    target, dataset, monkeypatch, capsys
-):
+def test_an_update_lost_on_the_blackboard_is_waited_for_alone(target, dataset, monkeypatch, capsys):
     dataset.publish("1", row(1))
     load(target, dataset)
     lost = dataset.publish("1", row(2))
@@ -108,11 +106,11 @@ def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_
     assert sorted(table(target.engine, dataset, "id")) == [(1,), (3,)]
     assert f"has no valid update {lost}" in capsys.readouterr().err
     dataset.board.put(f"{dataset.feed}/1/{lost}/_SUCCESS", b"1")
-    assert load(target, dataset) == 1  # Nothing is in the log of that.
+    assert load(target, dataset) == 1  # The log does not have this update.
     check_table(target.engine, dataset)
 
 
-def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
+def test_a_lost_update_is_checked_again_after_a_while(target, dataset):
     lost = dataset.publish("1", row(1))
     dataset.board.delete([f"{dataset.feed}/1/{lost}/_SUCCESS"])
     session = loader.LoaderSession(target, {dataset.name: dataset.published}, "the test")
@@ -127,7 +125,7 @@ def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
     check_table(target.engine, dataset)
 
 
-def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
+def test_the_cost_of_a_load_depends_only_on_changed_partitions(target, dataset, monkeypatch):
     """However many partitions there are, one that changed is one row to compare and one load."""
     for number in range(30):
         dataset.publish(f"{number:02}", row(number))
@@ -150,7 +148,7 @@ def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_more_than_a_look_goes_through(target, dataset, monkeypatch):
+def test_more_changes_than_one_page_are_all_loaded(target, dataset, monkeypatch):
     monkeypatch.setattr(datasets, "CHANGES", 3)
     for number in range(8):
         dataset.publish(str(number), row(number))
@@ -158,9 +156,7 @@ def test_more_than_a_look_goes_through(target, dataset, monkeypatch):
     check_table(target.engine, dataset)
 
 
-def test_of_another_ledger_all_is_compared_and_what_is_there_is_not_loaded_again(
-    target, dataset, tmp_path, empty_ledger
-):
+def test_a_new_ledger_is_compared_without_reloading_existing_updates(target, dataset, tmp_path, empty_ledger):
     for number in range(3):
         dataset.publish(str(number), row(number))
     load(target, dataset)
@@ -212,7 +208,7 @@ FULL = {
 }
 
 
-def test_every_type_is_there_as_it_was(target, dataset):
+def test_every_type_of_a_dataset_survives_a_load(target, dataset):
     others = {"double": float("-inf"), "text": "\\N", "list": [], "map": {}, "record": {"a": None, "c": None}}
     texts = [{"text": each} for each in ("", ",", "é\U0001f600", "null", "'; DROP TABLE x; --")]
     dataset.publish("1", FULL, others, *texts, dict.fromkeys(TYPES.names), schema=TYPES)
@@ -298,7 +294,7 @@ def test_a_column_stays_while_another_partition_has_it_and_an_older_update_bring
     assert table(target.engine, dataset, "id, old, new, _partition") == [(1, "a", None, "1"), (2, "b", None, "2")]
 
 
-def test_of_two_partitions_of_one_second_both_have_all_their_columns(target, dataset):
+def test_two_partitions_of_one_second_keep_all_their_columns(target, dataset):
     dataset.publish("2", {"id": 2, "late": "b"})
     dataset.now -= timedelta(seconds=1)
     dataset.publish("1", {"id": 1, "more": 1})
@@ -335,7 +331,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
     ],
 )
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
-def test_what_is_no_table_is_refused(target, dataset, content, error, said, monkeypatch):
+def test_files_that_are_no_table_are_refused(target, dataset, content, error, said, monkeypatch):
     monkeypatch.setattr("feed_assets_tests.support.warehouse_datasets.parquet", lambda *_: content)
     dataset.publish("1", row(1))
     with pytest.raises(error, match=said):
@@ -343,13 +339,13 @@ def test_what_is_no_table_is_refused(target, dataset, content, error, said, monk
 
 
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
-def test_a_warehouse_that_reads_chunks_alone_refuses_it(target, dataset, monkeypatch):
+def test_a_warehouse_that_reads_only_chunks_refuses_datasets(target, dataset, monkeypatch):
     monkeypatch.setattr(target.engine, "reads_chunks", True)
     with pytest.raises(InvalidSetting, match=f"{dataset.name} is a dataset, and main is a warehouse that reads chunks"):
         load(target, dataset)
 
 
-def test_what_cannot_begin_stops_alone(target, dataset, ledger, monkeypatch):
+def test_a_table_that_cannot_begin_stops_alone(target, dataset, ledger, monkeypatch):
     other = Dataset(dataset.board, ledger, Feed.parse(f"ads/other_{uuid4().hex[:12]}/v1.0"))
     for each in (other, dataset):
         each.publish("1", row(1))
@@ -386,7 +382,7 @@ def test_a_reason_that_cannot_be_kept_stops_no_other_table(target, dataset, ledg
 
 
 @pytest.mark.parametrize("at", ["follower", "look"])
-def test_whatever_ends_a_loader_the_next_one_begins_at_once(target, dataset, monkeypatch, at):
+def test_the_lease_is_free_after_any_end_of_a_loader(target, dataset, monkeypatch, at):
     def fails(*_):
         raise WarehouseUnavailable("the first error")
 
@@ -441,7 +437,7 @@ def test_load_of_a_dataset_waits_for_a_full_disk(target, dataset, monkeypatch):
     check_table(target.engine, dataset)
 
 
-def test_a_second_loader_is_refused(target, dataset):
+def test_a_second_dataset_loader_is_refused(target, dataset):
     dataset.publish("1", row(1))
     with target.engine.open() as connection:
         load_state.take(connection, target.engine, "another", 30)

@@ -59,7 +59,7 @@ def is_what_its_state_says(target, dataset: Dataset) -> None:
 
 
 def publish(dataset: Dataset, chance: Random) -> None:
-    """Some updates; now and then a wider schema, or one that is made invalid and stays in `rows` for who has it."""
+    """Publish some updates; now and then with a wider schema, or one that becomes invalid but stays in `rows`."""
     for _ in range(chance.randint(1, 3)):
         more = {f"x{number}": chance.random() for number in range(len(dataset.rows) // 3)}
         rows = [{"id": chance.randint(1, 1 << 40), **more} for _ in range(chance.randint(0, 4))] or [{"id": 0, **more}]
@@ -91,7 +91,7 @@ STEPS = ["CREATE TABLE", "DELETE FROM", "CREATE TEMP", 'INSERT INTO "', "INSERT 
 
 @pytest.mark.parametrize("at", STEPS)
 @pytest.mark.parametrize("is_after", [False, True])
-def test_killed_at_each_step_of_the_first_load(target, dataset, url, fork, at, is_after):
+def test_the_first_load_of_a_dataset_may_be_killed_at_each_step(target, dataset, url, fork, at, is_after):
     dataset.publish("1", {"id": 1})
     load(target, Dataset(dataset.board, dataset.ledger, Feed.parse("ads/none/v1.0")))  # The state tables are there.
     assert life(dataset, url, fork, at, is_after=is_after) == KILLED
@@ -103,7 +103,7 @@ def test_killed_at_each_step_of_the_first_load(target, dataset, url, fork, at, i
 
 @pytest.mark.parametrize("at", [*STEPS[1:], "INSERT INTO feed_assets.tables", "INSERT INTO feed_assets.marks"])
 @pytest.mark.parametrize("is_after", [False, True])
-def test_killed_at_each_step_of_a_reload(target, dataset, url, fork, at, is_after):
+def test_a_reload_of_a_dataset_may_be_killed_at_each_step(target, dataset, url, fork, at, is_after):
     dataset.publish("1", {"id": 1})
     load(target, dataset)
     dataset.publish("1", {"id": 2})

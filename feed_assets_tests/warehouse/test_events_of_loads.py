@@ -28,7 +28,7 @@ def loads(target, monkeypatch) -> TableLoads:
     return TableLoads("main", target.engine)
 
 
-def test_nothing_is_no_position(loads):
+def test_events_of_loads_begin_without_a_position(loads):
     assert loads.read(None, 10, 0) == warehouse_events.EventBatch((), (), None, True)
 
 
@@ -50,7 +50,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
     assert before == after
 
 
-def test_the_columns_are_told_as_they_are(loads):
+def test_events_of_loads_have_the_loaded_columns(loads):
     with loads.engine.open() as connection:
         load_state.write(connection, loads.engine, "clicks", TopicState(), TopicState(7, SHAPE, {0: Position(1, 0)}))
     (event,) = loads.read(None, 10, 0).events

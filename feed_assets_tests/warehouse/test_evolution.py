@@ -43,7 +43,7 @@ def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_olde
         (field(DECIMAL), Decimal(1), field({**DECIMAL, "scale": 4}), r"decimal\(12, 2\) and is decimal\(12, 4\)"),
     ],
 )
-def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, stream, old, value, new, said):
+def test_a_schema_change_that_would_lose_data_leaves_the_table_unchanged(loader, stream, old, value, new, said):
     stream.send(stream.schemas.add(ID, old), {"id": 1, "n": value})
     known = loader.load(stream)
     newer = stream.schemas.add(ID, new)
@@ -52,7 +52,7 @@ def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, s
     assert loader.known(stream) == known
 
 
-def test_what_is_refused_is_so_before_anything_is_copied(loader, stream, monkeypatch):
+def test_a_schema_change_is_refused_before_any_copy(loader, stream, monkeypatch):
     stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
     loader.load(stream)
     stream.send(stream.schemas.add(ID, field("boolean")), {"id": 2, "n": True})
@@ -119,7 +119,7 @@ def unchecked(_, __, signals):
     return {each.signal.partition: Position(each.signal.next_offset, each.signal_offset) for each in signals}
 
 
-def test_a_key_may_become_wider_and_is_remembered_so(loader):
+def test_a_key_may_widen_in_table_and_state(loader):
     stream = Stream(loader.place.board, f"wide.{id(loader)}", "id")
     small, large = (stream.schemas.add(field(each, "id"), N) for each in ("int", "long"))
     stream.send(small, {"id": 1, "n": 1}, {"id": 2, "n": 1}, (None, {"id": 2}))

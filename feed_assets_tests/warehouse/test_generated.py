@@ -63,12 +63,12 @@ def texts(row: dict[str, Any]) -> list[str]:
 
 
 def has_nul(row: dict[str, Any]) -> bool:
-    """Whether no database takes it."""
+    """Return True if a text has a NUL, which no database accepts."""
     return any("\0" in each for each in texts(row))
 
 
 def is_long(row: dict[str, Any]) -> bool:
-    """Whether Redshift has no room for it."""
+    """Return True if a text is too long for Redshift."""
     return any(len(each.encode()) > 65_535 for each in texts(row))
 
 

@@ -48,7 +48,7 @@ FORMS = {
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path) -> str:
-    """A warehouse of this test alone, as it is damaged."""
+    """Return a warehouse for one test only, because the test damages it."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgresql").database()
     return f"duckdb://{tmp_path / 'warehouse.db'}"
@@ -63,7 +63,7 @@ def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
 
 @pytest.fixture
 def loading(world: World, url: str) -> Iterator[Loading]:
-    """A table with rows of its topic, of which there is more."""
+    """Provide a loader of a table with some rows of its topic; more are signalled."""
     made = loading_of(world.place, url)
     with closing(made.schemas):
         world.produce(12)
@@ -85,7 +85,7 @@ def run(loading: Loading, *statements: str) -> None:
 
 
 def refused(loading: Loading, world: World, match: str) -> LoadFailed:
-    """The loader refuses, and the table is as it was."""
+    """Load, and check that the loader refuses and leaves the table unchanged."""
     before = rows_of(loading, world)
     with pytest.raises(LoadFailed, match=match) as error:
         load(loading, world)
@@ -99,7 +99,7 @@ def rows_of(loading: Loading, world: World) -> list[tuple]:
 
 
 def make_anew(loading: Loading, world: World) -> None:
-    """As the message of a table that has stopped wants it."""
+    """Load the table anew, as the message about a stopped table advises."""
     with loading.engine.open() as connection:
         statements = reset.plan(connection, world.name, None)
         reset.apply(connection, loading.engine, "the test", 30, statements)
@@ -127,7 +127,7 @@ def test_two_positions_of_one_partition_stop_its_table(world, loading):
     make_anew(loading, world)
 
 
-def test_a_position_that_is_too_early_or_gone_doubles_nothing(world, loading, subtests):
+def test_an_early_or_missing_position_duplicates_nothing(world, loading, subtests):
     for change in (
         "UPDATE feed_assets.positions SET next_offset = 3, signal_offset = 0",
         "DELETE FROM feed_assets.positions",

@@ -26,7 +26,7 @@ def fork() -> Iterator[Forks]:
 
 @pytest.fixture
 def stream(loader: Loader, local_board) -> Stream:
-    """A topic whose chunks other processes read, too."""
+    """Return a topic whose chunks other processes can read."""
     loader.place = type(loader.place)(loader.engine, local_board, loader.place.holder, 7)
     return Stream(local_board, f"clicks.{uuid4().hex[:12]}")
 
@@ -69,7 +69,7 @@ SOME = CASES[::11]
 @pytest.mark.parametrize(
     ("name", "at", "is_after"), [pytest.param(*each, marks=[] if each in SOME else pytest.mark.soak) for each in CASES]
 )
-def test_killed_in_a_migration_the_table_is_the_old_one_or_the_new_one(loader, stream, url, fork, name, at, is_after):
+def test_a_kill_in_a_migration_leaves_the_old_or_the_new_table(loader, stream, url, fork, name, at, is_after):
     old_fields, old, new_fields, new, expected = MIGRATIONS[name]
     first, second = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
     stream.send(first, {"id": 1, **old})
@@ -87,7 +87,7 @@ def test_killed_in_a_migration_the_table_is_the_old_one_or_the_new_one(loader, s
 
 
 @pytest.mark.parametrize("replays", seeds(4, 20))
-def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, replays):
+def test_repeated_signals_after_newer_rows_change_nothing(loader, stream, replays):
     """Positions that were lost, and signals from anywhere: the offsets of the rows themselves say which is newer."""
     for seed in replays:
         chance = Random(seed)  # noqa: S311

@@ -1,4 +1,4 @@
-"""Who loads a warehouse: the lease while a load copies, and the state tables that two make at once."""
+"""The lease on a warehouse while a load copies, and state tables that two processes create at once."""
 
 from threading import Event, Semaphore
 
@@ -56,7 +56,7 @@ def test_a_lease_that_is_lost_while_chunks_are_copied_is_noticed(loader, monkeyp
         refused()
 
 
-def test_a_warehouse_that_does_not_answer_for_a_moment_is_asked_again(loader, monkeypatch):
+def test_a_briefly_unavailable_warehouse_is_retried(loader, monkeypatch):
     asked = Semaphore(0)
 
     def away(*_):
@@ -77,14 +77,14 @@ def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monke
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]
 
 
-def test_two_who_come_first_have_one_lease_between_them(postgresql):
+def test_two_simultaneous_first_loaders_share_one_lease_row(postgresql):
     engine = engine_of(postgresql.database())
     with engine.open() as connection:
         load_state.prepare(connection, engine)
         assert connection.execute("SELECT id, holder FROM feed_assets.lease") == [(1, "")]
 
 
-def test_of_a_long_problem_there_is_the_beginning(loader, stream):
+def test_a_long_problem_is_stored_shortened(loader, stream):
     with loader.engine.open() as connection:
         load_state.note(connection, stream.name, "the table is " + "é" * 70_000)
         [problem] = [each.problem for each in load_state.tables(connection) if each.topic == stream.name]

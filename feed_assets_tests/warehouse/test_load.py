@@ -35,7 +35,7 @@ def schema(stream):
     return stream.schemas.add(ID, TEXT)
 
 
-def test_the_newest_row_of_each_key_is_there(loader, stream, schema):
+def test_a_table_has_the_newest_row_of_each_key(loader, stream, schema):
     stream.send(schema, row(1, "a"), row(2, 'é, \n"b"'), row(1, "c"))
     stream.send(schema, ("create", row(3)), ("refresh", row(2, "\\N")), ("update", row(1, "")))
     loader.load(stream)
@@ -79,7 +79,7 @@ def test_packed_chunks_quiet_ranges_and_partitions(loader, schema, stream):
     assert loader.known(packed) == known
 
 
-def test_a_signal_that_comes_again_changes_nothing(loader, stream, schema):
+def test_a_repeated_signal_changes_nothing(loader, stream, schema):
     first = stream.send(schema, row(1, "a"), row(2))
     stream.send(schema, row(1, "b"), (None, row(2)))
     known = loader.load(stream)
@@ -207,7 +207,7 @@ def test_load_of_a_topic_waits_for_a_full_disk(loader, stream, schema, monkeypat
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema, url):
+def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
     """State tables that are there are not made again, which would need `CREATE` on the database."""
     role = f"loader_{uuid4().hex[:8]}"
     for each in (
@@ -229,7 +229,7 @@ def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema
         assert connection.execute(f'SELECT count(*) FROM "{stream.name}"') == [(1,)]
 
 
-def test_a_server_that_is_away_is_said_without_the_password():
+def test_an_unavailable_server_is_reported_without_the_password():
     with pytest.raises(WarehouseUnavailable) as said, engine_of("postgresql://me:planted@127.0.0.1:1/d").open():
         pass
     assert "planted" not in str(said.value)
@@ -277,7 +277,7 @@ def test_threads_of_a_process_take_turns_with_a_file(loader):
     assert max(most) == 1
 
 
-def test_a_table_of_somebody_else_is_left_alone(loader, stream, schema):
+def test_a_table_made_by_others_is_left_alone(loader, stream, schema):
     loader.ask(f'CREATE TABLE "{stream.name}" (mine integer)')
     stream.send(schema, row(1))
     with pytest.raises(LoadFailed, match="already exists"):
@@ -332,7 +332,7 @@ def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
     assert expected in (stream.board.get(file.key) or b"").decode()
 
 
-def test_a_load_that_is_done_again_has_another_manifest(loader, stream, schema):
+def test_a_repeated_load_has_another_manifest(loader, stream, schema):
     """Under the key of the first one a COPY that is still under way could read the other one's."""
 
     def manifests():
@@ -360,7 +360,7 @@ def test_load_leaves_a_table_that_another_load_changed(loader, stream, schema):
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_load_waits_for_a_commit_under_way(loader, stream, schema):
-    """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
+    """Imitate a connection that broke at the COMMIT: the server may still commit while the next session begins."""
     stream.send(schema, row(1))
     known, (run,) = loader.known(stream), runs(stream.signals)
     with ThreadPoolExecutor() as pool, loader.engine.open() as other:
@@ -388,7 +388,7 @@ def test_a_position_says_when_its_own_partition_was_loaded(loader, stream, schem
     assert found[0] == first[0] < found[1]
 
 
-def test_who_lost_the_lease_loads_nothing(loader, stream, schema):
+def test_a_loader_without_its_lease_loads_nothing(loader, stream, schema):
     stream.send(schema, row(1))
     with loader.engine.open() as connection:
         with pytest.raises(WarehouseTaken, match="the test loads this warehouse"):

@@ -1,4 +1,4 @@
-"""What is loaded together, and when."""
+"""Signals that are loaded together, and when they are loaded."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def test_a_run_ends_where_another_schema_begins():
     assert found == [(1, [(0, 0), (0, 1)]), (2, [(0, 2)]), (1, [(0, 3)])]
 
 
-def test_what_has_no_schema_goes_with_any():
+def test_signals_without_a_schema_join_any_group():
     assert schemas_of(runs(signalled(None, 1, None, 2, None))) == [(1, [(0, 0), (0, 1), (0, 2)]), (2, [(0, 3), (0, 4)])]
     assert schemas_of(runs(signalled(None, None))) == [(None, [(0, 0), (0, 1)])]
     assert schemas_of(runs([])) == []

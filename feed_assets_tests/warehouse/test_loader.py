@@ -65,7 +65,7 @@ def test_a_table_follows_its_topic(world, loading):
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_few_chunks_at_a_time(world, loading):
+def test_a_load_takes_the_configured_number_of_chunks(world, loading):
     few = replace(loading, warehouse=loading.warehouse.model_copy(update={"chunks": 2}))
     world.produce(45)
     world.run_until_done()
@@ -150,7 +150,7 @@ def test_a_topic_that_was_made_anew_is_not_loaded_into_the_table_of_the_old_one(
 
 
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
-def test_a_signal_that_is_none_is_passed_over_and_said(world, loading, capsys):
+def test_an_invalid_signal_is_skipped_with_a_message(world, loading, capsys):
     world.produce(25)
     world.run_until_done()
     forged = replace(world.signals()[-1], partition=1, path=None, records=0).encoded(1)
@@ -221,7 +221,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
+def test_a_service_waits_for_an_unavailable_server(world, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     world.produce(5)
     world.run_until_done()
@@ -286,7 +286,7 @@ def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world,
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_signals_that_are_gone_stop_the_table(world, loading):
+def test_missing_signals_stop_the_table(world, loading):
     world.produce(5)
     world.run_until_done()
     load(loading, world)
@@ -307,7 +307,7 @@ def remove_signals(world: World, before: int) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_the_plan_says_what_would_become_of_a_table(world, loading):
+def test_the_plan_shows_the_changes_of_a_table(world, loading):
     world.produce(3)
     world.produce(3, fields=MORE)
     world.produce(3)

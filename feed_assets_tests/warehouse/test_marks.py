@@ -1,4 +1,4 @@
-"""Where a session begins in the ledger's log, and what it takes for loaded: neither more nor less than there is."""
+"""Position in the ledger's log where a session begins, and updates that it takes as loaded: exactly the loaded ones."""
 
 from datetime import timedelta
 
@@ -102,13 +102,13 @@ def test_a_loader_that_lost_its_lease_moves_no_mark(target, dataset, monkeypatch
 
 
 def forgotten(target, dataset: Dataset) -> None:
-    """As after a table was to be loaded anew, and of its rows in the state tables but one was deleted."""
+    """Imitate an interrupted reload: the table and its row in `tables` are gone, its other state rows remain."""
     three_loaded(target, dataset)
     where = f"WHERE topic = {literal(dataset.name)}"
     ask(target, f"DROP TABLE {quoted(dataset.name)}", f"DELETE FROM feed_assets.tables {where}")
 
 
-def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
+def test_a_dropped_table_with_old_state_is_loaded_completely(target, dataset, monkeypatch):
     forgotten(target, dataset)
     session = loader.LoaderSession(target, {dataset.name: dataset.published}, "the test")
     with session._begun():

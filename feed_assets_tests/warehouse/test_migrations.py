@@ -1,4 +1,4 @@
-"""From one shape of a table to the next: what is done, what is refused, and that nothing is lost."""
+"""Migrations between shapes of a table: which are done, which are refused, and that no data is lost."""
 
 from dataclasses import asdict
 
@@ -60,7 +60,7 @@ N = column()
          [RenameColumn("n", "m"), AddColumn(column("k", is_nullable=True, aliases=("n",)))]),
     ],
 )  # fmt: skip
-def test_what_is_done(old, new, steps):
+def test_a_migration_has_the_expected_steps(old, new, steps):
     assert [*migrate(shape(*old), shape(*new)).steps] == steps
 
 
@@ -72,7 +72,7 @@ def test_what_is_done(old, new, steps):
         (Shape(columns=(ID, N), key=("n",)), "the key is n, not id"),
     ],
 )
-def test_what_would_lose_data_is_refused_with_both_shapes(new, said):
+def test_a_migration_that_would_lose_data_is_refused_with_both_shapes(new, said):
     with pytest.raises(NotMigratable, match=said) as refused:
         migrate(shape(N), new)
     assert f"The table is {shape(N)}, the schema {new}." in str(refused.value)
@@ -142,7 +142,7 @@ def asdict_of(column):
 
 
 def done(table, steps):
-    """What a table is after steps, done one after the other."""
+    """Apply the steps in order; return the resulting columns."""
     found = {each.name: facts(each) for each in table.columns}
     for step in steps:
         match step:

@@ -70,7 +70,7 @@ class Running:
 
 @contextmanager
 def loads(capfd, url: str, *worlds: World, **places: str) -> Iterator[Running]:
-    """A loader of these topics; of the first one it knows these other places."""
+    """Run a loader of these topics; `places` replaces locations of the first topic."""
     engine = engine_of(url)
     with engine.open() as connection:
         load_state.prepare(connection, engine)

@@ -98,7 +98,7 @@ def growths(engine) -> list[str]:
 
 
 @pytest.mark.parametrize("length", [257, 1024, 1025, 5000, 16_385, 65_535])
-def test_a_text_has_the_room_that_it_needs(loader, stream, length):
+def test_text_columns_have_the_needed_width(loader, stream, length):
     schema = stream.schemas.add(ID, TEXT)
     stream.send(schema, {"id": 1, "text": "a"})
     loader.load(stream)
@@ -132,7 +132,7 @@ def test_names_are_folded_to_lower_case(loader, stream):
     assert loader.ask(f'SELECT id, pagetitle FROM "{stream.name.lower()}" ORDER BY id') == [(1, "a"), (2, "x" * 300)]
 
 
-def test_a_key_grows_where_it_is_remembered_too(loader):
+def test_a_key_grows_in_table_and_state(loader):
     stream = Stream(loader.place.board, f"keys.{id(loader)}", "k")
     stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
     schema = stream.schemas.add({"name": "k", "type": "string"})
@@ -162,7 +162,7 @@ def test_a_growth_after_which_the_loader_is_killed_is_done_once(loader, stream, 
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing that comes after it is done."""
+    """Stands for SIGKILL: no code after it runs."""
 
 
 @pytest.mark.parametrize("first", range(3))

@@ -29,12 +29,12 @@ from feed_assets_tests.warehouse.standin import ROLE, StandIn
 
 SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
 GREETING = (b"user", b"database", b"application_name")
-"""What PostgreSQL knows of what the driver says of itself."""
+"""Startup parameters of the driver that PostgreSQL knows."""
 
 
 @pytest.fixture
 def cluster(postgresql, monkeypatch) -> Iterator[Redshift]:
-    """A server that takes the driver for one of its own; it speaks no TLS."""
+    """Provide a server that accepts Redshift's driver as a client; without TLS."""
     path = parse_qs(urlsplit(postgresql.uri).query)["host"][0] + "/.s.PGSQL.5432"
     database = urlsplit(postgresql.database()).path
     monkeypatch.setattr(driver, "connect", partial(driver.connect, ssl=False))
@@ -68,7 +68,7 @@ def lead(here: socket.socket, path: str) -> None:
                 (there if one is here else here).sendall(data)
 
 
-def test_statements_and_rows_are_what_they_were(cluster):
+def test_statements_and_rows_pass_the_driver_unchanged(cluster):
     with cluster.open() as connection:
         assert connection.execute("SELECT 1, 'a%s?:b$1', CAST('2026-01-01 00:00:00+00' AS timestamptz), NULL") == [
             (1, "a%s?:b$1", datetime(2026, 1, 1, tzinfo=UTC), None)
@@ -79,7 +79,7 @@ def test_statements_and_rows_are_what_they_were(cluster):
         assert connection.execute("SELECT a FROM t ORDER BY a") == [(1,), (2,)]
 
 
-def test_transactions_begin_and_end_as_they_are_told(cluster):
+def test_transactions_begin_and_end_only_by_statement(cluster):
     with cluster.open() as connection:
         connection.execute("CREATE TABLE kept (a integer)")
         connection.execute("BEGIN")
@@ -91,7 +91,7 @@ def test_transactions_begin_and_end_as_they_are_told(cluster):
         assert connection.execute("SELECT a FROM kept") == [(1,)]
 
 
-def test_what_the_server_refuses_is_said_in_its_words(cluster):
+def test_errors_of_the_server_are_reported_in_its_words(cluster):
     with (
         cluster.open() as connection,
         pytest.raises(LoadFailed, match='Redshift refuses: column "nope" does not exist'),
@@ -130,14 +130,14 @@ def test_a_connection_that_breaks_is_no_end(cluster):
         (redshift_connector.DataError("no number"), LoadFailed),
     ],
 )  # fmt: skip
-def test_what_the_driver_raises_is_over_later_or_fails_again(error, kind):
+def test_driver_errors_are_classified_as_temporary_or_permanent(error, kind):
     with pytest.raises(kind) as said, translated("redshift://me:planted@h/d"):
         raise error
     assert "planted" not in str(said.value)
     assert "Serializable" in str(said.value) or "1023" not in str(error)
 
 
-def test_a_cluster_that_is_away_is_said_without_the_password():
+def test_an_unavailable_cluster_is_reported_without_the_password():
     with pytest.raises(WarehouseUnavailable) as said, engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE).open():
         pass
     assert "planted" not in str(said.value)
@@ -158,7 +158,7 @@ def world(broker, registry, s3_url, s3_env) -> Iterator[World]:
 
 @pytest.fixture
 def loading(world, url, monkeypatch) -> Iterator[Loading]:
-    """A warehouse by its settings, but for the connection."""
+    """Provide a loader from its settings, except that the stand-in is its connection."""
     made = StandIn(url, ROLE)
     monkeypatch.setattr(redshift, "Redshift", lambda *told: made if told == (url, ROLE) else None)
     loading = loading_of(world.place, url, iam_role=ROLE)

@@ -1,4 +1,4 @@
-"""What loads send to Redshift, which cannot run here: compared, and read by sqlglot's Redshift dialect.
+"""SQL of loads into Redshift, which cannot run here: compared with files, and parsed by sqlglot's Redshift dialect.
 
 The files of `redshift/` are written anew by `WRITE_SQL=1 pytest feed_assets_tests/warehouse/test_redshift_text.py`:
 look at what has changed.
@@ -45,7 +45,7 @@ LATER_ROW = {"title": "b", "amount": Decimal("2.50"), "tags": None, "token": "t"
 
 
 def written(engine, board) -> str:
-    """What an engine got, without what is another one each time."""
+    """Return the statements of an engine, with its random names masked."""
     text = ";\n".join(engine.statements) + ";\n"
     engine.statements.clear()
     return re.sub("[0-9a-f]{32}", "0" * 32, text.replace(board.url, "s3://bucket/lake"))
@@ -69,7 +69,7 @@ def orders(loader) -> Stream:
 
 
 @pytest.mark.parametrize("url", ["redshift"], indirect=True)
-def test_what_loads_send(loader, orders):
+def test_statements_of_loads_match_the_stored_files(loader, orders):
     engine, board = loader.engine, loader.place.board
     engine.statements += load_state.create(engine)
     check("state", written(engine, board))
@@ -121,6 +121,6 @@ def test_the_stand_in_refuses_what_redshift_does(statement, said):
     assert said in refused(parsed(statement), is_within=True)
 
 
-def test_what_is_no_statement_is_none_of_redshift():
+def test_an_invalid_statement_is_refused_by_the_parser():
     with pytest.raises((AssertionError, ParseError)):
         parsed("VACUUM FULL of what")

@@ -25,7 +25,7 @@ def place(target, dataset) -> LoadContext:
 
 
 def exchange(dataset: Dataset, number: int, instead_of: str | None = None) -> Exchange:
-    """A new update of a partition, in place of the one that is there."""
+    """Publish an update of a partition; return its exchange with the current one."""
     dataset.publish("1", {"id": number})
     return Exchange("1", instead_of, read.latest(dataset.board, Partition(dataset.feed, "1")).update, None)
 
@@ -48,7 +48,7 @@ def test_replacement_leaves_a_table_that_another_load_changed(place, dataset):
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_replacement_waits_for_a_commit_under_way(place, dataset):
-    """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
+    """Imitate a connection that broke at the COMMIT: the server may still commit while the next session begins."""
     wanted, engine = exchange(dataset, 1), place.engine
     with ThreadPoolExecutor() as pool, engine.open() as other, engine.open() as third:
         other.execute("BEGIN")
@@ -77,7 +77,7 @@ def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch)
         assert connection.execute(young)
 
 
-def test_who_commits_later_is_later_whatever_its_clock_says(place, dataset):
+def test_later_loads_are_dated_after_earlier_ones_despite_clocks(place, dataset):
     engine, name = place.engine, dataset.name
     with engine.open() as connection:
         connection.execute("BEGIN")

@@ -154,7 +154,7 @@ class PolledReaders(CalledClients):
         return received
 
 
-def test_a_round_reads_signals_up_to_their_end_and_does_not_poll_behind_it(world, loading):
+def test_a_round_reads_signals_to_their_end_without_an_extra_poll(world, loading):
     topic, polls = SignalledTopic(world, loading.engine), list[str]()
     topic.signal()
     polled: Any = PolledReaders(loading.clients, polls)
@@ -192,7 +192,7 @@ def test_a_backlog_of_updates_is_loaded_without_a_wait(target, dataset: Dataset,
     assert counts == [5]
 
 
-def test_what_comes_of_several_tables_is_loaded_in_the_same_round(world, loading, dataset: Dataset):
+def test_changes_of_several_tables_are_loaded_in_one_round(world, loading, dataset: Dataset):
     topic, loaded = SignalledTopic(world, loading.engine), list[tuple[int, int]]()
 
     def note() -> None:

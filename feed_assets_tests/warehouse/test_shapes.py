@@ -1,4 +1,4 @@
-"""From Avro to the shape of a table."""
+"""Conversion of Avro schemas to shapes of tables."""
 
 import json
 
@@ -139,7 +139,7 @@ def test_a_key_can_be_compared():
         (("real",), ("text",), False),
     ],
 )
-def test_only_what_loses_nothing_is_wider(old, new, expected):
+def test_only_lossless_type_changes_count_as_wider(old, new, expected):
     kinds = [Kind(**dict(zip(("name", "precision", "scale"), each, strict=False))) for each in (old, new)]
     assert widens(*kinds) is expected
 

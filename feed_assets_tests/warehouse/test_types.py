@@ -13,7 +13,7 @@ from feed_assets_tests.warehouse.avro_types import TYPES, comparable
 from feed_assets_tests.warehouse.stream import ID, Stream
 
 
-def test_every_type_comes_back_as_it_was(loader, stream):
+def test_every_type_survives_a_load(loader, stream):
     fields = [
         {"name": name, "type": ["null", *(type_ if isinstance(type_, list) else [type_])]}
         for name, (type_, _) in TYPES.items()
@@ -71,7 +71,7 @@ def test_a_decimal_with_more_digits_than_declared_is_refused(loader, stream):
 
 
 def test_a_row_that_is_staged_twice_and_refused_both_times_is_kept_once(loader, stream):
-    """As after positions that were lost: the table goes on."""
+    """Delete the position after the first load, so that the row is staged again. The table must go on."""
     wide = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}
     schema = stream.schemas.add(ID, {"name": "d", "type": wide})
     stream.send(schema, {"id": 1, "d": Decimal("12345678.9")}, {"id": 2, "d": Decimal("1.5")})
@@ -112,7 +112,7 @@ def test_a_schema_that_a_warehouse_has_no_table_for_is_refused(loader, stream):
 
 
 def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
-    """What is only known by a prefix, and what only differs in case."""
+    """Refuse names that are equal up to the maximum length, or except for case."""
     two = "x" * 64 if loader.engine.has_keys else "ID"
     stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
     with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in (DuckDB|Redshift)"):
@@ -139,7 +139,7 @@ def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream)
 
 @pytest.mark.parametrize(("fields", "is_held"), [(("bytes",), True), (("string", *["long"] * 12), False)])
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-def test_all_of_a_key_counts_and_bytes_by_what_they_are(loader, fields, is_held):
+def test_composite_keys_compare_all_fields_and_bytes_by_value(loader, fields, is_held):
     names = [f"k{number}" for number in range(len(fields))]
     stream = Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}", *names)
     schema = stream.schemas.add(*({"name": name, "type": kind} for name, kind in zip(names, fields, strict=True)))

@@ -22,7 +22,7 @@ from feed_assets_tests.warehouse.volume import SCHEMA, SHAPE, differences, expec
 from feed_assets_tests.warehouse.wire import FAULTS, Server, Wire, breakable, wire
 
 RESETS, ENDS = FAULTS[:4], FAULTS[4:]
-"""What takes a connection, in milliseconds; and what takes all of them, until the server has recovered."""
+"""Faults that break one connection, with milliseconds; and faults that break all, until the server has recovered."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ class World:
             load_state.take(connection, self.direct.engine, HOLDER, 0)
 
     def load(self) -> bool:
-        """Whether it went well; only what is waited for may stop it. Then the table is what its positions say."""
+        """Load once; return False if an expected fault stopped it. Check that the table matches its positions."""
         try:
             self.loader.load(self.stream)
             is_done = True
@@ -69,7 +69,7 @@ class World:
         return is_done
 
     def finish(self) -> None:
-        """What was broken off is loaded by the next one."""
+        """Load the rest without faults."""
         self.line.plan("")
         assert self.load()
         nexts = {number: each.next_offset for number, each in self.direct.known(self.stream).positions.items()}
@@ -131,7 +131,7 @@ def test_each_fault_at_each_kind_of_statement(world, fault, text):
     ("breaks", "files", "rows"), [(4, 5, 1_000), pytest.param(100, 10, 10_000, marks=pytest.mark.soak)]
 )
 def test_large_loads_that_break(world, local_board, breaks, files, rows):
-    """Up to a hundred thousand rows at once, the last tenth of them of keys that are there."""
+    """Load up to a hundred thousand rows at once; the keys of the last tenth exist already."""
     for seed in range(breaks):
         chance, keys = Random(seed), files * rows * 9 // 10  # noqa: S311
         name = f"many.{uuid4().hex[:12]}"
@@ -163,7 +163,7 @@ def test_positions_in_a_transaction_of_their_own_are_caught(world, monkeypatch):
     monkeypatch.setattr(loads._Rows, "merge", committed(loads._Rows.merge))
 
     def case(seed: int) -> None:
-        """A table that is there, so that what is left of a load is nothing but rows."""
+        """Start with an existing table, so that only rows can be left of a load."""
         world.begin()
         schema = world.stream.schemas.add(ID, TEXT)
         for text in ("a", "b"):

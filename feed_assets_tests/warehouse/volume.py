@@ -67,7 +67,7 @@ def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], peak: 
 
 
 def expected(total: int, keys: int) -> tuple[int, int, int]:
-    """What `differences` finds once so many messages are loaded."""
+    """Return the result of `differences` once `total` messages are loaded."""
     gone = sum(at % 10 == 0 for at in range(keys, total))
     return min(total, keys) - gone, 0, gone
 

@@ -33,7 +33,7 @@ class Server:
         self.url = at.database()
 
     def stop(self) -> None:
-        """As `pg_ctl stop -m immediate`: nothing is ended in order."""
+        """Stop the server like `pg_ctl stop -m immediate`, without an orderly shutdown."""
         os.kill(self._server.get_pid() or 0, signal.SIGQUIT)
         wait_until(lambda: not (self.folder / "postmaster.pid").exists(), "the server to end")
 
@@ -51,11 +51,11 @@ class Server:
         self._ask(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {LOADERS}")
 
     def loaders(self) -> list[int]:
-        """Processes of the server that work for a loader."""
+        """Return the server processes that work for a loader."""
         return [pid for (pid,) in self._ask(f"SELECT pid FROM pg_stat_activity WHERE {LOADERS}")]
 
     def is_quiet(self) -> bool:
-        """Whether it answers, and works for no loader."""
+        """Return True if the server answers, and works for no loader."""
         try:
             return not self.loaders()
         except psycopg.OperationalError:
@@ -92,7 +92,7 @@ class Wire:
         self.fault, self.left, self.text = fault, left, text
 
     def _is_it(self, message: bytes) -> bool:
-        """A statement is one message, and what a COPY brings is none."""
+        """Return True if this message is the chosen statement. Only statements count, not the data of a COPY."""
         if message[:1] != b"Q":
             return False
         self.left -= 1
