@@ -63,7 +63,7 @@ def test_a_home_that_is_not_there_is_said_and_not_made(
     assert "Install a Java 17 runtime" in found["Java"][1]
     doubtful = ["blackboard", "blackboard by Spark", "ledger", "Dagster's home", "Dagster's daemon"]
     assert [found[name][0] for name in doubtful] == ["WARN"] * 5
-    assert found["Dagster's home"][1].startswith(f"{missing} is not there yet")
+    assert found["Dagster's home"][1].startswith(f"{missing} does not exist yet")
     assert found["module"][0] == "ok"
     assert not missing.exists()
 
@@ -180,7 +180,7 @@ def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, regist
     assert found["Kafka"][0] == found["schema registry"][0] == "ok", found
     assert found["Kafka"][1].startswith(f"{broker.servers}: answers, 1 brokers, ")
     assert found["topics"][0] == "FAILED"
-    assert re.match("not at the broker, of those that are declared: none.* Create them, or", found["topics"][1])
+    assert re.match("declared topics that the broker does not have: none.* Create them, or", found["topics"][1])
     name = f"there.{uuid4()}"
     admin = AdminClient({"bootstrap.servers": broker.servers})
     admin.create_topics([NewTopic(name, 1)])[name].result(120)
@@ -222,7 +222,7 @@ def test_each_queue_is_looked_at_and_one_without_a_dead_letter_queue_is_doubtful
     waiting = rung.left
     _, found = looked()
     state, said = found["queue of the blackboard"]
-    assert (state, said.partition(";")[0]) == ("WARN", f"{rung.url}: {waiting} messages wait, 0 are being looked at")
+    assert (state, said.partition(";")[0]) == ("WARN", f"{rung.url}: {waiting} messages wait, 0 are in process")
     assert "Set a RedrivePolicy" in said
     assert found["queue of partner"][0] == "FAILED"
     assert "does not exist" in found["queue of partner"][1]

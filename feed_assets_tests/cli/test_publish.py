@@ -92,7 +92,7 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
             "'2020-01-02' names no batch, and an update belongs to one: expected 2020-",
         ),
         ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
-        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),
+        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed, which only runs publish"),
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
     ],
 )
@@ -167,7 +167,7 @@ def test_of_a_tree_with_what_cannot_be_a_part_nothing_is_published() -> None:
     ],
 )
 def test_what_is_to_be_published_must_be_said(args: tuple[str, ...]) -> None:
-    assert "what is to be published?" in str(feed("publish", ORDERS, *args).exception)
+    assert "nothing to publish is named" in str(feed("publish", ORDERS, *args).exception)
 
 
 def test_what_nobody_declares_is_listed_with_what_is_meant() -> None:

@@ -29,5 +29,5 @@ def test_what_no_run_could_be_launched_by_is_said_and_nothing_is_started(home, m
         monkeypatch, capsys, "ui", "-m", "feed_assets.definitions", "--port", str(free_port())
     )
     assert code == 1, lines
-    assert lines[-1].startswith(f"feed-assets: {config} names what cannot be loaded"), lines
+    assert lines[-1].startswith(f"feed-assets: {config} names a class that cannot be loaded"), lines
     assert name in lines[-1]

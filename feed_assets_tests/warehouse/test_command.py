@@ -74,7 +74,7 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     world.run_until_done()
     refused = run_warehouse(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert "no table changes\n" in refused
-    assert f"{world.name} could not go along: n was bigint and is boolean, which would lose data" in refused
+    assert f"{world.name} cannot be migrated: n was bigint and is boolean, which would lose data" in refused
     told = run_warehouse(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
