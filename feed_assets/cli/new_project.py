@@ -79,8 +79,8 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     If the process is killed, the whole project exists, or a hidden folder that the next call removes.
 
     Raises:
-            InvalidName: It is not a valid package name, or Python or the project uses it for something else.
-            TargetNotEmpty: A file or a folder that is not empty already has this name.
+        InvalidName: It is not a valid package name, or Python or the project uses it for something else.
+        TargetNotEmpty: A file or a folder that is not empty already has this name.
     """
     check_project_name(name, frozenset(path.name for path in _TEMPLATE.iterdir() if path.is_dir()))
     check_is_free(target := above / name)

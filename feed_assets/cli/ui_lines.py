@@ -26,7 +26,7 @@ class UiLines:
 
     Args:
         url: The ledger's SQLAlchemy URL.
-            say: The function that prints a line.
+        say: The function that prints a line.
     """
 
     def __init__(self, url: "SecretStr | str", say: Callable[[str], None]) -> None:

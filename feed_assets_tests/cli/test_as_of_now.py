@@ -198,4 +198,4 @@ def test_what_the_ledger_does_not_judge_as_it_is_declared_is_said(team, tmp_path
     assert "but web/foo has a changed declaration" in every
     tracked = Tracked.of(Completeness())
     declare(open_ledger(settings().ledger), {Feed.parse("web/foo"): tracked}, utc_now())
-    assert "not in the ledger yet" not in CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+    assert "has a changed declaration" not in CliRunner().invoke(app, asked, catch_exceptions=False).stdout
