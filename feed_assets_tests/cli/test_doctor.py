@@ -92,7 +92,7 @@ def test_a_sink_where_a_feed_lives_is_named(
     settings.cache_clear()
     if prefix == "ads":
         state, said = looked()[1]["module"]
-        assert (state, "lives there. Name another folder" in said) == ("FAILED", True)
+        assert (state, ". Name another folder" in said) == ("FAILED", True)
     else:
         with pytest.raises(InvalidSetting, match="not below _feed_assets"):
             settings()

@@ -302,7 +302,7 @@ def test_the_endpoint_gets_the_key_in_its_header_alone(received, user, header):
 
 def test_who_takes_no_event_is_named_without_the_key(received):
     received.answers += [401] * 9
-    with pytest.raises(SinkUnavailable, match="takes no event") as refused:
+    with pytest.raises(SinkUnavailable, match="refuses an event") as refused:
         sent(received, ":planted-key@")
     assert "planted-key" not in str(refused.value)
 

@@ -153,7 +153,7 @@ def test_a_sink_where_a_feed_lives_is_an_alert_and_nothing_is_written_there(sett
     world = plain(raw, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
-    assert "lives there. Name another folder" in open_reasons()[f"failing:watch:blackboard:{prefix}"]
+    assert ". Name another folder" in open_reasons()[f"failing:watch:blackboard:{prefix}"]
     assert [*(home / "blackboard").rglob("*.jsonl")] == []
 
 
