@@ -193,7 +193,7 @@ def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monk
     assert [state for state, _ in found.values()] == ["FAILED"] * 3
     assert "Connection refused" in found["Kafka"][1]
     assert "Check bootstrap.servers" in found["Kafka"][1]
-    assert "Check that it answers, and the URL." in found["schema registry"][1]
+    assert "Check the URL, and that the registry answers." in found["schema registry"][1]
 
 
 def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:

@@ -148,7 +148,7 @@ REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"],
 
 @each_case("number", range(len(REFUSED)))
 def test_what_no_database_takes_is_refused(number):
-    with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
+    with pytest.raises(Unwritable, match=r"NUL|not valid Unicode|nested too deeply"):
         dialect.line([1, REFUSED[number]])
 
 
@@ -172,7 +172,7 @@ def test_what_is_in_json_is_what_every_database_takes(connection):
 
 @each_case("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
 def test_what_is_none_of_the_dialect_is_no_chunk(content):
-    with pytest.raises(ValueError, match=r"no cell|no end"):
+    with pytest.raises(ValueError, match=r"not begin a cell|no newline"):
         [*dialect.read(content)]
 
 

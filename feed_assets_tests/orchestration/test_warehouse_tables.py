@@ -152,7 +152,7 @@ def test_nothing_is_loaded_before_the_first_load(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded") == ["FAILED"]
-    said = f"not loaded yet: {topic.name} has no signals yet. Look whether"
+    said = f"not loaded yet: {topic.name} has no signals yet. Check that"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     topic.produce(5)
     load(topic)

@@ -92,7 +92,7 @@ def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
 
 
 def test_what_has_no_signals_is_said(world, monkeypatch, capsys):
-    expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Look whether"
+    expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Check that"
     for command in (["load", "main", "--once"], ["plan", "main"]):
         told = run_warehouse(monkeypatch, capsys, *command, "-m", module(world))
         assert told.count(expected) == 1

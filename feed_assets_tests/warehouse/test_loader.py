@@ -161,7 +161,7 @@ def test_a_signal_that_is_none_is_passed_over_and_said(world, loading, capsys):
     check(world, loading.engine)
     said = capsys.readouterr().err
     assert "is passed over, as it is no signal: b'stray'" in said
-    assert f"is passed over, as it is no signal: it tells of {world.name}/1: expected {world.name}/0" in said
+    assert f"is passed over, as it is no signal: it is about {world.name}/1: expected {world.name}/0" in said
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
