@@ -55,8 +55,8 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
         (("add", "m/en", MEN), InvalidName, "partner"),
         (("add", "men", "v1.0"), InvalidName, "is no feed"),
         (("add", "men", "events:a/b"), InvalidName, "event source"),
-        (("rotate", "men"), InvalidKey, "no key that holds"),
-        (("revoke", "men"), InvalidKey, "no key that holds"),
+        (("rotate", "men"), InvalidKey, "no valid key"),
+        (("revoke", "men"), InvalidKey, "no valid key"),
     ],
 )
 def test_what_cannot_be_a_key_is_said(arguments, error, said):
@@ -112,7 +112,7 @@ def test_a_key_can_be_made_where_there_is_no_project(tmp_path, monkeypatch):
 
 def test_a_key_that_is_not_there_is_not_revoked():
     run("keys", "add", "men", MEN)
-    with pytest.raises(InvalidKey, match="has no key nobody"):
+    with pytest.raises(InvalidKey, match="has no valid key nobody"):
         run("keys", "revoke", "men", "--key", "nobody")
 
 
