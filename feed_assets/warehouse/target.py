@@ -1,4 +1,4 @@
-"""A warehouse that tables are loaded into."""
+"""A warehouse into which tables are loaded."""
 
 from dataclasses import dataclass
 from functools import cached_property

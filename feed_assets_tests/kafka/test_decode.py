@@ -201,8 +201,8 @@ POISON = {
     "no schema id": (Message(5, None, b"\0\x80\0\0\0" + CLICK[5:]), "the value has the schema id 2147483648: expected"),
     "a truncated value": (Message(5, None, CLICK[:-2]), "the value is not Avro of schema 1 (EOFError"),
     "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes after the Avro of schema 1"),
-    "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is no record"),
-    "a null": (Message(5, None, wire(7, None)), "the value (schema 7) is no record"),
+    "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is not a record"),
+    "a null": (Message(5, None, wire(7, None)), "the value (schema 7) is not a record"),
     "one of several records": (Message(5, None, wire(8, {"n": 1})), "schema 8 is neither a record"),
     "a map": (
         Message(5, None, wire(9, {"id": 1})),

@@ -151,7 +151,7 @@ def test_a_topic_that_was_made_anew_raises_however_long_it_is(world, messages):
     world.delete(world.name)
     world.create()
     world.produce(messages)
-    said = r"/0 is signalled up to offset 10 of a topic that is gone: .*deleted and made anew.* as another table"
+    said = r"/0 is signalled up to offset 10 of a topic that is gone: .*deleted and recreated.* as another table"
     with pytest.raises(LogTrimmed, match=said):
         world.run_until_it_fails()
     with pytest.raises(LogTrimmed, match=said):

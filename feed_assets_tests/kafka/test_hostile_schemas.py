@@ -142,7 +142,7 @@ HOSTILE_SCHEMAS = {
     "values of no bytes in a union": (record(field(["int", nulls(1_500)])), "1,499 values without bytes in one"),
     "items of few bytes": (record(field({"type": "array", "items": nulls(17)})), "17 values without bytes in an "),
     "values of few bytes": (record(field({"type": "map", "values": nulls(17)})), "17 values without bytes in an "),
-    "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "without bytes"),
+    "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "bytes in"),
     "a fixed below 0": (record(field({"type": "fixed", "name": "X", "size": -1})), "a fixed of -1 bytes"),
     "digits": (record(field(decimal(50_000_000))), "50,000,000 digits"),
     "digits of a fixed": (record(field(decimal(2_000, type="fixed", name="X", size=1_000))), "2,000 digits"),

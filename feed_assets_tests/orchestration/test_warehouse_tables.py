@@ -128,7 +128,7 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     with pytest.raises(ChunkBroken):
         load(topic)
     loop_.run_until_idle()
-    said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
+    said = f"{topic.name} is not loaded into main any more: {path} is missing: expected {len(content)} bytes"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     notes, shown = status(loop_, TABLE)
     assert [each for each in notes if each.startswith(f"{TABLE}: {said}")]

@@ -161,7 +161,7 @@ def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
     assert "somebody loads this warehouse" in " ".join(told.split())
     assert json.loads(run_warehouse(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3
     for arguments, expected in (
-        (["other"], f"knows no table 'other': expected one of {world.name}"),
+        (["other"], f"has no table 'other': expected one of {world.name}"),
         ([world.name, "--from", "x"], "--from 'x': expected stop, or an offset such as 1200"),
     ):
         assert expected in " ".join(run_warehouse(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())
