@@ -109,8 +109,8 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
                 f"{topic}/{signal.partition} continues at offset {signal.first_offset}: expected "
-                f"{position.next_offset}, up to which the table is loaded. Signals were removed. To load the others, make the table anew: "
-                f"`feed-assets warehouse reset WAREHOUSE {topic} --apply`."
+                f"{position.next_offset}, up to which the table is loaded. Signals were removed. "
+                f"To load the others, make the table anew: `feed-assets warehouse reset WAREHOUSE {topic} --apply`."
             )
         if position is None or signal.next_offset > position.next_offset:
             positions[signal.partition] = Position(signal.next_offset, signal_offset)
