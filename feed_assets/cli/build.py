@@ -11,7 +11,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load, open_instance, open_services
 from feed_assets.cli.progress import progress
 from feed_assets.cli.run import STARTING_SPARK, quietly
-from feed_assets.cli.run_output import LeftView, RanView, Teller
+from feed_assets.cli.run_output import RanView, Teller, UnfinishedView
 from feed_assets.cli.show import Counted, View, show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose
@@ -143,7 +143,7 @@ def _build(runner: "Runner", teller: Teller, graph: "Graph", services: "Services
     built_count = len(planned) - len(unbuilt) - failed
     teller.say(f"{built_count} of {len(planned)} partitions are built" if planned else "nothing to build")
     if teller.as_json:
-        show(RanView(runs=tuple(teller.runs), left=LeftView.of(unbuilt)), as_json=True)
+        show(RanView(runs=tuple(teller.runs), left=UnfinishedView.of(unbuilt)), as_json=True)
     raise typer.Exit(1 if failed or unbuilt else 0)
 
 

@@ -7,7 +7,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load, open_instance
 from feed_assets.cli.progress import LOADING, progress
-from feed_assets.cli.run_output import LeftView, RanView, Teller, alerts_once
+from feed_assets.cli.run_output import RanView, Teller, UnfinishedView, alerts_once
 from feed_assets.cli.show import show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose, are_wanted
@@ -93,7 +93,9 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     teller.list("AGAIN", again)
     _say_who_waits(teller, waiting)
     views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
-    return RanView(runs=tuple(teller.runs), ticks=ticks, **{name: LeftView.of(each) for name, each in views.items()})
+    return RanView(
+        runs=tuple(teller.runs), ticks=ticks, **{name: UnfinishedView.of(each) for name, each in views.items()}
+    )
 
 
 def _say_who_waits(teller: Teller, waiting: "Mapping[Partition, str]") -> None:

@@ -39,14 +39,14 @@ class EndedView(View):
     error: str | None
 
 
-class LeftView(View):
+class UnfinishedView(View):
     """Something that was not built, or could not be done, and why."""
 
     what: str
     why: str
 
     @classmethod
-    def of(cls, reasons: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
+    def of(cls, reasons: "Mapping[Any, str]") -> "tuple[UnfinishedView, ...]":
         """Return a view of each, by its name."""
         return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
@@ -55,11 +55,11 @@ class RanView(View):
     """Runs of a command, and what remains: not built, failing, undecided, to be retried, or waiting for a person."""
 
     runs: tuple[EndedView, ...]
-    left: tuple[LeftView, ...] = ()
-    failing: tuple[LeftView, ...] = ()
-    undecided: tuple[LeftView, ...] = ()
-    again: tuple[LeftView, ...] = ()
-    waits: tuple[LeftView, ...] = ()
+    left: tuple[UnfinishedView, ...] = ()
+    failing: tuple[UnfinishedView, ...] = ()
+    undecided: tuple[UnfinishedView, ...] = ()
+    again: tuple[UnfinishedView, ...] = ()
+    waits: tuple[UnfinishedView, ...] = ()
     ticks: int | None = None
 
 
