@@ -80,7 +80,7 @@ class DueView(View):
 
 
 class UnreadView(View):
-    """A part of an event source that could not be read; its known events are as old as its last read."""
+    """A part of an event source that could not be read, with the time of its last successful read."""
 
     source: str
     why: str

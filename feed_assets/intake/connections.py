@@ -168,7 +168,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Remember the state that the application gets. It has the partner once a key is valid."""
+        """Remember the state that the application gets. After a valid key it contains the partner."""
         self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 

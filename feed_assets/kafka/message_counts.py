@@ -85,7 +85,7 @@ def moment_of(message: Message) -> datetime:
 class ByOffsets:
     """Numbers of messages in each window between two times, and the offsets at the last time.
 
-    `ranges` are the first and last offset of each window, by partition, if it has messages in the window.
+    `ranges` are the first and last offset of each window, by partition with messages in it.
     """
 
     windows: Mapping[datetime, int]

@@ -135,7 +135,9 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        beside_number = max((each.nulls for each in sizes), default=1) - 1  # One is the branch's own number.
+        beside_number = (
+            max((each.nulls for each in sizes), default=1) - 1
+        )  # Minus one value: the branch's own number takes a byte.
         return _Size(_above(sizes), max(beside_number, 0))
 
     def _unnamed(self, schema: Mapping[str, Any], level: int) -> _Size:

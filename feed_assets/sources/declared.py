@@ -36,7 +36,7 @@ class SqlTable:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
         table: The table's name.
         order_by: A column that grows with each event and is never null, preferably a number that the database draws.
-        columns: The columns of each fact about an event.
+        columns: The column for each fact about an event.
         where: The values to read, by column, if the table is split into parts.
         schema: The table's schema in the database.
 
@@ -65,7 +65,7 @@ class EventFiles:
     Args:
         prefix: The folder with the files.
         format: `csv` (with a header), `jsonl` (one object per line) or `parquet`.
-        columns: The columns of each fact about an event.
+        columns: The column for each fact about an event.
         blackboard: The name of a blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours.
 
     Raises:
@@ -88,7 +88,7 @@ class EventTopic:
     """Events in a topic of the Kafka broker of `FEED_ASSETS_KAFKA`, one in each message.
 
     Args: topic: The topic's name. format: `json`, an object in each message, or `avro`, in the wire format of
-        Confluent's registry. columns: The fields of each fact about an event; `_partition`, `_offset` and `_timestamp`
+        Confluent's registry. columns: The field for each fact about an event; `_partition`, `_offset` and `_timestamp`
         of a message count, too.
 
     Raises:

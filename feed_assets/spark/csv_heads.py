@@ -80,7 +80,7 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a compressed file. Raise ValueError if it ends before any."""
+    """Return the first bytes of a compressed file. Raise ValueError if it ends before its first byte."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
     while (

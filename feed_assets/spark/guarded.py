@@ -32,7 +32,7 @@ SECONDS_TO_CANCEL = 5
 
 @contextmanager
 def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
-    """Tell errors caused by Spark's end, lack of memory or a full disk from others. An interrupt ends Spark's work.
+    """Detect errors caused by Spark's end, lack of memory or a full disk. An interrupt ends Spark's work.
 
     `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull in place of any error
     that one of these causes.

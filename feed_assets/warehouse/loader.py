@@ -62,7 +62,7 @@ class Follower(Protocol):
         ...
 
     def look(self, now: float) -> bool:
-        """Read news, and load what is due. Return True if there is more to read than one look takes."""
+        """Read new signals and updates, and load due ones. Return True if there is more to read than one look takes."""
         ...
 
     def load_all(self) -> None:
