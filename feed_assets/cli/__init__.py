@@ -60,7 +60,7 @@ def _say_version(value: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version, and end.")
+    bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
 ]
 
 
@@ -70,9 +70,9 @@ def every(version: Version = False, verbose: Verbose = False) -> None:
 
 
 def _end_quickly() -> None:
-    """Skip the last garbage collection, which scans all that was loaded: a third of a short command.
+    """Skip the last garbage collection, which scans all loaded objects: a third of a short command's time.
 
-    After that nothing of ours writes to stderr any more. DuckDB would: it lists what is left to be freed.
+    Afterwards stderr is closed. Otherwise DuckDB would list there what it has not freed yet.
     """
     gc.freeze()
     if "duckdb" in sys.modules:
@@ -81,7 +81,7 @@ def _end_quickly() -> None:
 
 
 def collect_rarely() -> None:
-    """Let Python's collector run rarely: it scans all of Dagster, a seventh of the CPU of `run`."""
+    """Let Python's garbage collector run rarely: it scans all of Dagster, which takes a seventh of the CPU of `run`."""
     gc.set_threshold(50_000, 20, 20)
 
 

@@ -1,4 +1,4 @@
-"""`feed-assets build`: partitions by hand, also those that wait for a person."""
+"""`feed-assets build`: build partitions by hand, also those that wait for a person."""
 
 import getpass
 import socket
@@ -11,7 +11,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load, open_instance, open_services
 from feed_assets.cli.progress import progress
 from feed_assets.cli.run import STARTING_SPARK, quietly
-from feed_assets.cli.run_output import LeftView, RanView, Teller
+from feed_assets.cli.run_output import RanView, Teller, UnfinishedView
 from feed_assets.cli.show import Counted, View, show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose
@@ -33,11 +33,13 @@ Given = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset: 
 Keys = Annotated[
     list[str] | None, typer.Argument(metavar="[PARTITION]...", help="Partition keys, and ranges: FIRST...LAST.")
 ]
-Failed = Annotated[bool, typer.Option("--failed", help="Whose last run failed; without FEED of all datasets.")]
-Refused = Annotated[bool, typer.Option("--refused", help="Whose last audit failed.")]
-Missing = Annotated[bool, typer.Option("--missing", help="That exist, and have no valid update.")]
+Failed = Annotated[
+    bool, typer.Option("--failed", help="Partitions whose last run failed; without FEED, of all datasets.")
+]
+Refused = Annotated[bool, typer.Option("--refused", help="Partitions whose last audit failed.")]
+Missing = Annotated[bool, typer.Option("--missing", help="Partitions that exist but have no valid update.")]
 InOrder = Annotated[
-    Order | None, typer.Option("--order", help="Which history first; by default FEED_ASSETS_HISTORY_ORDER.")
+    Order | None, typer.Option("--order", help="Which history is built first; by default FEED_ASSETS_HISTORY_ORDER.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and build nothing.")]
 
@@ -49,7 +51,7 @@ class InputView(PinView):
 
 
 class PlannedView(View):
-    """A partition of the plan: its state now, what it would be built from, and after what."""
+    """A partition of the plan: its state now, what it would be built from, and which partitions are built before it."""
 
     feed: Text = Field(validation_alias=AliasPath("output", "feed"))
     partition: str = Field(validation_alias=AliasPath("output", "key"))
@@ -72,12 +74,12 @@ def build(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build partitions by hand, one after the other, inputs first: each for its own key, whatever day it is.
+    """Build partitions by hand, one after the other, inputs first: each for its own key, whatever today's date is.
 
     Partitions that wait for a person are built, too: those that failed too often, were refused, are paused, or have
-    late data below the threshold. Each needs its inputs. New partitions are built before history, of which a day may
-    have a limit. History beyond it is left; the same command continues the next day (UTC). Exit code 1 if one could
-    not be built, or is left.
+    late data below the threshold. Each needs its inputs. New partitions are built before history. A daily limit may
+    apply to history: partitions beyond it are left, and the same command continues the next day (UTC). Exit code 1 if
+    a partition could not be built, or is left.
     """
     import dagster as dg
 
@@ -141,7 +143,7 @@ def _build(runner: "Runner", teller: Teller, graph: "Graph", services: "Services
     built_count = len(planned) - len(unbuilt) - failed
     teller.say(f"{built_count} of {len(planned)} partitions are built" if planned else "nothing to build")
     if teller.as_json:
-        show(RanView(runs=tuple(teller.runs), left=LeftView.of(unbuilt)), as_json=True)
+        show(RanView(runs=tuple(teller.runs), left=UnfinishedView.of(unbuilt)), as_json=True)
     raise typer.Exit(1 if failed or unbuilt else 0)
 
 

@@ -1,4 +1,4 @@
-"""Completion in a shell: its script, and its answers. Other commands do not load it."""
+"""Shell completion: its script and its answers. Other commands do not load this module."""
 
 import os
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 VARIABLE = "_FEED_ASSETS_COMPLETE"
-"""The variable with the request of the shell, as Typer reads it."""
+"""The environment variable with the shell's request, as Typer reads it."""
 
 
 def completion(

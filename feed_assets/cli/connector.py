@@ -49,7 +49,7 @@ def run(
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
         service.run(chunking, selected, stopping)
-    say("connector: ended; what is not signalled is read again")
+    say("connector: ended; messages without a signal are read again at the next start")
 
 
 def stopped_by_signals() -> Event:
@@ -65,12 +65,12 @@ def stopped_by_signals() -> Event:
 
 
 def wanted_topics(graph: "Graph", names: list[str]) -> "Mapping[str, Topic]":
-    """Return the limits of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
+    """Return the limits of these topics, or of all declared ones. Raise InvalidName for an undeclared topic."""
     return {name: each.topic for name, each in named_topics(graph, names).items() if each.topic}
 
 
 def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]":
-    """Return the tables of these topics, or of all declared ones. Raise InvalidName for a name that is no topic's."""
+    """Return the tables of these topics, or of all declared ones. Raise InvalidName for an undeclared topic."""
     from feed_assets.orchestration.ticks.topic_checks import topics_of
 
     declared = topics_of(graph)
@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
-    """Return a note on the topic that may be meant, as its name or its table's is similar; '' if there is none."""
+    """Return a note with the topic that was probably meant, if its name or its table's is similar; else ''."""
     topics = {
         **{str(table.feed): topic for topic, table in table_by_topic.items()},
         **{topic: topic for topic in table_by_topic},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
     """Read updates to the last byte and show what is wrong with each. Raise UnreadableUpdate if anything is.
 
-    `is_ours`: the ledger of the settings is that of this blackboard.
+    `is_ours`: whether the ledger of the settings belongs to this blackboard.
     """
     published = _published(is_ours=is_ours)
     deep_views = [_looked(board, update, published) for update in updates]
@@ -28,7 +28,7 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return, by partition, why an update is not as the ledger recorded it, and a note if it may not be."""
+    """Return, by partition, why its update differs from the ledger's record, and a note if it only may differ."""
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of
 
@@ -55,7 +55,7 @@ def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
 
 
 def _ledger(*, is_ours: bool) -> "Ledger | None":
-    """Return the ledger of the settings; None if it is not that of this blackboard, or there is none."""
+    """Return the ledger of the settings; None if there is none, or if it belongs to another blackboard."""
     try:
         return ledger_of_settings(makes=False) if is_ours else None
     except LedgerUnavailable:

@@ -1,4 +1,4 @@
-"""`feed-assets doctor`: check everything that runs need, one line for each thing, and show what to do."""
+"""`feed-assets doctor`: check everything that runs need, print one line for each thing, and what to do."""
 
 import os
 import shutil
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 PROBES = "_feed_assets/doctor"
-"""The prefix of objects that are written to test the blackboard: no feed's name begins like it."""
+"""The prefix of objects that are written to test the blackboard: no feed name begins with it."""
 
 FREE_BYTES = 1 << 30
 CLOCK_SECONDS = 5
-"""The most seconds between clocks: event times and quiet periods are compared with update ids, seconds of ours."""
+"""The largest allowed difference between clocks, in seconds. Update ids and event times come from several clocks."""
 
 OK, WARN, FAILED = "ok", "WARN", "FAILED"
 
@@ -61,7 +61,7 @@ def doctor(
 
 
 def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
-    """Return the outcome of a check: whatever it raises is one, so that none prevents the others."""
+    """Return the outcome of a check. Whatever it raises is an outcome, so that the other checks still run."""
     try:
         return Diagnosis(what=subject, state=OK, said=look())
     except Doubtful as doubt:
@@ -72,7 +72,7 @@ def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
 
 @dataclass(frozen=True)
 class _Doctor:
-    """The checks, each of which returns what it found, or raises."""
+    """The checks. Each returns what it found, or raises."""
 
     settings: "Settings"
     module: str | None
@@ -116,7 +116,7 @@ class _Doctor:
         finally:
             board.delete([key])
         if key not in listed or read != b"probe" or board.get(key) is not None:
-            raise Doubtful(f"{board.url}: what was written is not listed, read and deleted as it should be.")
+            raise Doubtful(f"{board.url}: a written object could not be listed, read and deleted as expected.")
         return f"{board.url}: an object was written, listed, read and deleted"
 
     def blackboard_by_spark(self) -> str:
@@ -127,14 +127,16 @@ class _Doctor:
         try:
             spark = self._session
         except SparkUnavailable as error:
-            raise Doubtful("not looked at, because Spark is not there.") from error
+            raise Doubtful("not checked, because Spark is not available.") from error
         try:
             spark.range(1).write.parquet(path)
             rows, files = spark.read.parquet(path).count(), board.files(prefix)
         finally:
             board.sweep(prefix)
         if rows != 1 or not files:
-            raise Doubtful(f"{path}: Spark wrote one row, and {rows} and {len(files)} files are found: two stores?")
+            raise Doubtful(
+                f"{path}: Spark wrote one row, but {rows} rows and {len(files)} files are found: are these two stores?"
+            )
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
     def other(self, name: str) -> str:
@@ -149,18 +151,18 @@ class _Doctor:
         from feed_assets.ledger.database import schema_of
 
         if (file := self._ledger_file) and not file.exists():
-            raise Doubtful(f"{file} is not there yet: the first command that needs it makes it.")
+            raise Doubtful(f"{file} does not exist yet: the first command that needs it makes it.")
         schema, newest = schema_of(self.settings.ledger)
         if schema != newest:
             raise Doubtful(
-                f"its schema is {schema or 'empty'}, of this version {newest}: the next command upgrades it."
+                f"its schema is {schema or 'empty'}, this version has {newest}: the next command upgrades it."
             )
         return f"schema {schema}, writable"
 
     def home(self) -> str:
         folder = self._home
         if not os.access(folder, os.W_OK):
-            raise PermissionError(f"{folder} cannot be written: give its user the right, or set DAGSTER_HOME.")
+            raise PermissionError(f"{folder} is not writable: give this user write access, or set DAGSTER_HOME.")
         if not (folder / "dagster.yaml").exists():
             raise Doubtful(f"{folder} has no dagster.yaml: `feed-assets run` and `ui` put ours there.")
         return str(folder)
@@ -190,7 +192,7 @@ class _Doctor:
 
     def clocks(self) -> str:
         apart = {name: abs((other - own).total_seconds()) for name, (own, other) in self._clocks().items()}
-        listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "there is no other to ask"
+        listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "no other clock can be read"
         if any(seconds > CLOCK_SECONDS for seconds in apart.values()):
             raise Doubtful(f"apart from this machine's: {listed}. Have NTP keep them together: update ids are moments.")
         return f"apart from this machine's: {listed}"
@@ -200,11 +202,13 @@ class _Doctor:
         free = {folder: shutil.disk_usage(folder).free for folder in folders}
         listed = ", ".join(f"{room / 2**30:.1f} GB at {folder}" for folder, room in free.items())
         if any(room < FREE_BYTES for room in free.values()):
-            raise Doubtful(f"free: {listed}. Make room: what a full disk stops is no attempt, and nothing goes on.")
+            raise Doubtful(
+                f"free: {listed}. Make room: on a full disk runs stop without using an attempt, and nothing continues."
+            )
         return f"free: {listed}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """Return the own and the other moment, by name, of the clocks that can be read."""
+        """Return, by clock, this machine's time and the other clock's, for the clocks that can be read."""
         from feed_assets.ledger.database import clock_of
         from feed_assets.runs.services import utc_now
 
@@ -216,7 +220,7 @@ class _Doctor:
                 clocks["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
             finally:
                 board.sweep(prefix)
-        with suppress(Exception):  # So does that of the ledger.
+        with suppress(Exception):  # The check of the ledger reports it.
             if self._ledger_file is None:
                 clocks["ledger"] = (utc_now(), clock_of(self.settings.ledger))
         return clocks
@@ -236,7 +240,7 @@ class _Doctor:
 
         board = self._local_board
         if board and not board.exists() and "blackboard" not in self.settings.model_fields_set:
-            raise Doubtful(f"{board} is not there yet: what is published first makes it.")
+            raise Doubtful(f"{board} does not exist yet: the first publication makes it.")
         return Blackboard.open(self.settings.blackboard, endpoint=self.settings.s3_endpoint)
 
     @property
@@ -244,7 +248,7 @@ class _Doctor:
         from feed_assets.home import home
 
         if not home().is_dir():
-            raise Doubtful(f"{home()} is not there yet: `feed-assets run` and `ui` make it, or set DAGSTER_HOME.")
+            raise Doubtful(f"{home()} does not exist yet: `feed-assets run` and `ui` make it, or set DAGSTER_HOME.")
         return home()
 
     @property

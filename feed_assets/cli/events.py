@@ -1,4 +1,4 @@
-"""`feed-assets events`: publish and list write events, and show what is due for whom."""
+"""`feed-assets events`: publish and list write events, and show what is due for each consumer."""
 
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.runs.services import Services
 
-app = typer.Typer(help="Write events: what was written when, who waits for what.", no_args_is_help=True)
+app = typer.Typer(help="Write events: what was written when, and which consumer waits for what.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as 'shop/orders' or 'ads/shown/v1.0'.")]
 Consumer = Annotated[str, typer.Argument(metavar="CONSUMER", help="A dataset that is built by events.")]
 MarkerText = Annotated[str, typer.Option("--marker", help="A moment such as 2010-12-01T06:00:00Z, or a version.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List this many at most.")]
 
 
 @app.command()
@@ -60,15 +60,17 @@ def publish(
     table: Table,
     marker: MarkerText,
     partition: Annotated[str, typer.Option("--partition", help="The partition that was written.")] = "",
-    correlation: Annotated[str, typer.Option("--correlation", help="By default made of the other three.")] = "",
+    correlation: Annotated[
+        str, typer.Option("--correlation", help="By default made of table, partition and marker.")
+    ] = "",
     operation: Annotated[str, typer.Option("--operation", help="How it was written.")] = "OVERWRITE",
     updated_at: Annotated[
         tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of its rows.")
     ] = None,
-    context: Annotated[str, typer.Option("--context", help="Further facts about it, as a JSON object.")] = "{}",
+    context: Annotated[str, typer.Option("--context", help="Further facts about the write, as a JSON object.")] = "{}",
     as_json: AsJson = False,
 ) -> None:
-    """Publish a write event. Publishing it again is harmless; one whose marker is not the table's last is refused."""
+    """Publish a write event. Repetition is harmless. An event with a marker before the table's last one is refused."""
     from feed_assets.ledger import event_store
 
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
@@ -81,11 +83,11 @@ def publish(
     done = Values.of(
         table=new.table_name, partition=new.partition_key, published=is_new, correlation_id=new.correlation_id
     )
-    show(done, as_json, "" if is_new else "it is known already")
+    show(done, as_json, "" if is_new else "this event was published before")
 
 
 def _event(partition: Partition, marker: Marker, correlation: str, operation: str, context: str) -> WriteEvent:
-    """Return the event that the options describe. Raise InvalidEvent if they describe none."""
+    """Return the event that the options describe. Raise InvalidEvent if they are not a valid event."""
     if operation not in list(Operation):
         raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
     return WriteEvent(
@@ -108,9 +110,11 @@ def _object(text: str) -> dict[str, Any]:
 
 @app.command()
 def ls(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One table's; by default of all.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table; by default all.")] = None,
     limit: Limit = 20,
-    rejected: Annotated[bool, typer.Option("--rejected", help="What was read from sources and is no event.")] = False,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="List what was read from sources but is not a valid event.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the newest write events, newest first."""
@@ -129,11 +133,11 @@ def ls(
 
 @app.command()
 def due(
-    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="One; by default all.")] = None,
+    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only this one; by default all.")] = None,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
+    """Show what the next runs of consumers take, which updates are incomplete, and how far consumers have read."""
     graph = load_graph(module)
     services = open_services(graph, makes=False)
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
@@ -142,14 +146,14 @@ def due(
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
-    """Return what is due for a consumer as of now: after what the sensors do for it at their next ticks."""
+    """Return what is due for a consumer now, that is, after its sensors' next ticks."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
-    problems = dict[str, str]()  # Its lineage table may be out of reach: that concerns it alone.
+    problems = dict[str, str]()  # A lineage table that cannot be read affects only its consumer.
     with services.ledger.read() as connection:
         due = due_of(graph, connection, [node], services.now(), problems)
         return ConsumerView(
@@ -165,7 +169,7 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """Return what is due by partition; nothing of it is taken while it waits for something else than events."""
+    """Return what is due by partition. A partition that also waits for something else takes nothing of it yet."""
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
@@ -188,7 +192,7 @@ def _consumer(graph: "Graph", name: str) -> "Node":
 @app.command()
 def pause(
     consumer: Consumer,
-    why: Annotated[str, typer.Option("--why", help="The reason, for people who find it paused.")] = "",
+    why: Annotated[str, typer.Option("--why", help="The reason, for people who see that it is paused.")] = "",
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -204,7 +208,7 @@ def pause(
 
 @app.command()
 def resume(consumer: Consumer, module: Module = None, as_json: AsJson = False) -> None:
-    """Continue with a paused consumer: everything that has arrived since is due."""
+    """Continue with a paused consumer: everything that has arrived meanwhile is due."""
     from feed_assets.ledger import pauses
 
     node = _consumer(load_graph(module), consumer)
@@ -219,9 +223,9 @@ def stats(
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Show how long updates take from one table to another, by the version of the second one's code, the newest last.
+    """Show how long updates take from one table to another, by version of the second table's code, the newest last.
 
-    The median of each version is compared with that of the version before.
+    Each version's median is compared with that of the version before.
     """
     from feed_assets.core.durations import trend
     from feed_assets.ledger.update_durations import durations
@@ -234,14 +238,14 @@ def stats(
 
 
 def _trend_note(trends: "Sequence[Trend]") -> str:
-    """Return which version is slower than which, and by how much; '' without any update."""
+    """Return which version is slower than which, and by how much; '' if there are no updates."""
     from feed_assets.core.durations import UPDATES_COMPARED, compared
 
     if not trends:
         return ""
     comparison, factor = compared(trends), settings().slower_factor
     if not comparison:
-        return f"no two versions have {UPDATES_COMPARED} updates each: fewer are not compared"
+        return f"no two versions have {UPDATES_COMPARED} updates each, the fewest that are compared"
     if comparison.times <= 1:
         return f"{comparison}: it is not slower"
     is_alert = factor and comparison.times > factor
@@ -264,4 +268,4 @@ def _check_known(ledger: "Ledger", tables: "Sequence[Feed]") -> None:
                 if near
                 else f"it has events of {shortened(known_names, NAMED) or 'no table yet'}."
             )
-            raise InvalidName(f"the ledger has never heard of {table}: {hint} Correct the name.")
+            raise InvalidName(f"the ledger has no table {table}: {hint} Correct the name.")

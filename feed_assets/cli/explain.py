@@ -1,4 +1,4 @@
-"""`feed-assets explain`: the verdict that the sensor acts on, in words."""
+"""`feed-assets explain`: the sensor's verdict, in words."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.ticks.ingest import Unread
     from feed_assets.runs.services import Services
 
-AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all that waits.")]
+AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default everything that waits.")]
 
 GROUPS = 50
 """The most lines of `explain` without a dataset: one for each dataset and state."""
@@ -41,21 +41,21 @@ DIED = "died; the next tick ends it"
 """State of a run whose process has ended without a report."""
 
 READERS = 10
-"""The most readers of an old version that are named."""
+"""The most readers of an old version that are listed."""
 
 LATE = 3
-"""The most decisions about the late data of a partition that are shown, the last ones."""
+"""The most decisions about a partition's late data that are shown, the newest ones."""
 
 DECISIONS = 1000
-"""The most partitions that are decided at once; for others the last verdict is shown."""
+"""The most partitions that are decided in one call; for others the last verdict is shown."""
 
 
 def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
-    """Show whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
+    """Show whether a partition is built or ready, or what it waits for: as the sensor would decide now.
 
-    Without a partition: how many of its partitions are in which state, those for which nothing has arrived and holes
-    too, each with the first few. Without a dataset: all that waits. What no tick has read of event sources is read
-    first. If that fails, the reason is shown, and the time of the last read.
+    Without a partition: how many partitions are in each state, with the first few of each. Holes and partitions
+    without any data count, too. Without a dataset: everything that waits. Event sources are read first, as the next
+    tick would. If that fails, the reason is shown, and the time of the last read.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)
@@ -80,7 +80,7 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
 
 
 def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
-    """Show what waits, over all datasets of the code location."""
+    """Show everything that waits, over all datasets of the code location."""
     from feed_assets.ledger import due_counts
 
     unread_notes = caught_up(graph, services, graph.datasets())
@@ -92,7 +92,7 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Do what the next ticks of some datasets would do; return notes on what is nevertheless not as of now."""
+    """Do what the next ticks of some datasets would do. Return notes on what is still not up to date."""
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = ingest_for(graph, services, nodes, services.now())
@@ -101,39 +101,39 @@ def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> 
 
 
 def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Return notes on datasets that the ledger does not judge by their declaration yet: it uses what it had before."""
+    """Return notes on datasets whose declaration has changed, while the ledger still judges by the old one."""
     from feed_assets.ledger.states import window_policies
 
     names = {parent.feed for node in nodes for parent in [node, *graph.parents(node)]}
     declared = {feed: tracked for feed, tracked in graph.tracked().items() if feed in names}
     with services.ledger.read() as connection:
         differing = window_policies.differing(connection, declared)
-    note = "is not in the ledger yet as it is declared: `feed-assets run`, or the daemon's next tick, puts it there"
+    note = (
+        "has a changed declaration that the ledger lacks: `feed-assets run`, or the daemon's next tick, puts it there"
+    )
     return [f"but {name} {note}" for name in sorted(differing)]
 
 
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
-    """Return notes on newer versions of a dataset and of what it reads; for its own, also on who still reads it."""
+    """Return notes on newer versions of a dataset and of its inputs. If it has a newer one, also list its readers."""
     from feed_assets.ledger.closures import still_reading
     from feed_assets.orchestration.decide.alert_owner import readers_of
 
     newer = [
-        f"it reads {above.feed}, and {graph.newer[above.feed]} is there"
+        f"it reads {above.feed}, but {graph.newer[above.feed]} exists"
         for above in graph.parents(node)
         if above.feed in graph.newer
     ]
     if node.feed in graph.newer:
         with services.ledger.read() as connection:
             readers = still_reading(connection, *readers_of(graph, node, services.now()))
-        reader_note = (
-            f"is still read by {shortened([*map(str, readers)], READERS)}" if readers else "is read by nobody any more"
-        )
+        reader_note = f"is still read by {shortened([*map(str, readers)], READERS)}" if readers else "is no longer read"
         newer.append(f"{graph.newer[node.feed]} is newer, and {node.feed} {reader_note}")
     return newer
 
 
 def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[UnreadView, ...]) -> OverviewView:
-    """Return every partition of a dataset, counted. Its newest updates are verified on the blackboard first."""
+    """Return a dataset's partitions, counted by state. Its newest updates are verified on the blackboard first."""
     from feed_assets.ledger import pauses
     from feed_assets.orchestration.decide.overview import overview
     from feed_assets.runs.verify import verify_newest
@@ -148,7 +148,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
-    """Do what the next ticks would do, except requests: further partitions have their turn there."""
+    """Do what the next ticks would do, except requests. Partitions beyond the limit keep their last verdict."""
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
@@ -158,7 +158,7 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
 def _with_notes(
     services: "Services", view: VerdictView, unread: tuple[UnreadView, ...], caveats: "Sequence[str]"
 ) -> VerdictView:
-    """Return the verdict with what one must know beside it, in its one line: a pause, an issue, an unread source."""
+    """Return the verdict with notes in its one line: a pause, an issue, an event source that could not be read."""
     from feed_assets.ledger import pauses
 
     feed = Feed.parse(view.feed)
@@ -179,7 +179,7 @@ def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
 
 
 def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tuple[Values, ...]:
-    """Return the rows that checks of the last run have shown, from Dagster, whose home is not made for it."""
+    """Return the rows that failed checks of the last run, from Dagster. A missing home is not made for it."""
     from feed_assets.home import home
     from feed_assets.orchestration.execute.build_events import offending_rows
 
@@ -190,7 +190,7 @@ def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tup
 
 
 def _queued(graph: "Graph", output: Partition) -> list[str]:
-    """Return the requested runs that wait in Dagster's queue; without a home, which is not made, none."""
+    """Return the requested runs in Dagster's queue. Without a home, which is not made, there are none."""
     from feed_assets.home import home
     from feed_assets.orchestration.decide.requests import queued
 
@@ -202,17 +202,17 @@ def _queued(graph: "Graph", output: Partition) -> list[str]:
 
 def _caveat(unread: "UnreadView | Unread") -> str:
     since = f"could not be read since {unread.as_of:%Y-%m-%d %H:%M} UTC" if unread.as_of else "was never read"
-    return f"but {unread.source} {since}: what is new there is not known ({first_line(unread.why)})"
+    return f"but {unread.source} {since}: what is new there is unknown ({first_line(unread.why)})"
 
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
-    """Return the verdict of now, not of the last tick: inputs are read from the blackboard first."""
+    """Return the verdict as of now, not of the last tick: inputs are read from the blackboard first."""
     from feed_assets.ledger import batch_sets, due, expected_cursor, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.output_needs import deadline_said, need_of, waits_for
 
     problems, needs = dict[str, str](), list["Need"]()
-    with failing_alone(problems, output.key):  # A mapping may be a user's, and a lineage table out of reach.
+    with failing_alone(problems, output.key):  # A mapping may be a user's code, and a lineage table may not answer.
         needs.append(need_of(graph, output))
     if why := problems.get(output.key):
         return VerdictView(feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=why)
@@ -235,7 +235,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return what changes in the verdict for history that is ready, and waits for a day that has room for it."""
+    """Return the changes to the verdict of ready history that waits for a day with room in its limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
 
@@ -252,7 +252,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """Return the parts of inputs that a run would not read, as they are on the blackboard."""
+    """Return the parts of inputs, as they are on the blackboard now, that a run would not read."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(
@@ -263,7 +263,7 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 
 
 def _ledger_facts(connection: "Connection", output: Partition) -> dict[str, object]:
-    """Return what the ledger has of a partition beside its verdict."""
+    """Return what the ledger knows of a partition beside its verdict."""
     from feed_assets.ledger import due, inbox, late_decisions, quality, runs
     from feed_assets.runs.services import is_dead
 

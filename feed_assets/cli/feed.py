@@ -32,8 +32,10 @@ Board = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Batches = Annotated[bool, typer.Option("--batches", help="Of an appendable feed: every batch of the partition.")]
-Unknown = Annotated[bool, typer.Option("--unknown", help="What nobody declares, and what is meant perhaps.")]
+Batches = Annotated[bool, typer.Option("--batches", help="For an appendable feed: every batch of the partition.")]
+Unknown = Annotated[
+    bool, typer.Option("--unknown", help="List what no declaration covers, and which name may be meant.")
+]
 UpdateId = Annotated[str | None, typer.Option("--update", metavar="ID", help="This update: 20191125.060000.")]
 
 
@@ -54,7 +56,7 @@ def report(action: str, board: "Blackboard", partition: Partition, update_id: st
 
 
 def _is_of_settings(board: "Blackboard") -> bool:
-    """Return whether the ledger of the settings is that of this blackboard."""
+    """Return whether the ledger of the settings belongs to this blackboard."""
     from feed_assets.settings import settings
 
     return board.url.rstrip("/") == settings().blackboard.rstrip("/")
@@ -72,7 +74,7 @@ def list_feeds(
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition.
 
-    With --unknown: feeds, and partitions of declared feeds, that belong to no declaration, so that nobody reads them.
+    With --unknown: feeds, and partitions of declared feeds, that no declaration covers, so that nobody reads them.
     """
     from feed_assets.feeds import batch_set, read
     from feed_assets.feeds.opened import name_in
@@ -115,7 +117,7 @@ def show(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
+    """Show the newest valid update (or batches), what was skipped and why, newer feed versions, and all updates."""
     from feed_assets.feeds import batch_set, read
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
@@ -123,7 +125,7 @@ def show(
     if all_batches:
         reading = batch_set.latest(board, feed_partition)
         note = f"{len(reading.updates) + len(reading.replaced)} of {len(reading.batches)} batches have a valid update"
-        note += f"; {len(reading.replaced)} lie in a range that is read in their place" if reading.replaced else ""
+        note += f"; {len(reading.replaced)} are read as part of a combined batch instead" if reading.replaced else ""
         set_view = views.ShownSetView.model_validate(reading)
         return say(set_view.model_copy(update={"newer_versions": newer}), as_json, note)
     history, newest = views.HistoryView.each(read.history(board, feed_partition)), read.latest(board, feed_partition)
@@ -135,16 +137,16 @@ def show(
 
 
 def _refuse_batches(reading: "Reading") -> None:
-    """Raise NoValidUpdate for a partition that has names, and none of them is an update's: these are batches."""
+    """Raise NoValidUpdate for a partition whose only entries are batches, not updates."""
     if not reading.update and reading.skipped and not any(is_update_id(each.id) for each in reading.skipped):
         raise NoValidUpdate(
-            f"{reading.partition} has no update of its own, and holds {len(reading.skipped)} batches, such as "
-            f"{reading.skipped[0].id}: say --batches to have these."
+            f"{reading.partition} has no update of its own, but {len(reading.skipped)} batches, such as "
+            f"{reading.skipped[0].id}: add --batches to read these."
         )
 
 
 def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
-    """Return what an update of ours needed and was built without, and of how many inputs, by its board's ledger."""
+    """Return, from the board's ledger, which inputs an update of ours was built without, and how many it needed."""
     from feed_assets.ledger import updates
 
     if not _is_of_settings(board):
@@ -167,7 +169,7 @@ def get(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
+    """Copy the files of the newest valid update (or of every batch), of the newest as of a time, or of a named one."""
     from feed_assets.feeds import batch_set, read
 
     if update and (as_of or all_batches):
@@ -189,18 +191,18 @@ def get(
 @app.command()
 def verify(
     feed: FeedName,
-    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="By default all of them.")] = None,
     update: UpdateId = None,
     all_batches: Batches = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte, and compare the rows of ours with what was published.")
+        bool, typer.Option("--deep", help="Read every byte, and compare our own updates' rows with what was published.")
     ] = False,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not.
+    """Check that the newest update (or every batch), or a named one, is valid. If not, say why; the exit code is 1.
 
-    With --deep: that no page of it is damaged, either, and that the rows of an update of ours are those that its run
+    With --deep: read every page for damage, and check that an update of ours still has the rows that its run
     published.
     """
     from feed_assets.cli.deep_verify import edits, verify_deep
@@ -243,7 +245,7 @@ def invalidate(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an update invalid: readers go back to the one before."""
+    """Make an update invalid: readers return to the one before."""
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
@@ -252,15 +254,14 @@ def invalidate(
     if held := batch_set.held_by(board, feed_partition):
         echo(
             f"{feed_partition}: its rows are still read, as {held.name} holds them. If a run by events made it, "
-            "they are read again. Else invalidate that one, too: readers go back to the batches that it took the place "
-            "of.",
+            "they are read again. Otherwise invalidate that one, too: readers return to the batches that it replaced.",
             err=True,
         )
     say(views.ReadingView.model_validate(read.latest(board, feed_partition)), as_json)
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """Open the blackboard at a URL, or of a name; else print and open that of the settings, which only writers make."""
+    """Open the blackboard of a URL or a name, else that of the settings, after printing it. Only writers make one."""
     from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings
 

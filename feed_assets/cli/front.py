@@ -1,6 +1,6 @@
-"""Access to the web UI: for a page of its own, or a program, that has sent the token.
+"""Access control of the web UI: it serves its own pages, and programs that send the token.
 
-Dagster's web server authenticates nobody, and executes a mutation that an `<img>` of any page has in its address.
+Dagster's web server has no authentication. It even executes a mutation in the address of an `<img>` on any page.
 """
 
 import html
@@ -21,21 +21,21 @@ OF_OURS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-"""The headers of pages that are not Dagster's."""
+"""Headers of pages that Dagster does not serve."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
 _WHERE_IT_IS = (
-    "The web UI is for who started it. Open the address that `feed-assets ui` printed, with its ?token=…, or enter "
-    "that token here."
+    "The web UI is for the user who started it. Open the address that `feed-assets ui` printed, with its ?token=…, "
+    "or enter that token here."
 )
 
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """The checked parts of a request, also of a handshake of a WebSocket, which has the method GET.
+    """The parts of a request that are checked, also of a WebSocket handshake, which has the method GET.
 
-    A header `Upgrade` makes no WebSocket: without the one that belongs to it, the server answers as to any GET.
+    An `Upgrade` header alone makes no WebSocket: the server answers such a request like any other GET.
     """
 
     method: str
@@ -51,7 +51,7 @@ class CheckedRequest:
 
 @dataclass(frozen=True)
 class FrontAnswer:
-    """An answer in place of Dagster's."""
+    """An answer that is sent instead of Dagster's."""
 
     status: int
     text: str = ""
@@ -60,7 +60,7 @@ class FrontAnswer:
 
 
 def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
-    """Return the answer to a request that is kept from Dagster; None for one that is passed on."""
+    """Return the answer to a request that Dagster must not see; None if the request is passed on."""
     if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
     if any(name == "token" and _is_equal(value, token) for name, value in request.query) and request.method == "GET":
@@ -74,52 +74,52 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
 
 
 def foreign(request: CheckedRequest, port: int) -> str | None:
-    """Return why a request is neither a page's of this server nor a program's: host or page is another. Else None."""
+    """Return why a request comes from another host or page; None if it comes from our own page or a program."""
     host, origin, site = request.header("host"), request.header("origin"), request.header("sec-fetch-site")
     name = _name(port)
     if host != name:
-        return f"The web UI was asked for as {host!r}: expected {name}, also through a tunnel. Open that address."
+        return f"The web UI was requested as {host!r}: expected {name}, also through a tunnel. Open that address."
     if origin and origin != f"http://{host}":
-        return f"A page of {origin} asks the web UI of {host}: expected one of its own."
+        return f"A page of {origin} sends a request to the web UI of {host}: expected one of its own pages."
     if site not in ("", "none", "same-origin") and not _is_visit(request):
-        return f"A page of another site asks the web UI of {host}: expected one of its own."
+        return f"A page of another site sends a request to the web UI of {host}: expected one of its own pages."
     return None
 
 
 def no_command(request: CheckedRequest) -> str | None:
-    """Return why a GraphQL request is refused, as a form or an image could send it; None if it is not."""
+    """Return why a GraphQL request is refused that a form or an image could have sent; None if it is accepted."""
     if request.path.rstrip("/") != "/graphql" or request.is_websocket:
         return None
     if request.method == "POST":
         kind = request.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
-    first = request.header("accept").partition("\n")[0]  # Dagster reads no other.
+    first = request.header("accept").partition("\n")[0]  # Dagster reads only the first.
     is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
-    return None if is_page else "GraphQL is asked by POST, with application/json."
+    return None if is_page else "GraphQL needs a POST with application/json."
 
 
 def _name(port: int) -> str:
-    """Return the one name of this server: a browser tries `localhost` at [::1] first, where another user may listen."""
+    """Return this server's only name: not `localhost`, which may lead to [::1], where another user may listen."""
     return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out the port of http.
 
 
 def _is_visit(request: CheckedRequest) -> bool:
-    """Return whether a person follows a link of another page: they see the answer, that page does not."""
+    """Return whether a person follows a link on another page, which cannot see the answer."""
     modes = (request.header("sec-fetch-mode"), request.header("sec-fetch-dest"))
     return request.method == "GET" and modes == ("navigate", "document")
 
 
 def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
-    """Redirect to the same page without the token, which then stands in no history and no referrer."""
+    """Redirect to the same page without the token, which then appears in no history and no referrer."""
     query = urlencode([(name, value) for name, value in request.query if name != "token"])
-    path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which is elsewhere.
+    path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which leads to another host.
     place = path + ("?" + query if query else "")
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
     return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
 
 
 def _cookie(port: int) -> str:
-    """Return the name of the cookie: browsers have one jar for all ports of a host."""
+    """Return the cookie's name, with the port: browsers share cookies between all ports of a host."""
     return f"feed_assets_{port}"
 
 
@@ -133,7 +133,7 @@ def _is_equal(value: str, token: str) -> bool:
 
 
 class Front:
-    """An ASGI application before another one, which sees only what `judge` lets pass."""
+    """An ASGI application that passes on to another one only what `judge` allows."""
 
     def __init__(self, app: "ASGIApp", port: int, token: str) -> None:
         self._app, self._port, self._token = app, port, token
@@ -154,7 +154,9 @@ def _checked_request(scope: "Scope") -> CheckedRequest:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them match nothing expected.
+        headers[key] = (
+            f"{headers[key]}\n{text}" if key in headers else text
+        )  # A repeated header matches no expected value.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return CheckedRequest(
         scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket"
@@ -172,7 +174,7 @@ async def _say(answer: FrontAnswer, request: CheckedRequest, send: "Send") -> No
 
 
 def _unframed(send: "Send") -> "Send":
-    """Return a `send` by which Dagster's pages refuse to be framed by pages of others, who could lead clicks."""
+    """Return a `send` that forbids other sites to show Dagster's pages in a frame, where they could steer clicks."""
 
     async def add(message: "Message") -> None:
         if message["type"] == "http.response.start":

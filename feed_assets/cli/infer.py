@@ -1,4 +1,4 @@
-"""`feed-assets feed infer`: the declaration of a feed, made from sample files."""
+"""`feed-assets feed infer`: a feed's declaration, made from sample files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +16,9 @@ Samples = Annotated[
 
 
 def infer(files: Samples, as_json: AsJson = False) -> None:
-    """Print the `foreign_feed` that files of one feed look like: format, delimiter, columns, partitions by their paths.
+    """Print the `foreign_feed` that fits the files of one feed: format, delimiter, columns and partitions.
 
-    It reads the first 32 MiB of CSV and JSON, and the footers of Parquet. Comments say what a person has to decide, and
+    It reads the first 32 MiB of CSV and JSON, and the footers of Parquet. Comments name what a person must decide, and
     which records a run would reject.
     """
     from feed_assets.infer.declaration import infer as inferred_of

@@ -1,4 +1,4 @@
-"""`feed-assets init`: a project of your own that works at once."""
+"""`feed-assets init`: a new project that works at once."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from feed_assets.cli.terminal import echo
 
 ELSEWHERE = ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER")
-"""Settings that lead commands away from the project's folder."""
+"""Settings that make commands use something outside the project's folder."""
 
 _NEXT = """\
 made {name}: the feed {feed} with {sample}, the dataset {dataset} and its tests
@@ -31,7 +31,7 @@ def init(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Sample file of your own feed, in place of ours; more of them may follow, as of --from data/*/*.csv.",
+            help="Sample file of your own feed, instead of ours; more may follow, as in --from data/*/*.csv.",
         ),
     ] = None,
     more: Annotated[
@@ -41,14 +41,14 @@ def init(
 ) -> None:
     """Make a project of your own in a new folder NAME: a foreign feed, a dataset with checks, and its tests.
 
-    With --from the feed is the one that your files look like, as `feed-assets feed infer` prints it, and they are its
-    sample. Nothing is written into a folder that is not empty.
+    With --from, the feed is declared as `feed-assets feed infer` prints it for your files, which become its sample.
+    Nothing is written into a folder that is not empty.
     """
     from feed_assets.cli.new_project import Content, make_project
     from feed_assets.infer.declaration import infer
 
     if more and not files:
-        raise typer.BadParameter(f"{more[0]} stands behind the name {name}: write --from before it.")
+        raise typer.BadParameter(f"{more[0]} comes after the name {name}: write --from before it.")
     content = Content.of(infer([*files, *(more or ())], above=name)) if files else Content()
     make_project(name, Path.cwd(), content)
     echo(_NEXT.format(name=name, **content.named(name)))
@@ -57,7 +57,7 @@ def init(
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:
-    """Return the note for a user whose settings lead away from the sample."""
+    """Return the note for a user whose settings make commands miss the sample."""
     are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
         f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample lies. Unset "

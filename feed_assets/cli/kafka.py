@@ -1,4 +1,4 @@
-"""`feed-assets kafka`: how far topics are chunked, the last chunks, and what was no record."""
+"""`feed-assets kafka`: how far topics are chunked, the last chunks, and the dead letters."""
 
 from datetime import datetime
 from typing import Annotated
@@ -16,11 +16,11 @@ from feed_assets.home import say
 app = typer.Typer(help="Kafka topics that become chunks: lag, signals, dead letters.", no_args_is_help=True)
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the code location, such as 'ads.clicks'.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of each partition at most.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List this many of each partition at most.")]
 
 
 class LagView(View):
-    """A topic partition, and how far it is signalled."""
+    """A topic partition, and how far it has signals."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class SignalView(View):
 
 
 class LetterView(View):
-    """A message that is no record, where it was, and why."""
+    """A message that is not a valid record, with its place and the reason."""
 
     partition: int
     offset: int
@@ -70,7 +70,7 @@ def lag(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each partition is signalled, how many messages are behind that, and since when they are there."""
+    """Show how far each partition is signalled, how many messages follow, and since when they wait."""
     from feed_assets.kafka.lag import lag as lag_of
     from feed_assets.sources.topic_events import clients_for
 
@@ -104,19 +104,20 @@ def dead_letters(
     topic: TopicName,
     limit: Limit = 20,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Produce the messages of all open ones to the topic again, once each.")
+        bool,
+        typer.Option("--replay", help="Produce the messages of all open dead letters to the topic again, once each."),
     ] = False,
     drop: Annotated[
-        bool, typer.Option("--drop", help="Count all open ones as dealt with, and produce nothing.")
+        bool, typer.Option("--drop", help="Count all open dead letters as resolved, and produce nothing.")
     ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise they are only listed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it they are only listed.")] = False,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the messages that are no records, newest first, each with its place and the reason.
+    """List the messages that are not valid records, newest first, each with its place and the reason.
 
-    An open one is one that nobody has dealt with. A message that is produced again and is still no record is a dead
-    letter again: mend what its reason names before. It is the newest of its key then, whatever was produced since.
+    A dead letter is open until somebody replays or drops it. A replayed message that is still invalid becomes a new
+    dead letter, so mend its cause first. A replayed message is the newest of its key, whatever was produced since.
     """
     from feed_assets.kafka import dead_letters as letters
     from feed_assets.sources.topic_events import clients_for

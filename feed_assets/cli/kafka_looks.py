@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 SECONDS = 5
-"""Seconds for the broker to answer. The registry has those of its client, which tries it twice."""
+"""Seconds that the broker has to answer. The registry's client has its own limit, and tries twice."""
 
 NAMED = 4
 
 
 @dataclass(frozen=True)
 class KafkaLooks:
-    """The checks, each of which returns what it found, or raises."""
+    """The checks. Each returns what it found, or raises."""
 
     settings: "Settings"
     module: str | None
@@ -51,7 +51,7 @@ class KafkaLooks:
         existing, _ = self._listed()
         if absent := sorted({*declared} - existing):
             names = shortened(absent, NAMED)
-            raise NoTopic(f"not at the broker, of those that are declared: {names}. Create them, or correct the names.")
+            raise NoTopic(f"declared topics that the broker does not have: {names}. Create them, or correct the names.")
         return f"{len(declared)} declared, all of them at the broker"
 
     def _listed(self) -> tuple[set[str], int]:
@@ -63,7 +63,7 @@ class KafkaLooks:
 
         conf = self.settings.kafka.get_secret_value()
         if not self._servers:
-            raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected host:port, by commas.")
+            raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected host:port, separated by commas.")
         client = Clients(conf).admin()
         with translated(f"reach {self._servers}", client):
             metadata = client.list_topics(timeout=SECONDS)

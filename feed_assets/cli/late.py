@@ -1,4 +1,4 @@
-"""`feed-assets late`: decisions about late data, their reasons, and what re-runs have changed."""
+"""`feed-assets late`: decisions about late data, their reasons, and what re-runs changed."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,7 +16,9 @@ from feed_assets.core.feeds import Feed, Partition
 if TYPE_CHECKING:
     from feed_assets.ledger.late_decisions import Decision
 
-app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Late data: what arrived after a run had read its partition, and what was decided.", no_args_is_help=True
+)
 
 SHOWN = 20
 """Decisions that are listed by default."""
@@ -25,13 +27,13 @@ SHOWN = 20
 @app.command()
 def ls(
     feed: Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = SHOWN,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="List this many at most.")] = SHOWN,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
     decisions = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not decisions:  # Then it may be no dataset's name.
+    if feed and not decisions:  # Check whether the name is a dataset's at all.
         load_graph(module).dataset_of(Feed.parse(feed))
     _list(decisions, as_json)
 
@@ -49,20 +51,20 @@ def _decisions(feed: Feed | None, limit: int) -> "tuple[Decision, ...]":
 
 
 def _list(decisions: "tuple[Decision, ...]", as_json: bool) -> None:
-    show(LateView.each(decisions), as_json, "" if decisions else "no late data were weighed yet")
+    show(LateView.each(decisions), as_json, "" if decisions else "no decision about late data yet")
 
 
 @app.command()
 def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
+    """Compare a dataset's newest update, or a named one, with the one before: changed inputs, then rows."""
     parsed = Feed.parse(feed)
     tell(_built_partition(parsed, partition) or _declared(module, parsed, partition), update, as_json)
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition of this path if a run of ours has made it, so that nobody has to declare it; else None."""
+    """Return the partition of this path if a run of ours has built it, so that no declaration is needed; else None."""
     from feed_assets.ledger import updates
 
     with suppress(InvalidName), ledger_of_settings(makes=False).read() as connection:
@@ -72,7 +74,7 @@ def _built_partition(feed: Feed, key: str) -> Partition | None:
 
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
-    """Return the partition of a dataset, whose key may be as the UI writes it. Raise InvalidName unless it is one."""
+    """Return the partition of a dataset; the key may have the UI's form. Raise InvalidName for an unknown one."""
     from feed_assets.orchestration.decide.typed_keys import keys_of
 
     graph = load_graph(module)
@@ -80,7 +82,7 @@ def _declared(module: str | None, feed: Feed, key: str) -> Partition:
     with dynamic_partitions(graph):
         only_key, *further_keys = keys_of(node, [key], datetime.now(UTC))
     if further_keys:
-        raise InvalidName(f"{key!r} are {1 + len(further_keys)} partitions: expected one of them.")
+        raise InvalidName(f"{key!r} is a key of {1 + len(further_keys)} partitions: expected one of them.")
     return Partition(node.feed, only_key)
 
 

@@ -10,7 +10,7 @@ from feed_assets.cli.show import Values, show
 from feed_assets.cli.terminal import echo
 from feed_assets.cli.views import PrunedLedgerView, RebuiltView
 
-app = typer.Typer(help="The global state store.", no_args_is_help=True)
+app = typer.Typer(help="The ledger, the global state store.", no_args_is_help=True)
 
 Trust = Annotated[
     bool, typer.Option("--trust", help="Take the newest inputs older than an update as what it was built from.")
@@ -22,7 +22,7 @@ Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with
 def upgrade(as_json: AsJson = False) -> None:
     """Make the ledger's tables, or bring them up to date, and print their version.
 
-    Each command does so itself, unless its role has no right to: then the owner of the database runs this.
+    Each command does so itself, unless its database role lacks the right. Then the database's owner runs this.
     """
     from feed_assets.ledger.database import schema_of
     from feed_assets.settings import settings
@@ -37,13 +37,13 @@ def upgrade(as_json: AsJson = False) -> None:
 
 @app.command("prune")
 def prune(
-    apply: Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove them. Without it nothing is removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old changes, events, rejects and reports that nobody needs, or print how many would be removed.
+    """Remove old changes, events, rejects and reports that nothing needs, or print how many would be removed.
 
-    FEED_ASSETS_LOG_DAYS defines what is old, for reports FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does the
-    same once a day. What a subscriber has not read, a propagation needs or `events stats` uses stays.
+    FEED_ASSETS_LOG_DAYS defines what is old; for reports, FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does the
+    same once a day. Rows stay that a subscriber has not read, a propagation needs or `events stats` uses.
     """
     from datetime import UTC, datetime
 
@@ -53,15 +53,15 @@ def prune(
     ledger, now = ledger_of_settings(makes=False), datetime.now(UTC)
     pruned = prune_log(ledger, now, settings().log_days, settings().state_report_days, apply=apply)
     held = f"; changes stay for a subscriber: {pruned.held_by}" if pruned.held_by else ""
-    done = f"{pruned.total} rows removed" if apply else f"{pruned.total} rows would go: --apply removes them"
+    done = f"{pruned.total} rows removed" if apply else f"{pruned.total} rows would be removed: add --apply"
     show(PrunedLedgerView.model_validate(pruned), as_json, f"{done}{held}")
 
 
 @app.command("rebuild")
 def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
-    """Put back into the ledger what the blackboard has of our own feeds, after the ledger was lost.
+    """Restore into a lost ledger what the blackboard has of our own feeds.
 
-    What the ledger has is not changed. What cannot be known is printed; stop the daemon while this runs.
+    Rows that the ledger still has do not change. What cannot be restored is printed. Stop the daemon while this runs.
     """
     import dagster as dg
 

@@ -1,7 +1,7 @@
 """`/status` of the web UI: the page of `feed-assets status` as of now.
 
-A process of its own makes it, which loads the definitions anew: the web server, by Dagster's design, holds no code of
-users, and their latest corrections count.
+A separate process makes each page and loads the definitions anew, so that their latest corrections count. By
+Dagster's design the web server holds no user code.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEPT_SECONDS = 30
-"""Seconds after which the page of a query is made anew; requests meanwhile get the one before."""
+"""Seconds after which a query's page is made anew. Requests meanwhile get the previous page."""
 
 SOON_SECONDS = 2
 """Seconds after which a browser reloads while the page is being made."""
 
 PAGES_KEPT = 50
-"""The most queries whose last page is kept, those made last; and the most that wait for theirs."""
+"""The most queries whose last page is kept, and the most that wait for their page."""
 
 REFRESH_SECONDS = 60
 """Seconds after which a browser reloads."""
 
 PATIENCE_SECONDS = 120
-"""Seconds that a page may take."""
+"""The most seconds that making a page may take."""
 
 _OPTIONS = ("day", "days", "dataset")
 _TITLE = "Status of all datasets"
@@ -62,11 +62,11 @@ _BEING_MADE = _Page(
 
 
 class StatusPage:
-    """An ASGI application before another one: it answers `/status` alone, at once, with the page that was made last.
+    """An ASGI application that answers `/status` at once, with the last page made, and passes on everything else.
 
     Args:
         app: The application that answers everything else.
-        module: The module with the definitions; None is that of the project.
+        module: The module with the definitions; None means the project's module.
         kept_seconds: Seconds after which a page is made anew.
     """
 
@@ -77,7 +77,7 @@ class StatusPage:
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer, or pass on; at the start of the server, make the page of all datasets for the first visit."""
+        """Answer or pass on a request. When the server starts, make the page of all datasets for the first visit."""
         if scope["type"] == "lifespan":
             self._page(b"")
         if scope["type"] != "http" or scope["path"] != STATUS or scope["method"] not in ("GET", "HEAD"):
@@ -104,7 +104,7 @@ class StatusPage:
         return replace(page, refresh=SOON_SECONDS) if page and page.status == 200 else _BEING_MADE
 
     async def _make(self) -> None:
-        """Make the requested pages, one at a time: each is a process."""
+        """Make the requested pages, one process at a time."""
         while self._requested:
             arguments = next(iter(self._requested))
             try:
@@ -116,7 +116,7 @@ class StatusPage:
 
 
 def _arguments(query: bytes, module: str | None) -> tuple[str, ...]:
-    """Return the options of the command; each is one argument, so that a value cannot be an option of its own."""
+    """Return the command's options. Each is one argument, so that a query's value cannot act as another option."""
     options = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
     arguments = [f"--{name}={value}" for name, value in options if value.isprintable()]
     return (*arguments, *([f"--module={module}"] if module else []))
@@ -129,7 +129,7 @@ async def _make_page(arguments: Iterable[str]) -> _Page:
         code, stderr = await _run(["-P", "-c", "from feed_assets.cli import main; main()", *command])
         if code == 0:
             return _Page(200, path.read_text(encoding="utf-8"), REFRESH_SECONDS)
-    text = "The page cannot be made. Correct what stands here, and load it again:"
+    text = "The page cannot be made. Correct this error, then reload:"
     return _Page(400, message(title=_TITLE, text=text, detail=stderr))
 
 

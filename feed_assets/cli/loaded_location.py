@@ -1,4 +1,4 @@
-"""The code location that a command works on, and the Dagster instance of this home."""
+"""The code location that a command works on, and this home's Dagster instance."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from feed_assets.runs.services import Services
 
 START_SECONDS = 60
-"""Seconds that a process waits for another one's start in the same home."""
+"""Seconds that a process waits for another process that is starting in the same home."""
 
 Module = Annotated[
     str | None,
@@ -55,7 +55,7 @@ def load(module: str | None) -> "dg.Definitions":
 
 
 def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
-    """Return what a module defines for Dagster, as it stands there; the module need not be installed."""
+    """Return what a module defines for Dagster. The module need not be installed."""
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
@@ -71,9 +71,9 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
 
 
 def reach(*folders: Path) -> None:
-    """Let Python find modules in these folders, too, after what is installed.
+    """Let Python find modules in these folders, after the installed ones.
 
-    `python -m` and Dagster put them first, where a file of theirs may hide a library.
+    `python -m` and Dagster put such folders first, where one of their files may hide a library.
     """
     sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
 
@@ -86,15 +86,15 @@ def load_graph(module: str | None) -> "Graph":
 
 
 def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
-    """Return the partition that somebody typed; load a module only for a key as the UI writes it (`men|2019-11-24`)."""
+    """Return the partition that somebody typed; load a module only for a key in the UI's form (`men|2019-11-24`)."""
     if "|" not in typed:
         return Partition(Feed.parse(feed), typed)
     try:
         node = load_graph(module).node(Feed.parse(feed))
     except FeedAssetsError as error:
         raise InvalidName(
-            f"{typed!r} is a key as the UI writes it: which of its parts comes first in a path only the definitions "
-            f"of {feed} say ({error}) Write the path, such as 2019-11-24/men."
+            f"{typed!r} is a key in the UI's form. Its order in a path is known only from the definitions of {feed} "
+            f"({error}) Write the path, such as 2019-11-24/men."
         ) from error
     from feed_assets.orchestration.decide.typed_keys import path_of
 
@@ -102,9 +102,9 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
 
 
 def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
-    """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds are on.
+    """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds use.
 
-    What is missing is made, but not by a command that only reads.
+    Missing ones are made, except by a command that only reads.
     """
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
@@ -114,7 +114,7 @@ def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Servi
 
 
 def _look_at_home(*, makes: bool) -> None:
-    """Warn a command that writes into a home that others may enter it."""
+    """Warn, before a command writes into a home, if other users can read it."""
     from feed_assets.home import home, say_who_enters
 
     if makes and home().is_dir():
@@ -122,22 +122,22 @@ def _look_at_home(*, makes: bool) -> None:
 
 
 def ledger_of_settings(*, makes: bool = True) -> "Ledger":
-    """Open the ledger of the settings for a command that needs nothing else; make it if need be, if `makes` is set."""
+    """Open the ledger of the settings for a command that needs nothing else. If `makes` is set, make a missing one."""
     from feed_assets.ledger.database import found_ledger, open_ledger
     from feed_assets.settings import make_board, settings
 
     _look_at_home(makes=makes)
     if not makes:
         return found_ledger(settings().ledger)
-    make_board(settings())  # The next reader, such as `explain`, needs it, too.
+    make_board(settings())  # A later reader, such as `explain`, needs the blackboard, too.
     return open_ledger(settings().ledger)
 
 
 def open_instance() -> "dg.DagsterInstance":
-    """Open the Dagster instance of this home, which is made if it is missing. Its runs' output is printed here.
+    """Open this home's Dagster instance, made if it is missing. The output of its runs is printed here.
 
-    Dagster would capture it by four processes for each run, and copy it to where it goes now; at Ctrl-C, which they
-    get, too, they print stack traces.
+    Dagster would capture the output with four processes for each run, only to copy it here. At Ctrl-C, which reaches
+    them too, they print stack traces.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -153,7 +153,7 @@ def open_instance() -> "dg.DagsterInstance":
 
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
-    """Take dynamic partitions from Dagster's instance; without a home, which is not made, there are none."""
+    """Read dynamic partitions from Dagster's instance. Without a home, which is not made, there are none."""
     import dagster as dg
 
     from feed_assets.home import home
@@ -170,15 +170,15 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
 
 
 DAGSTERS = ("history", "schedules", "storage")
-"""Folders of the home that Dagster would make for everybody: they hold output of runs, rows of feeds too."""
+"""Folders of the home that Dagster would leave readable for everybody: the output of runs may hold rows of feeds."""
 
 
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
-    """Make the home folder, with our dagster.yaml unless it has one, and set it for all that is started here.
+    """Make the home folder, with our dagster.yaml unless it has one, and set it for all processes started here.
 
-    Dagster makes its tables in it, too, here one process at a time: two at once would leave its SQLite with two
-    versions, for good. A killed process leaves tables from which Dagster itself continues. An existing home keeps its
-    rights, which may be intended; a warning says if others may enter it. Raise HomeBusy after `patience` seconds.
+    Dagster's tables are made here, too, by one process at a time: two at once would leave its SQLite with two
+    versions for good. From the tables of a killed process Dagster itself continues. An existing home keeps its
+    permissions; a warning is printed if other users can read it. Raise HomeBusy after `patience` seconds.
     """
     import dagster as dg
 
@@ -207,6 +207,6 @@ def _alone(folder: Path, patience: float) -> "Generator[None]":
             yield
     except Timeout:
         raise HomeBusy(
-            f"{folder}: another process has been starting here for more than {patience} s: expected a second. End "
-            f"it (`fuser {folder / '.lock'}` says which it is), then try again."
+            f"{folder}: another process has been starting here for over {patience} s: expected about a second. End "
+            f"it (`fuser {folder / '.lock'}` shows its id), then try again."
         ) from None

@@ -1,4 +1,4 @@
-"""A project of a user's own, made whole or not at all: beside its place, and then moved there at once."""
+"""A new user project. It is built in a hidden folder beside its place and then renamed: made whole or not at all."""
 
 import fcntl
 import os
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _TEMPLATE = Path(__file__).with_name("template")
 _SUFFIX = ".template"
 _PACKAGE = "package"
-"""The folder of the template that gets the project's name."""
+"""The template folder that gets the project's name."""
 _OF_ORDERS = ("package/defs/sold.py", "tests/test_sold.py", "sample/")
-"""Files of the template that a project around sample files lacks."""
+"""Template files that a project made from sample files does not get."""
 _OF_FILES = ("tests/test_sample.py",)
-"""Files of the template that only such a project has."""
+"""Template files that only a project made from sample files gets."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Content:
     dataset: str = "sold"
     sample: str = "two days of sample data"
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Sample files by their path below `sample/`; without any the template has some."""
+    """Sample files by their path below `sample/`; if there are none, the template's are used."""
     module: str = ""
-    """Python that declares the feed, if there are files."""
+    """Python code that declares the feed, if there are files."""
     key: str = ""
-    """Path of a partition that the sample has."""
+    """Path of one of the sample's partitions."""
 
     @classmethod
     def of(cls, inferred: "Inferred") -> "Content":
-        """Return the content of a project around sample files."""
+        """Return the content of a project made from sample files."""
         feed, files = inferred.feed.name.rpartition("/")[2], dict[str, Path]()
         for number, (key, file) in enumerate(zip(inferred.keys, inferred.files, strict=True)):
             path = "/".join(filter(None, (feed, key, file.name)))
@@ -53,41 +53,41 @@ class Content:
         return cls(feed, f"{inferred.name}_clean", "your files", files, module_of(inferred), inferred.keys[0])
 
     def named(self, name: str) -> dict[str, str]:
-        """Return its names for people, in the project `name`."""
+        """Return the names to print for the project `name`."""
         return {"feed": f"{name}/{self.feed}/v1.0", "dataset": f"{name}/{self.dataset}/v1.0", "sample": self.sample}
 
 
 def module_of(inferred: "Inferred") -> str:
-    """Return a module that declares the feed of sample files, and a dataset of its records."""
+    """Return the code of a module that declares the sample files' feed, and a dataset of its records."""
     name, feed = inferred.name, inferred.feed.name
     partitions = f"    partitions_def={name}.partitions_def,\n" if inferred.partitions else ""
     imports = "import dagster as dg\n" if inferred.partitions else ""
     return (
-        f'"""Files that others drop, and what comes of them."""\n\n{imports}'
+        f'"""A feed of files that others drop, and a dataset made of it."""\n\n{imports}'
         "from feed_assets import checks, feed_asset, foreign_feed\nfrom pyspark.sql import DataFrame\n\n"
         f"{inferred.code}\n\n"
         f'@feed_asset(\n    "{feed.rpartition("/")[0]}/{name}_clean/v1.0",\n{partitions}'
         f'    inputs={{"{name}": {name}}},\n    checks=[checks.not_empty()],\n)\n'
         f"def {name}_clean({name}: DataFrame) -> DataFrame:\n"
-        f'    """Return the records that parse: say here what you need of them."""\n    return {name}\n'
+        f'    """Return the records that parse: select here what you need."""\n    return {name}\n'
     )
 
 
 def make_project(name: str, above: Path, content: Content = Content()) -> Path:
-    """Make the project `name` in a folder, with its sample on a blackboard of its own.
+    """Make the project `name` in a folder, with its sample on its own blackboard.
 
-    Killed at any moment, it leaves either the whole project or a hidden folder that the next call removes.
+    If the process is killed, the whole project exists, or a hidden folder that the next call removes.
 
     Raises:
-        InvalidName: It is no package's name, or is something else's in Python or in the project.
-        TargetNotEmpty: There is something else of this name.
+        InvalidName: It is not a valid package name, or Python or the project uses it for something else.
+        TargetNotEmpty: A file or a folder that is not empty already has this name.
     """
     check_project_name(name, frozenset(path.name for path in _TEMPLATE.iterdir() if path.is_dir()))
     check_is_free(target := above / name)
     _check_is_unknown(name, target)
     with _alone(above):
         unfinished = above / f".{name}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # that a killed call left
+        shutil.rmtree(unfinished, ignore_errors=True)  # A killed call may have left it.
         try:
             _write(name, unfinished, content)
             _publish_sample(name, unfinished)
@@ -98,7 +98,7 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
 
 
 def _check_is_unknown(name: str, target: Path) -> None:
-    """Raise InvalidName if `import name` finds something else already: one of the two would hide the other."""
+    """Raise InvalidName if `import name` already finds another module: one of the two would hide the other."""
     if places := [place for place in _places(name) if place != str(target)]:
         raise InvalidName(
             f"{name!r} is no name for a project: Python has a module {name} already ({places[0]}), and one would "
@@ -107,7 +107,7 @@ def _check_is_unknown(name: str, target: Path) -> None:
 
 
 def _places(name: str) -> list[str]:
-    """Return where Python finds a module now; each of several folders without `__init__.py`, which are one together."""
+    """Return the files or folders where Python finds a module now; several for a package without `__init__.py`."""
     spec = find_spec(name)
     if spec is None:
         return []
@@ -115,7 +115,7 @@ def _places(name: str) -> list[str]:
 
 
 def check_is_free(target: Path) -> None:
-    """Raise TargetNotEmpty unless there is nothing, or an empty folder."""
+    """Raise TargetNotEmpty unless the target is missing or an empty folder."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         obstacle = "a link" if target.is_symlink() else "no folder"
         raise TargetNotEmpty(f"{target} is {obstacle}: expected nothing there. Remove it, or choose another name.")
@@ -128,7 +128,7 @@ def check_is_free(target: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Hold a folder's lock, which a process loses however it ends; some network disks have none."""
+    """Hold a folder's lock, which is released however the process ends. Some network disks have no locks."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -156,7 +156,7 @@ def _write(name: str, folder: Path, content: Content) -> None:
 
 
 def _publish_sample(name: str, folder: Path) -> None:
-    """Put the sample on the blackboard in the project's folder: an update for each day of each feed."""
+    """Publish the sample to the blackboard in the project's folder: an update for each day of each feed."""
     from feed_assets.core.feeds import Feed, Partition
     from feed_assets.feeds import write
     from feed_assets.feeds.blackboard import Blackboard
@@ -171,7 +171,7 @@ def _publish_sample(name: str, folder: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """Rename the project to its name; an empty folder is replaced, one that is not empty any more is not."""
+    """Rename the project's folder to its final name. This replaces an empty folder, but none that now has content."""
     try:
         unfinished.rename(target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes that a command starts, and that end with it, whatever they have started themselves."""
+"""Processes that a command starts. They end with it, together with their own child processes."""
 
 import os
 import signal
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The variable with the web UI's token: others may read a command line, but no process's environment."""
+"""The environment variable with the web UI's token: other users may read a command line, but no environment."""
 
 NOWHERE = f"{os.devnull}/nowhere"
-"""A folder that nobody can make, for Dagster, which puts the one that it is given first."""
+"""A folder that cannot exist, for a Dagster option whose folder comes first in `sys.path`."""
 
 GROUP = "UI_GROUP"
-"""The variable that marks processes that a group has started, also if their parent has ended before."""
+"""The variable that marks every process that a group starts, also those whose parent has ended."""
 
 SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 
 _ITS_NAMES = (LOOPBACK, f"::ffff:{LOOPBACK}")
-"""The one address of loopback, and its name in a JVM with IPv6."""
+"""The loopback address, and its name in a JVM with IPv6."""
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ProcessFailed(FeedAssetsError):
-    """A process that a command needs did not start, or ended by itself."""
+    """A process that a command needs did not start, or ended unexpectedly."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """A process under the name that messages use."""
+    """A process and the name that messages use for it."""
 
     name: str
     process: "subprocess.Popen[bytes]"
     mark: str
-    """The mark that all that it starts has in its environment."""
+    """The value of the variable GROUP in its environment and in that of its child processes."""
 
     def check(self) -> None:
         """Raise ProcessFailed if it has ended."""
@@ -57,7 +57,7 @@ class Started:
             raise ProcessFailed(f"{self.name} ended by itself with exit code {self.process.returncode}.")
 
     def wait(self) -> None:
-        """Return once it has ended as it should. Raise ProcessFailed if it has not."""
+        """Return once it has ended with exit code 0. Raise ProcessFailed for another."""
         if self.process.wait():
             self.check()
 
@@ -83,9 +83,9 @@ def group(
     umask: int = -1,
     locks: Sequence[int] = (),
 ) -> Generator[Started]:
-    """Run a command in a process group of its own, with our environment and more; the group ends with the block.
+    """Run a command in its own process group, with our environment and additions; the group ends with the block.
 
-    It has our umask if none is given, and holds the locks of these descriptors as long as it lives.
+    It inherits our umask unless one is given, and holds the locks of these descriptors while it lives.
     """
     if log:
         log.touch(OWNED)
@@ -109,15 +109,15 @@ def group(
 
 
 def end(groups: "Sequence[Started]") -> None:
-    """End some groups at the same time, so that each still has what it needs of the others while it finishes."""
-    for _ in range(2):  # A process that is just being started has no environment yet, and so no mark.
+    """End some groups at the same time, so that each can still use the others while it finishes."""
+    for _ in range(2):  # A process that is just starting has no environment yet, and so no mark.
         _end_families({each.process.pid: _all_of(each) for each in groups})
     for each in groups:
         each.process.wait()
 
 
 def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
-    """Terminate all processes, by their leaders, and kill those that still live when the time is over."""
+    """Terminate all processes through their leaders, and kill those that still live after the time limit."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])
@@ -127,7 +127,7 @@ def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
 
 
 def _wait(family: "Sequence[psutil.Process]") -> "list[psutil.Process]":
-    """Wait for processes; return those that still live when the time is over. A zombie waits for its parent alone."""
+    """Wait for processes, and return those that still live after the time limit. A zombie counts as ended."""
     import psutil
 
     until, alive = time.monotonic() + SECONDS_TO_END, [*family]
@@ -145,7 +145,7 @@ def _lives(process: "psutil.Process") -> bool:
 
 
 def _all_of(started: Started) -> "list[psutil.Process]":
-    """Return the family, and marked processes whose parents have ended: a run, say, of a daemon that was killed."""
+    """Return the family, and marked processes whose parents have ended, such as a run of a killed daemon."""
     import psutil
 
     family = _family(started.process.pid)
@@ -156,7 +156,7 @@ def _all_of(started: Started) -> "list[psutil.Process]":
 def _has_mark(process: "psutil.Process", mark: str) -> bool:
     import psutil
 
-    with suppress(psutil.Error, OSError):  # It has ended, or is another user's.
+    with suppress(psutil.Error, OSError):  # The process has ended, or belongs to another user.
         return process.environ().get(GROUP) == mark
     return False
 
@@ -196,10 +196,10 @@ def is_free(port: int) -> bool:
 
 
 def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
-    """Wait until the server listens on the port: it, or what it started, and nobody else.
+    """Wait until the server, or a process that it started, listens on the port.
 
-    Raise ProcessFailed if it ends, if the time is over before, or if another process has the port: what is sent there
-    next, such as a token, is for the server alone.
+    Raise ProcessFailed if it ends, if the time is over, or if another process has the port: what is sent there next,
+    such as a token, is only for the server.
     """
     deadline = time.monotonic() + seconds
     while not _has(server, port):
@@ -210,12 +210,12 @@ def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
 
 
 def _has(server: Started, port: int) -> bool:
-    is_taken = not is_free(port)  # Checked first: then a listener is in the list, if it is the server's.
+    is_taken = not is_free(port)  # Checked first: a listener of the server is then in its family.
     is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
     if is_taken and not is_its_own:
         raise ProcessFailed(
-            f"port {port} of {LOOPBACK} belongs to a process that is not {server.name}: it was free a moment ago. "
-            "Start again; if it stays so, look who listens there (`ss -ltnp`)."
+            f"port {port} of {LOOPBACK} belongs to another process than {server.name}; it was free a moment ago. "
+            "Start again; if it stays so, see which process listens there (`ss -ltnp`)."
         )
     return is_its_own
 

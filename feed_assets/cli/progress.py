@@ -1,4 +1,4 @@
-"""Progress of a command, on stderr: on a terminal one line that is drawn anew, elsewhere a few plain lines."""
+"""Progress of a command, on stderr: on a terminal one line that is redrawn, elsewhere a few plain lines."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ from feed_assets.cli.terminal import echo, printable
 LOADING = "loading the definitions"
 
 SECONDS_BETWEEN = 10.0
-"""Seconds between two lines where these stay, as in a log; news are printed at once."""
+"""Seconds between two lines that are not redrawn, as in a log. Texts in `news` are printed at once."""
 
 _CLEAR = "\r\x1b[K"
 _Item = TypeVar("_Item")
@@ -43,21 +43,21 @@ class Progress:
 
     @contextmanager
     def cleared(self) -> Generator[None]:
-        """Remove the line at the end of a block, whatever ends it, before the reason is printed."""
+        """Remove the line when a block ends, also by an error, whose reason is printed next."""
         try:
             yield
         finally:
             self.clear()
 
     def clear(self) -> None:
-        """Remove the line, so that something else may be printed in its place."""
+        """Remove the line, so that other output can take its place."""
         if self._is_drawn:
             typer.echo(_CLEAR, err=True, nl=False)
             self._is_drawn = False
 
 
 def announced(items: Sequence[_Item], doing: Progress, action: str) -> Iterator[_Item]:
-    """Yield some items one after the other, and print each when it has its turn."""
+    """Yield some items one after the other, and print each before its turn."""
     for number, each in enumerate(items, 1):
         doing.say(f"{action} {each} ({number} of {len(items)})")
         yield each

@@ -1,4 +1,4 @@
-"""The module that a command works on, and the errors of one that does not load."""
+"""The module that a command works on, and clear errors for one that does not load."""
 
 import re
 import sys
@@ -23,11 +23,11 @@ _TWICE = re.compile(r"Asset key \S+ is defined multiple times\. Definitions foun
 
 _NO_DATE = re.compile(r"time data '(?P<value>.*)' does not match format '(?P<form>.*?)(?:%z)?'")
 _NO_TEXT = re.compile(r"Expected <class 'str'>\. Got (?P<value>.+) of type <class '(?P<kind>\w+)'>")
-"""Dagster's messages if a date of partitions has another form, and if a key is no text."""
+"""Dagster's messages for a partition date in another form, and for a key that is not a text."""
 
 
 def module_of_project() -> tuple[str, Path]:
-    """Return the module of the nearest `pyproject.toml`, from the current folder upwards as for `dg`; and its folder.
+    """Return the module and folder of the nearest `pyproject.toml`, from the current folder upwards, as `dg` does.
 
     Raise InvalidSetting if there is none.
     """
@@ -42,7 +42,7 @@ def module_of_project() -> tuple[str, Path]:
 
 
 def location_of(module: str) -> str:
-    """Return Dagster's name for the code location of a module: its project's, or its folder's; else the module's."""
+    """Return Dagster's name for a module's code location: its project's or folder's name, else the module's."""
     project = project_here()
     if project is None or project[0] != module:
         return module
@@ -50,16 +50,16 @@ def location_of(module: str) -> str:
 
 
 def has_module() -> bool:
-    """Return whether there is a project with a module, here or above."""
+    """Return whether the current folder, or one above it, has a project with a module."""
     return project_here() is not None
 
 
 @contextmanager
 def loading(module: str) -> Generator[None]:
-    """Raise ModuleNotLoaded, in two lines, for an error of a user's module; an error of settings stays what it is.
+    """Raise ModuleNotLoaded, in two lines, for an error of a user's module. Errors of settings pass unchanged.
 
-    A missing module is an InvalidDefinition. Dagster's warnings that features are beta, or a preview, are nothing to a
-    user: from then on this process ignores them.
+    A missing module is an InvalidDefinition. From then on this process ignores Dagster's warnings about beta and
+    preview features, which users cannot act on.
     """
     import dagster as dg
 
@@ -81,7 +81,7 @@ def loading(module: str) -> Generator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error in a chain that is ours or the user's, below those that Dagster makes of it, else the first."""
+    """Return the first error of a chain that is ours or the user's, below Dagster's wrappers; else the first one."""
     chain = [error]
     while parent := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(parent)
@@ -91,7 +91,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _description(cause: BaseException, error: BaseException) -> str:
-    """Return a mistake in one line, with its place; for a YAML file Dagster's message has the place."""
+    """Return a mistake and its place in one line. For a YAML file, Dagster's message has the place."""
     if isinstance(cause, FeedAssetsError):
         return str(cause)
     if twice := _TWICE.search(str(cause)):
@@ -112,7 +112,7 @@ def _description(cause: BaseException, error: BaseException) -> str:
 
 
 def _declared_twice(modules: Sequence[str]) -> str | None:
-    """Return what is wrong with two declarations of one asset in modules that Dagster has loaded, with their lines."""
+    """Return the error for an asset that is declared in two loaded modules, with the lines of both."""
     import dagster as dg
 
     from feed_assets.orchestration.declare.agreement import agreed
@@ -128,11 +128,11 @@ def _declared_twice(modules: Sequence[str]) -> str | None:
 def _unknown_zone(error: ZoneInfoNotFoundError) -> str:
     name = str(error.args[0]).rpartition(" ")[2]
     near = get_close_matches(name, available_timezones(), 1)
-    return f"there is no time zone {name}: expected {near[0] if near else 'one such as Europe/Berlin'}. Correct it."
+    return f"there is no time zone {name}: expected {near[0] if near else 'a name such as Europe/Berlin'}. Correct it."
 
 
 def _mistake(error: ErrorDetails, place: str) -> str:
-    """Return what is wrong with a value, and where: for most of YAML Dagster has put file and line behind the key."""
+    """Return what is wrong with a value, and where. For most YAML, Dagster appends file and line to the key."""
     where = ".".join(map(str, error["loc"]))
     key, _, line = where.rpartition(" at ")
     return f"{as_seen_from_here(line) if key else place}: {key or where}: {error['msg'].removeprefix('Value error, ')}"

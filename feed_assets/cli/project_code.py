@@ -1,6 +1,6 @@
-"""The module that Dagster's processes load in place of a named one, whose name is in the attribute that they request.
+"""The module that Dagster's processes load instead of the user's, whose name is in the requested attribute.
 
-Dagster itself would put the module's folder before what is installed, where a file may hide a library.
+Dagster itself would put the user's folder before the installed packages, where a file may hide a library.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ from feed_assets.core.errors import InvalidDefinition
 
 
 def attribute_for(module: str, attribute: str | None, folder: str) -> str:
-    """Return the attribute of this module for an attribute of a module in a folder, or for all that it defines."""
+    """Return the attribute of this module that stands for one attribute, or all definitions, of a user's module."""
     return f"{module}:{attribute or ''}:{folder}"
 
 
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> object:
 
 
 def _only(module: ModuleType) -> object:
-    """Return what Dagster finds in a module. Raise InvalidDefinition unless it is one: an attribute is one."""
+    """Return the definitions that Dagster finds in a module. Raise InvalidDefinition unless there is exactly one."""
     targets = loadable_targets_from_loaded_module(module)
     if len(targets) != 1:
         names = ", ".join(each.attribute for each in targets)

@@ -1,4 +1,4 @@
-"""`feed-assets feed publish`: files as new updates of a feed, checked against its declaration first."""
+"""`feed-assets feed publish`: publish files as new updates, after checking them against the feed's declaration."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -41,15 +41,15 @@ def publish(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish files as a new update of a partition; with --tree of many: DIR/2019-11-24/men/part-1.csv is of one.
+    """Publish files as a new update of a partition; with --tree of many, where DIR/2019-11-24/men has the files of one.
 
-    Before anything is published, partitions, format and header are checked against the feed's declaration: that of the
-    given module, or of the project. On another --blackboard only a given module is used.
+    Partitions, format and header are checked first against the feed's declaration, in the given module or the project.
+    On another --blackboard, only a given module is used.
     """
     from feed_assets.feeds import write
 
     if bool(files) == bool(tree) or (tree and partition):
-        raise InvalidName("what is to be published? Expected FEED PARTITION FILE..., or FEED --tree DIR.")
+        raise InvalidName("nothing to publish is named: expected FEED PARTITION FILE..., or FEED --tree DIR.")
     check_version(Feed.parse(feed))
     parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
     named = {check_partition(at): _by_name(paths) for at, paths in parts.items()}
@@ -66,7 +66,7 @@ def publish(
 def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
     files_by_partition: dict[Partition, list[Path]] = defaultdict(list)
     for file in sorted(path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()):
-        if file.is_symlink() or not file.is_file():  # A tree that others made may link to your own files.
+        if file.is_symlink() or not file.is_file():  # A tree made by somebody else may link to private files.
             obstacle = "a link" if file.is_symlink() else "no regular file"
             raise InvalidName(f"{file} is {obstacle}: expected files. Remove it, or put a copy in its place.")
         key = file.parent.relative_to(tree).as_posix()
@@ -81,7 +81,7 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 
     parts: dict[str, bytes | Path] = {file.name: file for file in files}
     if len(parts) < len(files):
-        raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
+        raise InvalidName("Two of the files have the same name: expected a name for each part. Rename one.")
     for file in files:
         try:
             write.check_part(file.name)
@@ -91,7 +91,7 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 
 
 def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str | None) -> None:
-    """Raise InvalidName or UnreadableUpdate for what no run could read."""
+    """Raise InvalidName or UnreadableUpdate for a partition or file that no run could read."""
     from feed_assets.core.csv_dialect import RFC_4180
     from feed_assets.orchestration.decide.undeclared import unknown_partitions
     from feed_assets.orchestration.declare.declarations import Foreign
@@ -101,7 +101,7 @@ def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str 
     node = graph.node(feed)
     declared = node.declaration
     if not isinstance(declared, Foreign):
-        raise InvalidName(f"{feed} is a {node.role} feed: what runs make, runs publish. Expected a foreign feed.")
+        raise InvalidName(f"{feed} is a {node.role} feed, which only runs publish: expected a foreign feed.")
     with dynamic_partitions(graph):
         strange = unknown_partitions(node, [at.key for at in parts], datetime.now(UTC))
     if strange:

@@ -1,4 +1,4 @@
-"""Checks of `feed-assets doctor` for queues to which buckets report what is written there: nothing is received."""
+"""Checks of `feed-assets doctor` for the queues that get buckets' notifications. No message is received."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ REDRIVE = "RedrivePolicy"
 
 
 class Doubtful(Exception):
-    """Something works, or may be intended, and should be checked all the same."""
+    """The check found something that works, or may be intended, but that a person should look at."""
 
 
 @dataclass(frozen=True)
 class QueueLooks:
-    """The checks, each of which returns what it found, or raises."""
+    """The checks. Each returns what it found, or raises."""
 
     settings: "Settings"
 
@@ -36,10 +36,10 @@ class QueueLooks:
 
         url = place.queue or ""
         attributes = Queue(url, place.profile).attributes([WAITING, HIDDEN, REDRIVE])
-        state = f"{url}: {attributes[WAITING]} messages wait, {attributes[HIDDEN]} are being looked at"
+        state = f"{url}: {attributes[WAITING]} messages wait, {attributes[HIDDEN]} are in process"
         if REDRIVE not in attributes:
             raise Doubtful(
-                f"{state}; it has no dead-letter queue, so what is no notification of S3 comes again and again. Set a "
-                "RedrivePolicy."
+                f"{state}; it has no dead-letter queue, so a message that is not from S3 is received again and again. "
+                "Set a RedrivePolicy."
             )
-        return f"{state}, what is no notification goes after {loads(attributes[REDRIVE])['maxReceiveCount']} times"
+        return f"{state}, others' messages are set aside after {loads(attributes[REDRIVE])['maxReceiveCount']} tries"

@@ -1,4 +1,4 @@
-"""`feed-assets receive`: the receiver that partners push events to, and their API keys."""
+"""`feed-assets receive`: the receiver for events that partners push, and their API keys."""
 
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
 
-app = typer.Typer(help="Take the events that partners push.")
-keys = typer.Typer(help="API keys of partners: made, rotated, revoked, listed.", no_args_is_help=True)
+app = typer.Typer(help="Receive the events that partners push.")
+keys = typer.Typer(help="API keys of partners: make, rotate, revoke and list them.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 
-Partner = Annotated[str, typer.Argument(metavar="PARTNER", help="Who has the key, such as 'men'.")]
+Partner = Annotated[str, typer.Argument(metavar="PARTNER", help="The owner of the key, such as 'men'.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -40,11 +40,11 @@ def receive(
     port: Annotated[int, typer.Option(help="Port to listen at; 0: a free one.")] = 8080,
     spool: Annotated[
         Path | None,
-        typer.Option(help="Folder for what is not published yet; by default 'receiver' in the home folder."),
+        typer.Option(help="Folder for events that are not published yet; by default 'receiver' in the home."),
     ] = None,
     module: Module = None,
 ) -> None:
-    """Take events for the feeds that are declared with intake='push', until Ctrl-C. TLS is for a proxy in front."""
+    """Receive events for feeds that are declared with intake='push', until Ctrl-C. Put a proxy in front for TLS."""
     if context.invoked_subcommand:
         return
     if find_spec("fastapi") is None:
@@ -56,7 +56,7 @@ def receive(
     graph = load_graph(module)
     feeds, sources = pushed_feeds(graph), written_sources(graph)
     if not feeds and not sources:
-        raise InvalidDefinition("there is nothing to send here: declare a feed as foreign_feed(…, intake='push').")
+        raise InvalidDefinition("no feed here takes pushed events: declare a feed as foreign_feed(…, intake='push').")
     services = open_services(graph)
     serve(Calls(services, sources, polled(graph)), feeds, spool or home() / "receiver", host, port)
 
@@ -80,12 +80,12 @@ def written_sources(graph: "Graph") -> "dict[str, WrittenSource]":
 
 
 def polled(graph: "Graph") -> dict[str, bool]:
-    """Return the foreign feeds that are polled, with whether they are appendable."""
+    """Return the foreign feeds that are polled, and whether each is appendable."""
     return {str(feed): feed in graph.appendable() for feed in graph.polled()}
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """Return the feeds of a code location that are pushed to, by name; for a feed with sources one for each."""
+    """Return the feeds of a code location that take pushed events, by name; for a feed with sources, one per source."""
     return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 
@@ -108,13 +108,15 @@ def _pushed(node: "Node") -> "list[PushedFeed]":
 @keys.command()
 def add(
     partner: Partner,
-    scopes: Annotated[list[str], typer.Argument(metavar="FEED...", help="Feeds that it may push to; events:SOURCE.")],
+    scopes: Annotated[
+        list[str], typer.Argument(metavar="FEED...", help="Feeds that the partner may push to, or events:SOURCE.")
+    ],
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key for a partner and print it: this once, as only its digest is kept.
+    """Make a key for a partner and print it. It is printed only once: only its digest is kept.
 
-    Its feeds and sources may be declared later: lines on stderr name those that are not, or take no events.
+    Its feeds and sources may be declared later: lines on stderr name those that are unknown, or take no events.
     """
     from feed_assets.intake import authentication
 
@@ -123,7 +125,7 @@ def add(
 
 
 def _print(partner: str, key: str, as_json: bool) -> None:
-    """Print a key, without a header for people: it is what `KEY=$(…)` takes."""
+    """Print a key, for people without a header, so that `KEY=$(…)` works."""
     if as_json:
         show(Values.of(partner=partner, key=key), as_json)
     else:
@@ -131,19 +133,19 @@ def _print(partner: str, key: str, as_json: bool) -> None:
 
 
 def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
-    """Print which of these a key is of no use for, as they are declared now."""
+    """Print for which of these scopes a key is useless as they are declared now."""
     try:
         graph = load_graph(module)
     except FeedAssetsError as error:
-        say(f"whether that can be sent to is not known ({excerpt(str(error))})")
+        say(f"cannot check whether events can be sent with this key ({excerpt(str(error))})")
         return
     for scope in scopes:
         if problem := _problem(graph, scope):
-            say(f"{scope}: {problem}. The key is made all the same")
+            say(f"{scope}: {problem}. The key is made anyway")
 
 
 def _problem(graph: "Graph", scope: str) -> str:
-    """Return why nothing can be sent with a key for this; '' if something can."""
+    """Return why no event can be sent with this scope; '' if one can."""
     from feed_assets.intake.authentication import EVENTS
 
     if scope.startswith(EVENTS):
@@ -155,18 +157,20 @@ def _problem(graph: "Graph", scope: str) -> str:
     if scope in pushed:
         return ""
     if scope in polled(graph):
-        return f"nothing is pushed to it: POST /wake/{scope} is all that the key is for"
-    is_what = "it is pulled" if node and node.by_intake else f"it is a {node.role} feed" if node else "no asset has it"
-    return f"{is_what}: expected a feed that is pushed to, one of {', '.join(sorted(pushed)) or 'none'}"
+        return f"it takes no pushed events: the key is only for POST /wake/{scope}"
+    is_what = (
+        "it is pulled" if node and node.by_intake else f"it is a {node.role} feed" if node else "no asset has this name"
+    )
+    return f"{is_what}: expected a feed that takes pushed events, one of {', '.join(sorted(pushed)) or 'none'}"
 
 
 @keys.command()
 def rotate(
     partner: Partner,
-    hours: Annotated[float, typer.Option(min=0, help="Hours for which the keys of before hold, too.")] = 24,
+    hours: Annotated[float, typer.Option(min=0, help="Hours for which the previous keys stay valid.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """Make another key that may do what the partner's keys may, and print it; these end after an overlap."""
+    """Make another key with the same rights as the partner's keys, and print it. The old keys end after an overlap."""
     from feed_assets.intake import authentication
 
     _print(
@@ -191,7 +195,7 @@ def revoke(
 
 @keys.command()
 def ls(as_json: AsJson = False) -> None:
-    """List the keys, those that have ended too; no secret is shown, and none is kept."""
+    """List the keys, also those that have ended. No secret is shown, and none is stored."""
     from feed_assets.ledger import api_keys
 
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`feed-assets reconcile`: finish what has a manifest, sweep what has none, and print it."""
+"""`feed-assets reconcile`: finish updates that have a manifest, sweep parts without one, and print them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,11 +21,11 @@ Unknown = Annotated[
 
 
 def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson = False) -> None:
-    """Finish what killed runs left with a manifest, sweep orphans older than 24 hours, publish events that were lost.
+    """Finish updates of killed runs that have a manifest, sweep orphans older than 24 hours, publish lost events.
 
-    Every newest update is checked: what somebody else has removed is built again. Event sources are read once more
-    from the beginning, for files that arrived under an earlier name. Only the feeds of this code location are touched.
-    It may run beside the daemon.
+    Every newest update is checked: one that somebody else has removed is built again. Event sources are read again
+    from the beginning, for files that arrived late under an earlier name. Only feeds of this code location are
+    touched. The command may run beside the daemon.
     """
     from feed_assets.runs.verify import verify_all
 
@@ -41,7 +41,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
-    """Sweep unclaimed parts before claims: so the claim of what `--unknown` sweeps is removed in the same call."""
+    """Sweep unclaimed parts before claims, so that claims of parts swept by `--unknown` are removed, too."""
     from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 
@@ -55,7 +55,7 @@ def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], 
 
 
 def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]":
-    """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
+    """Compare manifests with events and publish missing events. Read event sources again from the beginning."""
     from feed_assets.ledger import announce
     from feed_assets.orchestration.ticks.ingest import ingest, sources_of
     from feed_assets.orchestration.ticks.publishing import publish_events

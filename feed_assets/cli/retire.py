@@ -1,4 +1,4 @@
-"""`feed-assets feed retire`: an old version of a dataset is built no more, once nobody reads it."""
+"""`feed-assets feed retire`: stop building an old version of a dataset that nobody reads any more."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -11,16 +11,16 @@ from feed_assets.cli.show import Values, show
 from feed_assets.cli.state import Who, Why, who_says
 from feed_assets.core.feeds import Feed
 
-Undo = Annotated[bool, typer.Option("--undo", help="Build it again, with all that has come since.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Build it again, with all data that have arrived since.")]
 
 
 def retire(
     feed: FeedName, why: Why, who: Who = None, undo: Undo = False, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Build a dataset no more, by hand neither, and free its declaration to be removed. Refused while it is read.
+    """Stop building a dataset, also by hand, so that its declaration can be removed. Refused while it is read.
 
-    Readers are datasets and tables of this code location, and those of others on this ledger that have run within the
-    last hour of changes. Its updates stay as they are. Logged.
+    Readers are datasets and tables of this code location, and those of other locations on this ledger that have run
+    within the last hour of changes. Its updates stay as they are. The command is logged.
     """
     from feed_assets.ledger import closures
     from feed_assets.orchestration.decide.alert_owner import readers_of
@@ -33,4 +33,4 @@ def retire(
     else:
         changed = closures.retire(ledger_of_settings(), *readers_of(graph, node, now), why, says, now)
     done = Values.of(dataset=str(node.feed), retired=not undo, changed=changed)
-    show(done, as_json, "" if changed else "it is as it was")
+    show(done, as_json, "" if changed else "nothing changed")

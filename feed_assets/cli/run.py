@@ -1,4 +1,4 @@
-"""`feed-assets run`: the sensors, the conditions and the runs that they request, in this process."""
+"""`feed-assets run`: sensors, conditions and the runs that they request, in this process."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +7,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, load, open_instance
 from feed_assets.cli.progress import LOADING, progress
-from feed_assets.cli.run_output import LeftView, RanView, Teller, alerts_once
+from feed_assets.cli.run_output import RanView, Teller, UnfinishedView, alerts_once
 from feed_assets.cli.show import show
 from feed_assets.cli.stopping import stopping
 from feed_assets.cli.traces import Verbose, are_wanted
@@ -28,15 +28,17 @@ STARTING_SPARK = "starting Spark"
 
 def run(
     module: Module = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Until nothing is requested any more.")] = False,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Continue until nothing is requested any more.")
+    ] = False,
     verbose: Verbose = False,  # noqa: ARG001 (its callback has done it)
     as_json: AsJson = False,
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    Its steps are printed on stderr, and how each run ended on stdout. Exit code 1 if a run failed and is tried again
-    later, if something is ready that could not be built, if a dataset could not be decided about, or a feed or an
-    event source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
+    The steps are printed on stderr, and the end of each run on stdout. Exit code 1 if a run failed and is retried
+    later, a ready partition could not be built, a dataset could not be decided, or a feed or event source could not
+    be read; 3 if partitions wait for a person; 4 if a service is not available.
     """
     with progress(STARTING_SPARK) as doing:
         doing.say(LOADING)
@@ -55,7 +57,7 @@ def run(
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
-    """Return a listener for the steps of a runner: before Spark starts, it hides Spark's banner."""
+    """Return a listener for a runner's steps: before Spark starts, it hides Spark's banner."""
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:
@@ -77,12 +79,12 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     if until_idle:
         ticks = runner.run_until_idle()
         unbuilt = runner.in_vain()
-        teller.list("LEFT", unbuilt, "it is ready, and its runs came to nothing")
+        teller.list("LEFT", unbuilt, "it is ready, but its runs did not build it")
         teller.say(
             f"stopped after {ticks} ticks: {_not_built(len(unbuilt))}" if unbuilt else f"idle after {ticks} ticks"
         )
     else:
-        teller.say(f"one tick: {'more may be ready now' if runner.run_once() else 'nothing was to be done'}")
+        teller.say(f"one tick: {'more may be ready now' if runner.run_once() else 'nothing was due'}")
     failing, undecided = runner.failing(), runner.undecided()
     again = runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
     waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
@@ -91,14 +93,16 @@ def _tick(runner: "Runner", teller: Teller, *, until_idle: bool) -> RanView:
     teller.list("AGAIN", again)
     _say_who_waits(teller, waiting)
     views = {"left": unbuilt, "failing": failing, "undecided": undecided, "again": again, "waits": waiting}
-    return RanView(runs=tuple(teller.runs), ticks=ticks, **{name: LeftView.of(each) for name, each in views.items()})
+    return RanView(
+        runs=tuple(teller.runs), ticks=ticks, **{name: UnfinishedView.of(each) for name, each in views.items()}
+    )
 
 
 def _say_who_waits(teller: Teller, waiting: "Mapping[Partition, str]") -> None:
     if waiting:
         teller.say(f"{len(waiting)} wait{'s' * (len(waiting) == 1)} for a person:")
         teller.list("WAITS", waiting)
-        teller.say("See `feed-assets explain`. Mend the cause, or `feed-assets build --failed --refused`.")
+        teller.say("See `feed-assets explain`. Mend the cause, then `feed-assets build --failed --refused`.")
 
 
 def _not_built(count: int) -> str:

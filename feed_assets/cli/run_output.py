@@ -1,4 +1,4 @@
-"""Output of `run` and `build` about runs: a line for each as it ends, or all of them as JSON at the end."""
+"""Output of `run` and `build` about runs: a line when each one ends, or all of them as JSON at the end."""
 
 import logging
 import textwrap
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.run_outcomes import Ended
 
 NAMED = 5
-"""The most partitions of a kind that the end of a run names; the others are counted."""
+"""The most partitions of a kind that are named at the end of a command; the others are counted."""
 
 
 class EndedView(View):
@@ -33,39 +33,39 @@ class EndedView(View):
     partition: str | None
     succeeded: bool
     rows: int | None
-    """Rows that it wrote; None if nothing has changed, or nothing is published."""
+    """Rows that it wrote; None if nothing changed or nothing was published."""
     rejects: int | None
     seconds: float | None
     error: str | None
 
 
-class LeftView(View):
+class UnfinishedView(View):
     """Something that was not built, or could not be done, and why."""
 
     what: str
     why: str
 
     @classmethod
-    def of(cls, reasons: "Mapping[Any, str]") -> "tuple[LeftView, ...]":
+    def of(cls, reasons: "Mapping[Any, str]") -> "tuple[UnfinishedView, ...]":
         """Return a view of each, by its name."""
         return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
 
 class RanView(View):
-    """Runs of a command, and what is left: not built, failing, not decided, tried again later, waiting for a person."""
+    """Runs of a command, and what remains: not built, failing, undecided, to be retried, or waiting for a person."""
 
     runs: tuple[EndedView, ...]
-    left: tuple[LeftView, ...] = ()
-    failing: tuple[LeftView, ...] = ()
-    undecided: tuple[LeftView, ...] = ()
-    again: tuple[LeftView, ...] = ()
-    waits: tuple[LeftView, ...] = ()
+    left: tuple[UnfinishedView, ...] = ()
+    failing: tuple[UnfinishedView, ...] = ()
+    undecided: tuple[UnfinishedView, ...] = ()
+    again: tuple[UnfinishedView, ...] = ()
+    waits: tuple[UnfinishedView, ...] = ()
     ticks: int | None = None
 
 
 @contextmanager
 def alerts_once() -> Generator[None]:
-    """Leave out of the log the alerts that are in the lines of a command; other channels have them."""
+    """Leave alerts out of the log if the command's lines already show them. Other channels still get them."""
     from feed_assets import alerts
     from feed_assets.orchestration.ticks.tick import FAILING
     from feed_assets.orchestration.ticks.watch import AUDIT, PERSON, UNDECIDED
@@ -83,7 +83,7 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """A printer of runs as they end: lines for people, all for machines at the end; `check` raises if it is to stop."""
+    """A printer of run ends: lines for people, or JSON at the end. It calls `check`, which raises to stop it."""
 
     progress: Progress
     check: "Callable[[], None]"
@@ -92,14 +92,14 @@ class Teller:
     _printed: set[str] = field(default_factory=set[str])
     """The errors of runs that were printed."""
     _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
-    """The problems of each sensor when it was evaluated last."""
+    """The problems of each sensor at its last evaluation."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
-        """Print how a run ended. Raise ServiceUnavailable if what every run needs is out, and what `check` raises."""
+        """Print how a run ended. Raise ServiceUnavailable if one that all runs need is out, and `check`'s errors."""
         from feed_assets.orchestration.run_outcomes import ends_of, outage
 
         self.check()
-        why = outage(result)  # It is printed once, and not again for every run that is due.
+        why = outage(result)  # Printed once, not for every due run.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
                 self._tell(each, result.run_id)
@@ -114,7 +114,7 @@ class Teller:
             echo(wrapped(line))
 
     def say_problems(self, sensor: str, problems: "Mapping[str, str]") -> None:
-        """Print on stderr which problems of a sensor are new, which have another reason, and which are over."""
+        """Print on stderr which problems of a sensor are new, have another reason, or are over."""
         before = self._problems.get(sensor, {})
         self._problems[sensor] = problems
         lines = [f"FAILING {whom}: {first_line(why)}" for whom, why in problems.items() if before.get(whom) != why]
@@ -131,7 +131,7 @@ class Teller:
             self.say(f"{word:7} and {len(reasons) - NAMED} more")
 
     def _news(self, why: str) -> str:
-        """Return a reason without the error at its end, if the line `FAILED` of a run has that."""
+        """Return a reason without the error at its end, if the run's `FAILED` line already shows that error."""
         parts = first_line(why).split(": ")
         for begin in range(1, len(parts)):
             if any(": ".join(parts[begin:]) in error for error in self._printed):
@@ -152,14 +152,14 @@ class Teller:
 
 
 def wrapped(line: str) -> str:
-    """Break a long line between words for a terminal; elsewhere it stays one line, which a script can search."""
+    """Break a long line between words for a terminal. Elsewhere it stays one line, which scripts can search."""
     if (width := terminal_width()) is None:
         return line
     return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
 
 
 def sentence(ended: "Ended", run_id: str) -> str:
-    """Return how a run ended with a partition, in words: what it made and how much, and why it failed if it did."""
+    """Return how a run ended with a partition, in words: what it wrote, or why it failed."""
     subject = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
     if ended.succeeded:
         return f"built   {subject}: {', '.join(_numbers(ended))}"

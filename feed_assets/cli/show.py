@@ -1,4 +1,4 @@
-"""Print the result of a command, a model: as JSON for machines, in aligned columns for people."""
+"""Printing of a command's result, a model: as JSON for machines, in aligned columns for people."""
 
 import json
 import os
@@ -24,41 +24,41 @@ NARROWEST = 30
 """The fewest characters of a wrapped column."""
 
 _FOR_PEOPLE = {"for": "people"}
-"""The context in which models are dumped that are printed in columns."""
+"""The context for dumping models that are printed in columns."""
 
 
 def in_a_cell(formatter: Callable[[Any], object]) -> WrapSerializer:
-    """Mark a field that people see in one cell, as `formatter` returns it."""
+    """Mark a field that people see in one cell, formatted by `formatter`."""
     return WrapSerializer(lambda value, dump, info: formatter(value) if info.context == _FOR_PEOPLE else dump(value))
 
 
 Counted = in_a_cell(len)
-"""Mark of a field of which people see the number of values only."""
+"""Mark of a field that is printed as the number of its values."""
 Seconds = in_a_cell(lambda value: f"{value:.3f} s")
-"""Mark of a number of seconds, which people see with its unit."""
+"""Mark of a number of seconds, printed with its unit."""
 Share = in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
-"""Mark of a share, which people see in per cent."""
+"""Mark of a share, printed in per cent."""
 Number = in_a_cell(number)
-"""Mark of a number that may be whole, or not known."""
+"""Mark of a number that may be whole or unknown."""
 Below = in_a_cell(lambda text: (text,) if text else ())
-"""Mark of a long text, which people see in a line of its own."""
+"""Mark of a long text, printed in its own line."""
 Sentence = in_a_cell(lambda view: str(view or ""))
-"""Mark of a field that people see in one cell."""
+"""Mark of a field that is printed in one cell as a text."""
 
 
 Levels = in_a_cell(lambda levels: "/".join(f"{name}={value}" for name, value in levels.items()))
-"""Mark of the levels of a sub-partition, which people see as a path."""
+"""Mark of the levels of a sub-partition, printed as a path."""
 Counts = in_a_cell(lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()))
-"""Mark of numbers by what they count."""
+"""Mark of numbers with the names of what they count."""
 Words = Annotated[tuple[str, ...], in_a_cell(", ".join)]
-"""Texts that people see in one cell."""
+"""Texts that are printed in one cell."""
 
 
 _for_machines: ContextVar[TextIO | None] = ContextVar("_for_machines", default=None)
 
 
 def _is_of_this_process() -> bool:
-    """Return whether stdout is that of the process, and nothing that somebody has put in its place."""
+    """Return whether stdout is the process's own, not a replacement."""
     try:
         return sys.stdout.fileno() == 1
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def _is_of_this_process() -> bool:
 
 @contextmanager
 def json_alone() -> Generator[None]:
-    """Keep stdout for what `show` prints: other output there, of a project's code or Spark, goes to stderr."""
+    """Keep stdout for what `show` prints. Other output there, of a project's code or Spark, goes to stderr."""
     if not _is_of_this_process():
         yield
         return
@@ -98,7 +98,7 @@ class View(BaseModel):
 
 
 class Values(RootModel[dict[str, Any]]):
-    """Named values without a view of their own."""
+    """Named values that need no view of their own."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -109,11 +109,11 @@ class Values(RootModel[dict[str, Any]]):
 
 
 def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") -> None:
-    """Print views: as JSON; or in columns with a header, what they hold below, and then the note."""
+    """Print views: as JSON, or in columns with a header, followed by nested values and the note."""
     many = views if isinstance(views, Sequence) else [views]
     if as_json:
         values = json.dumps([view.model_dump(mode="json") for view in many])
-        parsed = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
+        parsed = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they become texts.
         typer.echo(json.dumps(parsed if isinstance(views, Sequence) else parsed[0], indent=2), _for_machines.get())
         return
     for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many], terminal_width()):
@@ -123,12 +123,12 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that is printed to; None if it is a file, where a row stays one line."""
+    """Return the terminal's width in columns; None for a file, where each row stays one line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
-    """Yield a header and a line for each row, without empty columns; below each line what is more than a cell.
+    """Yield a header and a line for each row, without empty columns. Values too large for a cell follow their row.
 
     In a table wider than `width` the widest column is wrapped.
     """
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
 
 
 def _fitting(widths: list[int], width: int | None) -> list[int]:
-    """Return the widths of columns, of which the widest gets what the others leave."""
+    """Return the widths of columns: the widest gets the space that the others leave."""
     if not widths or width is None:
         return widths
     other_width = sum(widths) - max(widths) + 2 * (len(widths) - 1)
@@ -166,7 +166,7 @@ def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _block(value: Any, width: int | None) -> Iterator[str]:
-    """Yield a table of one row, of a row for each partition, or of all rows; or lines."""
+    """Yield the lines of a value below its row: a table of one row, of partitions or of all rows, or plain lines."""
     if isinstance(value, dict):
         row = cast("Mapping[str, Any]", value)
         is_by_partition = all(isinstance(one, dict) for one in row.values())

@@ -1,4 +1,4 @@
-"""`feed-assets state`: report counts to the state store, and show which windows are complete, since when, why not."""
+"""`feed-assets state`: report counts to the state store, and show which windows are complete and since when."""
 
 from datetime import UTC, datetime
 from getpass import getuser
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
 
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Its name: web/foo, or ads/shown/v1.0.")]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's name: web/foo, or ads/shown/v1.0.")]
 Partitions = Annotated[
     list[str],
     typer.Argument(
@@ -35,25 +35,25 @@ Partitions = Annotated[
 ]
 Window = Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")]
 Why = Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")]
-Who = Annotated[str | None, typer.Option("--who", help="Who says so; by default the user.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
+Who = Annotated[str | None, typer.Option("--who", help="Who gives the reason; by default the user.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="List this many at most.")]
 
 WINDOWS_OF_A_KEY = 20
-"""The most windows of one key, of several sub-partitions or grains, in which `state waive` searches for problems."""
+"""The most windows of one key, over sub-partitions or grains, that `state waive` searches for problems."""
 
 REASONS_SHOWN = 20
-"""The most rejected lines of which `state report` prints the reason; all of them are in the ledger."""
+"""The most rejected lines whose reason `state report` prints; the ledger has all of them."""
 
 
 @app.command()
 def report(
-    file: Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE", help="Lines of JSON; '-' for the input.")],
+    file: Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE", help="Lines of JSON; '-' for stdin.")],
     as_json: AsJson = False,
 ) -> None:
-    """Report counts and quality: each line a part, a source, what a check found or a backfill (docs/state.md).
+    """Report counts and quality. Each line is a part, a source, a check's result or a backfill (docs/state.md).
 
-    To report the same again is harmless. Lines that are no reports are kept with their reasons, the others recorded,
-    and the exit code is 1.
+    Repeating a report is harmless. Invalid lines are kept with their reasons and the others recorded; the exit code
+    is then 1.
     """
     from feed_assets.sources.report_reader import lines_of, record
 
@@ -75,11 +75,11 @@ def transitions(
     since: Annotated[
         str | None, typer.Option("--since", metavar="N|TIME", help="After this number, or from this moment on.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", help="One dataset's; by default of all.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Only this dataset; by default all.")] = None,
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """List changes of windows' states in order: the first ones after --since, else the newest.
+    """List changes of windows' states in order: the first ones after --since, else the newest ones.
 
     To follow them, repeat the command with the last number as --since.
     """
@@ -105,13 +105,13 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a dataset is complete; for a window or partition, whether it is, and what it waits for."""
+    """Show how far a dataset is complete. For a window or partition, show whether it is, and what it waits for."""
     from feed_assets.ledger.states import state_views
     from feed_assets.ledger.states.parts import parts as parts_of
 
     name = Feed.parse(dataset)
     if parts and partition is None:
-        raise InvalidName("--parts is of a window: expected one, such as hour@2026-01-01-15:00.")
+        raise InvalidName("--parts needs a window: expected one, such as hour@2026-01-01-15:00.")
     with ledger_of_settings(makes=False).read() as connection:
         if partition is not None and parts:
             return say(views.WindowPartsView.each(parts_of(connection, name, partition, limit)), as_json)
@@ -131,8 +131,8 @@ def close(
 ) -> None:
     """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
 
-    For a dataset these are partitions, for a state table windows, with all that lies in them. Partitions that others
-    write with a cadence are not expected any more. They still arrive if their owner writes them after all.
+    For a dataset these are partitions; for a state table windows, with all smaller windows in them. Partitions that
+    others write with a cadence are no longer expected, but still arrive if their owner writes them after all.
     """
     from feed_assets.ledger import closures
 
@@ -148,9 +148,9 @@ def reopen(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open closed partitions again. Logged.
+    """Open closed partitions again. The command is logged.
 
-    For a dataset, what arrived in between counts from then on. Reports on a window were rejected: send them again.
+    For a dataset, data that arrived meanwhile count from now on. Reports on a closed window were rejected: repeat them.
     """
     from feed_assets.core.windows import address_of
     from feed_assets.ledger import closures
@@ -177,11 +177,11 @@ def _close(
     partitions = _named(Feed.parse(dataset), typed, module)
     changed = change(ledger_of_settings(), partitions, why, by, datetime.now(UTC))
     done = Values.of(dataset=dataset, partitions=len(partitions), changed=changed)
-    say(done, as_json, "" if changed else "they are as they were")
+    say(done, as_json, "" if changed else "nothing changed")
 
 
 def who_says(why: str, by: str | None) -> str:
-    """Return who says it, by default the user. Raise InvalidName for more than one line of either."""
+    """Return who gives the reason, by default the user. Raise InvalidName if either has more than one line."""
     by = by if by is not None else getuser()
     check_line("--why", why, REASON_BYTES)
     check_line("--who", by, NAME_BYTES)
@@ -189,7 +189,7 @@ def who_says(why: str, by: str | None) -> str:
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
-    """Return the partitions that somebody typed; for a state table, their windows."""
+    """Return the partitions that the user typed; for a state table, their windows."""
     if all("@" in each for each in typed):
         return _windows(dataset, typed)
     from feed_assets.orchestration.decide.overlapping_windows import window_partition
@@ -201,7 +201,7 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
     if not isinstance(node.declaration, Dataset | StateTable) and not node.expects_partitions:
         raise InvalidName(
             f"{dataset} is written by others, whom nothing here can stop: expected a dataset, a state table, or a feed "
-            "whose partitions are expected by a cadence. Close what is made of it."
+            "whose partitions are expected by a cadence. Close the datasets that are made of it."
         )
     with dynamic_partitions(graph):
         keys = keys_of(node, within(node, typed), datetime.now(UTC))
@@ -210,7 +210,7 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
 
 def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
-    """Return the windows that somebody typed, of a dataset whose windows are known by reports or a declaration."""
+    """Return the windows that the user typed, of a dataset whose windows are reported or declared."""
     from feed_assets.ledger import subscriptions, update_counts
     from feed_assets.ledger.states import window_policies, window_queries
 
@@ -219,10 +219,10 @@ def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
         tracked = window_policies.tracked(connection, [dataset]).get(dataset)
         counted = subscriptions.positions(connection, [update_counts.COUNTER])
     if tracked is None:
-        raise InvalidName(f"nothing is known of {dataset}: expected a dataset that was reported or declared.")
+        raise InvalidName(f"{dataset} is unknown: expected a dataset that was reported or declared.")
     if tracked.is_ours or (update_counts.COUNTER, str(dataset)) in counted:
         raise InvalidName(
-            f"{dataset} is no state table, its windows are what its partitions hold: expected partitions, such as "
+            f"{dataset} is not a state table, and its windows follow its partitions: expected partitions, such as "
             "2026-01-01."
         )
     return [window_queries.placed(tracked, each).partition for each in addresses]
@@ -236,14 +236,14 @@ def accept(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a window as complete that never will be, as it is. Logged, with who and why."""
+    """Accept a window as complete, as it is, that will never be complete. Logged, with who and why."""
     from feed_assets.ledger.states import window_queries
 
     who = who_says(why, who)
     address = _window(Feed.parse(dataset), window)
     changed = window_queries.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
-    say(done, as_json, "" if changed else "its state is what it was")
+    say(done, as_json, "" if changed else "nothing changed")
 
 
 @app.command()
@@ -252,24 +252,24 @@ def backfill(
     window: Window,
     why: Why,
     who: Who = None,
-    done: Annotated[bool, typer.Option("--done", help="It was made again: its checks have to run.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="It is not made again after all.")] = False,
+    done: Annotated[bool, typer.Option("--done", help="The window was refilled: its checks have to run.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="The window is not refilled after all.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record that who fills a window makes it again: at first, then with --done or --failed. Logged, with who, why.
+    """Record a backfill: once when a window's owner begins to refill it, then with --done or --failed. Logged.
 
-    A run by hand of one of our own datasets records it itself.
+    A run by hand of one of our own datasets records this itself.
     """
     from feed_assets.ledger.states import backfills
 
     who = who_says(why, who)
     address = _window(Feed.parse(dataset), window)
     if done and failed:
-        raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
+        raise InvalidName("--done and --failed are given: expected one of them, or none when the backfill begins.")
     move = backfills.finish if done else backfills.give_up if failed else backfills.begin
     moved = move(ledger_of_settings(), address, why, who, datetime.now(UTC))
     outcome = Values.of(dataset=dataset, window=window, changed=bool(moved.transitions))
-    say(outcome, as_json, "" if moved.transitions else "its state is what it was")
+    say(outcome, as_json, "" if moved.transitions else "nothing changed")
 
 
 @app.command()
@@ -282,9 +282,9 @@ def waive(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the consumers of a partition or window continue in spite of what is wrong with it now. Logged.
+    """Let the consumers of a partition or window continue in spite of its present problem. Logged.
 
-    No state changes: another problem blocks again.
+    No state changes, and another problem blocks again.
     """
     from feed_assets.ledger import waivers
 
@@ -294,11 +294,11 @@ def waive(
         problems = _problems(connection, at)
     if len(problems) > 1:
         named = ", ".join(sorted(each.key for each in problems))
-        raise InvalidName(f"{at} is no partition with a problem, and the key of several windows: did you mean {named}?")
+        raise InvalidName(f"{at} is a key of several windows, not a partition with a problem: did you mean {named}?")
     if not problems:
         raise InvalidName(
-            f"{at} has no problem that consumers wait for the end of: expected a partition of which a check has "
-            "failed, or a window such as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
+            f"{at} has no problem that stops its consumers: expected a partition with a failed check, or a window such "
+            "as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
             "names it."
         )
     ((at, problem),) = problems.items()
@@ -307,7 +307,7 @@ def waive(
 
 
 def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str]:
-    """Return the problem of a partition; if it has none, those of the windows that have its key, as `show` takes it."""
+    """Return the problem of a partition; if it has none, the problems of the windows with its key."""
     from feed_assets.ledger.fact_queries import problem_of
     from feed_assets.ledger.states import state_views
 
@@ -319,9 +319,9 @@ def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str
 
 
 def _window(dataset: Feed, typed: str) -> WindowAddress:
-    """Return the window that somebody typed. Raise InvalidName if it is none."""
+    """Return the window that the user typed. Raise InvalidName if it is not a window."""
     from feed_assets.core.windows import address_of
 
     if address := address_of(Partition(dataset, typed)):
         return address
-    raise InvalidName(f"{typed!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
+    raise InvalidName(f"{typed!r} is not a window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")

@@ -1,4 +1,4 @@
-"""`feed-assets status`: what is complete, late, invalid, waiting or running, of all datasets at once, and why."""
+"""`feed-assets status`: which partitions of all datasets are complete, late, invalid, waiting or running, and why."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -42,12 +42,12 @@ COLOURS = {
     CellState.COMPLETE: _Colour("green"),
     CellState.LATER: _Colour(dim=True),
 }
-"""Colours of each sign on a terminal; without them the sign itself is enough."""
+"""Colours of each sign on a terminal. Without colours the sign itself is enough."""
 
 DAYS_AT_MOST = 92
 
 _Datasets = Annotated[
-    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="Only these; by default all.")
+    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="Only these datasets; by default all.")
 ]
 
 
@@ -57,18 +57,20 @@ def status(
     ] = None,
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=DAYS_AT_MOST, help="So many days, each hour a column; of more than 2 each day."),
+        typer.Option(
+            min=1, max=DAYS_AT_MOST, help="Number of days; a column is an hour, or a day if there are more than 2."
+        ),
     ] = None,
     dataset: _Datasets = None,
     module: Module = None,
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
-    stale: Annotated[bool, typer.Option("--stale", help="List all that was built and is out of date.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="List all partitions that are built but out of date.")] = False,
     live: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Show every dataset's newest partitions, or those of some days, by their states, and why each waits: as of now.
+    """Show the state of every dataset's newest partitions, or of those of some days, and why each waits.
 
-    What no tick has decided yet is decided first, as by `explain`.
+    What no tick has decided yet is decided first, as by `explain`, so that the status is current.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)
@@ -106,7 +108,7 @@ def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
 
 
 def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: "Slots | None") -> "Status":
-    """Return the status as of now: what the next tick would read, take in and decide is done first."""
+    """Return the status as of now: first do what the next tick would read, record and decide."""
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up
@@ -145,18 +147,18 @@ def _print(grid: "Status") -> None:
 
 def _tables(grid: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:
     """Return the tables that are printed below the grid, each with its title."""
-    out_of_date = f"Built, and out of date: {view.stale_in_all:,}"
+    out_of_date = f"Built, but out of date: {view.stale_in_all:,}"
     return [
         ("Why", view.waits),
         ("Watermarks", [each for each in MarkView.each(grid.rows) if each.latest]),
         ("Gaps", view.gaps),
         (out_of_date, view.stale),
-        ("Due, and not shown", view.elsewhere),
+        ("Due, but not shown", view.elsewhere),
     ]
 
 
 def _grid(grid: "Status") -> Iterator[str]:
-    """Yield a line for each row, below the header of the requested days, and the legend."""
+    """Yield a line for each row, below the header of the requested days, then the legend."""
     names = [printable(f"{row.node.feed} {row.of}".rstrip()) for row in grid.rows]
     width = max(map(len, names), default=0)
     lines = _lines(grid.rows, grid.slots) if grid.slots else _newest(grid.rows)
@@ -168,7 +170,7 @@ def _grid(grid: "Status") -> Iterator[str]:
 
 
 def _newest(rows: "Sequence[GridRow]") -> Iterator[str]:
-    """Yield the newest periods of each row, the last one with its name."""
+    """Yield the newest periods of each row, with the name of the last one."""
     strips = [periods(row.shown) for row in rows]
     width = max(map(len, strips), default=0)
     for strip in strips:
@@ -177,7 +179,7 @@ def _newest(rows: "Sequence[GridRow]") -> Iterator[str]:
 
 
 def _header(slots: "Slots") -> Iterator[str]:
-    """Yield the days, and of hours every third one."""
+    """Yield the days; if the columns are hours, also every third hour."""
     if slots.step.days:
         yield "".join(f"{each:%d} " for each in slots.starts)
         return

@@ -1,4 +1,4 @@
-"""The output of `feed-assets status` as models: `--json` has all of them, the terminal's tables are some."""
+"""The output of `feed-assets status` as models: `--json` prints all of them, the terminal some."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
@@ -23,7 +23,7 @@ Line = Annotated[str, BeforeValidator(first_line)]
 
 
 class StaleView(View):
-    """A partition that was built and is out of date: its verdict, and since when it is on the list of what is due."""
+    """A partition that was built and is out of date: its verdict, and since when it is due."""
 
     dataset: Text = Field(validation_alias=AliasPath("partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
@@ -33,7 +33,7 @@ class StaleView(View):
 
 
 class GridPartitionView(View):
-    """A partition of the grid; `verdict` is that of `explain`, if it is due."""
+    """A partition of the grid; `verdict` is that of `explain`, if the partition is due."""
 
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
     start: datetime | None
@@ -45,7 +45,7 @@ class GridPartitionView(View):
 
 
 class MarkView(View):
-    """The times up to which a row is complete: without a hole before, if that is known, and at all."""
+    """The time up to which a row has no hole, if that is known, and the time up to which it has data."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str
@@ -54,14 +54,14 @@ class MarkView(View):
 
 
 class RowView(MarkView):
-    """One line of the grid: a dataset, or its partitions of one key of its other dimensions."""
+    """One line of the grid: a dataset, or its partitions with one key of its other dimensions."""
 
     role: str = Field(validation_alias=AliasPath("node", "role"))
     partitions: tuple[GridPartitionView, ...] = Field(validation_alias="shown")
 
 
 class ReasonView(View):
-    """Partitions of one row in one state, with why the first of them is; `all` of them are not printed."""
+    """Partitions of one row in one state, and why the first of them is in it. `all` of them are only in JSON."""
 
     all: Annotated[tuple[Partition, ...], Field(exclude=True)]
     state: str
@@ -89,7 +89,7 @@ class ReasonView(View):
 
 
 class HoleView(View):
-    """A hole: from where to where something is missing that something is behind."""
+    """A hole: start and end of a time without data, although later data exist."""
 
     dataset: str
     of: str
@@ -104,7 +104,7 @@ class HoleView(View):
 
 
 class ElsewhereView(View):
-    """Due partitions of a dataset that are not shown, in one state."""
+    """Partitions of a dataset that are due but not shown, in one state."""
 
     dataset: str
     state: str
@@ -122,11 +122,11 @@ class ElsewhereView(View):
 
 
 class StatusView(View):
-    """The whole status: one line of the grid for each row, then what only this page can show."""
+    """The whole status: one grid line for each row, then what only this page can show."""
 
     now: datetime
     start: datetime | None
-    """The start of the requested days; None: each dataset has its newest periods."""
+    """The start of the requested days; None: the newest periods of each dataset are shown."""
     end: datetime | None
     counts: dict[str, int]
     datasets: tuple[RowView, ...]
@@ -156,13 +156,13 @@ class StatusView(View):
 
 
 def counts(status: "Status") -> dict[str, int]:
-    """Return how many partitions are in which state, those that a person has to look at first."""
+    """Return how many partitions are in each state; states that need a person come first."""
     states = [each.state for row in status.rows for each in row.shown]
     return {each.value: states.count(each) for each in CellState if each in states}
 
 
 def waits(status: "Status") -> tuple[ReasonView, ...]:
-    """Return why partitions are what they are: those that a person has to look at first, then by dataset."""
+    """Return the reasons for partitions' states: those that need a person first, then by dataset."""
     order = {state: number for number, state in enumerate(CellState)}
     pairs = [(row, reason) for row in status.rows for reason in reasons(row.shown)]
     pairs.sort(key=lambda each: order[each[1].first.state])

@@ -1,7 +1,7 @@
-"""The end of a command by Ctrl-C, at once and in order, whatever Dagster and Spark do with signals meanwhile.
+"""The immediate and orderly end of a command by Ctrl-C, whatever Dagster and Spark do with signals meanwhile.
 
-Both replace our handlers by their own during a run, and Dagster swallows what arrives between two steps. So signals
-are counted where Python's own handler writes them, whoever handles them: in a socket.
+Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are
+counted in a socket, where Python writes each one, whoever handles it.
 """
 
 import os
@@ -21,12 +21,12 @@ from feed_assets.cli.terminal import echo
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""Seconds in which a signal is no second Ctrl-C: `timeout`, `uv run` and others repeat the one of the terminal."""
+"""Seconds in which a repeated signal is no second Ctrl-C: `timeout`, `uv run` and others send the terminal's again."""
 
 
 @dataclass
 class _Signals:
-    """The signals of `handled` that arrived, in order, as one end of a socket gets them."""
+    """Arrived signals of `handled`, in order, as read from one end of a socket."""
 
     inbox: socket.socket
     handled: Collection[int]
@@ -36,14 +36,14 @@ class _Signals:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self) -> bool:
-        """Record what arrived; return whether more can. The second request ends the process: nobody else surely does.
+        """Record arrived signals; return whether more can arrive. The second request ends the process at once.
 
-        Any thread may call it, and only one of them gets what arrived.
+        Any thread may call this, and only one of them gets an arrived signal.
         """
         with self._lock, suppress(BlockingIOError):
             came = self.inbox.recv(100)
             for number in came:
-                if number in self.handled:  # The socket also gets those of other handlers: an alarm.
+                if number in self.handled:  # The socket also gets signals of other handlers, such as an alarm.
                     self._note(number)
             return came != b""
         return True
@@ -55,12 +55,12 @@ class _Signals:
             os._exit(128 + number)
 
     def watch(self) -> None:
-        """Record signals whenever they arrive, until no more can."""
+        """Record signals when they arrive, until no more can."""
         while select.select([self.inbox], [], []) and self.look():
             pass
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle the first signal; a repeated one would interrupt the clean-up."""
+        """Handle the first signal. A repeated one would interrupt the clean-up."""
         if not self._has_raised:
             self._has_raised = True
             raise KeyboardInterrupt
@@ -68,10 +68,10 @@ class _Signals:
 
 @contextmanager
 def stopping() -> Generator[Callable[[], None]]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with 128 plus its number.
+    """Let the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with exit code 128 plus its number.
 
-    A second one ends the process at once. Yield a function that raises KeyboardInterrupt if one arrived. Call it where
-    the block could continue, such as after each run: Dagster makes a failed run of an interrupt, or swallows it.
+    A second one ends the process at once. Yield a function that raises KeyboardInterrupt if a signal arrived. Call it
+    where the block could continue, such as after each run: Dagster turns an interrupt into a failed run, or drops it.
     """
     with _signals() as signals:
 
@@ -93,22 +93,22 @@ def stopping() -> Generator[Callable[[], None]]:
 def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
-        explanation = "what was being built is not published, what was built before stays"
+        explanation = "partitions in progress are not published, finished ones stay"
         echo(f"stopped by {name}: {explanation}. Run it again to go on.", err=True)
     raise SystemExit(128 + number)
 
 
 @contextmanager
 def _signals() -> Generator[_Signals]:
-    """Count signals, and let the first raise KeyboardInterrupt where nobody else handles it."""
+    """Count signals. The first raises KeyboardInterrupt unless another handler is in place."""
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)
     handlers = {number: signal.getsignal(number) for number in _STOP}
     ignored = {number for number, handler in handlers.items() if handler is signal.SIG_IGN}
     before = {number: handler for number, handler in handlers.items() if number not in ignored}
-    # `nohup`, and a shell that starts something in the background, are not to be overruled: nor by Spark and Dagster,
-    # which handle what is to be ignored.
+    # `nohup`, and a shell that starts something in the background, have signals ignored. Spark and Dagster would
+    # handle them all the same, so they are blocked.
     signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
     signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)

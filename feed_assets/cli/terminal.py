@@ -1,4 +1,4 @@
-"""Lines for people: a terminal finds nothing to act on in texts that others wrote."""
+"""Lines for people. Control characters in foreign text never reach a terminal."""
 
 from unicodedata import category
 
@@ -9,12 +9,12 @@ _ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text, on stderr if `err`; all that a terminal would act on is escaped, but for ends of lines and tabs."""
+    """Print a text, on stderr if `err`. Escape all that a terminal would act on, except line ends and tabs."""
     typer.echo(printable(text), err=err, nl=nl)
 
 
 def printable(text: str) -> str:
-    r"""Return a text with control characters, marks of direction and the like as escapes, such as `\x1b`."""
+    r"""Return a text with control characters, direction marks and the like as escapes, such as `\x1b`."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 

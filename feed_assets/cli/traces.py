@@ -1,4 +1,4 @@
-"""Errors in a line: known ones in their own words, all others with their place; `-v` shows where they come from."""
+"""Errors in one line: known ones in their own words, others with the place where they arose. `-v` adds stack traces."""
 
 import sys
 import traceback
@@ -13,13 +13,13 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Libraries whose errors are about data or a database, not our code; by name, as most commands load none of them."""
+"""Libraries whose errors concern data or a database, not our code; by name, as most commands do not load them."""
 
 _WANTED: set[str] = set()
 
 
 def want(value: bool) -> bool:
-    """Print stack traces from now on, if somebody requests them."""
+    """Print stack traces from now on, if `value` is set."""
     if value:
         _WANTED.add("traces")
     return value
@@ -37,7 +37,7 @@ def are_wanted() -> bool:
 
 @contextmanager
 def errors_in_a_line() -> Generator[None]:
-    """End the process by an error: one line on stderr and exit code 1, or 4 if a service is not there."""
+    """End the process on an error: one line on stderr, exit code 1, or 4 if a service is not available."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 (it is printed, and ends the process)
@@ -48,7 +48,7 @@ def errors_in_a_line() -> Generator[None]:
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error in its own words, if it is ours or the system's; a library's has many lines, maybe a secret."""
+    """Return an error's own words if it is ours or the system's. For others, return one line without secrets."""
     if isinstance(error, FeedAssetsError | OSError):
         return str(error)
     line = f"{type(error).__name__}: {masked(' '.join(str(error).split()))}"
@@ -56,7 +56,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Return where an unexpected error was raised, and how to see more."""
+    """Return where an unexpected error was raised, and how to see its stack trace."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     hint = "" if are_wanted() else "; `feed-assets -v …` prints its stack trace"
     return f"{frame.filename}:{frame.lineno}{hint}"

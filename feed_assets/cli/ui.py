@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 LOGS = "ui"
-"""The folder of the logs in the home: Dagster empties `logs`."""
+"""The home's folder for logs: Dagster empties `logs`."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for news."""
 
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
-    "spark.ui.enabled": "false",  # whatever the settings say: it would be everybody's on this machine
+    "spark.ui.enabled": "false",  # whatever the settings say: everybody on this machine could open it
 }
 
 
@@ -53,18 +53,20 @@ def ui(
     port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000,
     module: Module = None,
 ) -> None:
-    """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
+    """Start the web UI and the daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
     from feed_assets.home import home, make_home, say_who_reads
     from feed_assets.settings import settings
 
     if not is_free(port):
-        raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
+        raise ProcessFailed(
+            f"port {port} is taken: end the process that listens there, or choose another port with --port."
+        )
     stop_once()
     config, target = settings(), _target(module)
     make_home(folder := home())
     try:
         with ExitStack() as stack:
-            stack.enter_context(_only_one(folder))  # A second one does not wait for the first to have made its tables.
+            stack.enter_context(_only_one(folder))  # Checked first: a second UI fails at once.
             _look_at_launcher(prepare(folder))
             say_who_reads(sys.stdout.fileno())
             _make_ledger(config)
@@ -80,7 +82,7 @@ def ui(
 
 
 def _make_ledger(config: "Settings") -> None:
-    """Make the ledger's file if there is none: the first tick would, and the first visit of `/status` needs it."""
+    """Make the ledger's file if it is missing: the first visit of `/status`, before any tick, needs it."""
     from feed_assets.ledger.database import file_of, open_ledger
 
     if file_of(config.ledger):
@@ -88,7 +90,7 @@ def _make_ledger(config: "Settings") -> None:
 
 
 def _look_at_launcher(folder: Path) -> None:
-    """Raise ProcessFailed if the launcher of runs cannot be made: Dagster notices when there is a run, and logs it."""
+    """Raise ProcessFailed if the run launcher cannot be made: Dagster would only log that when a run starts."""
     import dagster as dg
     from dagster_shared.check import CheckError
 
@@ -97,26 +99,26 @@ def _look_at_launcher(folder: Path) -> None:
             _ = instance.run_coordinator, instance.run_launcher
     except (CheckError, dg.DagsterError, ImportError) as error:
         raise ProcessFailed(
-            f"{folder / 'dagster.yaml'} names what cannot be loaded, and no run would begin: "
+            f"{folder / 'dagster.yaml'} names a class that cannot be loaded, so no run could begin: "
             f"{masked(' '.join(str(error).split()))} Mend it, and start again."
         ) from error
 
 
 @contextmanager
 def _only_one(folder: Path) -> Generator[None]:
-    """Hold the home's lock for a UI, which a process loses however it ends. Raise ProcessFailed if another has it."""
+    """Hold the home's lock for a UI, released however the process ends. Raise ProcessFailed if another UI has it."""
     try:
         with FileLock(folder / ".ui.lock", timeout=0, mode=OWNED):
             yield
     except Timeout:
         raise ProcessFailed(
-            f"another `feed-assets ui` works in {folder}: two would start each run twice. End it, or set DAGSTER_HOME."
+            f"another `feed-assets ui` works in {folder}: two UIs would start runs twice. End it, or set DAGSTER_HOME."
         ) from None
 
 
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
-    """Yield a Spark Connect server that has run a job; the settings of all that is started later name it."""
+    """Yield a Spark Connect server that has run a job. Processes started later find it by their settings."""
     from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
     from feed_assets.spark.scratch import UMASK, scratch
@@ -142,7 +144,7 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
 
 
 def _environment(logs: Path) -> None:
-    """Set what server and clients agree on; the token keeps other users of this machine out."""
+    """Set the environment that server and clients share. The token keeps this machine's other users out."""
     for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(name, None)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -173,10 +175,10 @@ def _server_conf(port: int, config: "Settings") -> dict[str, str]:
 
 
 def _target(module: str | None) -> str:
-    """Return what Dagster is to load of `project_code`: for the named module, or for the project's.
+    """Return what Dagster loads through `project_code`: the named module, or else the project's.
 
-    It is '' if no module is named and there is a `workspace.yaml`. The module is loaded first: one with a mistake would
-    be a UI without assets. Raise ModuleNotLoaded for it.
+    Return '' if no module is named and there is a `workspace.yaml`. The module is loaded here first, as the UI would
+    otherwise start without assets if it has a mistake. Raise ModuleNotLoaded for that.
     """
     from feed_assets.cli.project_code import attribute_for
 
@@ -188,7 +190,7 @@ def _target(module: str | None) -> str:
 
 
 def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Started]:
-    """Start the web server and the daemon; print the address when it leads to the server, and to nobody else."""
+    """Start the web server and the daemon. Print the address once the server itself listens there."""
     scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
     _isolate(scratch)
     file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
@@ -199,25 +201,25 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, _logged(stack, "Dagster's daemon", daemon, logs / "daemon.log")]
-    stack.callback(end, started)  # The daemon waits for ticks that listen; the web server has as much to do meanwhile.
+    stack.callback(end, started)  # Both end at once: the daemon still waits for its ticks.
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
-    echo(f"Each run has a line here as it ends, and so has what needs a person. All logs are in {logs}.")
+    echo(f"A line appears here when a run ends or something needs a person. All logs are in {logs}.")
     return started
 
 
 def _logged(
     stack: ExitStack, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Started:
-    """Start a process whose output goes to a log of its own: the ledger has what concerns a person."""
+    """Start a process with its own log file for its output: what concerns a person is read from the ledger."""
     return stack.enter_context(group(f"{name} (log: {log})", command, log, env))
 
 
 def _isolate(scratch: str) -> None:
-    """Keep others out of what Dagster's processes share, and keep the current folder from hiding a library.
+    """Protect what Dagster's processes share from others, and libraries from files of the current folder.
 
-    Their sockets are temporary files. As it loads code, Dagster takes the first entry of `sys.path` for the current
-    folder and leaves it out. So an entry without a meaning precedes those of `PYTHONPATH`.
+    Their sockets are temporary files. When Dagster loads code, it takes the first entry of `sys.path` for the current
+    folder and drops it. So a meaningless entry precedes those of `PYTHONPATH`.
     """
     os.environ |= {"TMPDIR": scratch, "PYTHONSAFEPATH": "1", "DAGSTER_IS_DEV_CLI": "1"}
     if folders := os.environ.get("PYTHONPATH"):
@@ -225,7 +227,7 @@ def _isolate(scratch: str) -> None:
 
 
 def _watch(needed: Sequence[Started], lines: "UiLines") -> NoReturn:
-    """Print what happens until a signal interrupts. Raise ProcessFailed for a process that ends by itself."""
+    """Print news until a signal interrupts. Raise ProcessFailed if a needed process ends by itself."""
     while True:
         for each in needed:
             each.check()

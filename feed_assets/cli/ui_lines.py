@@ -1,4 +1,4 @@
-"""Lines that `feed-assets ui` prints while it works: each build as it ends, and what needs a person, each once."""
+"""Lines that `feed-assets ui` prints while it works: each build when it ends, and each alert once."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 Opened = dict[str, tuple[datetime, str]]
-"""Alerts by name: since when each is open (UTC), and why."""
+"""Alerts by name: the time since which each is open (UTC), and the reason."""
 
 SAID_BY_RUNS = "audit:"
-"""The beginning of the names of alerts whose reason is in the line of the run that was refused."""
+"""The prefix of alerts whose reason the refused run's own line already shows."""
 
 
 class UiLines:
-    """A reader of the ledger, where all processes of all code locations record what they do.
+    """A reader of the ledger, in which all processes of all code locations record their work.
 
     Args:
         url: The ledger's SQLAlchemy URL.
-        say: Prints a line.
+        say: The function that prints a line.
     """
 
     def __init__(self, url: "SecretStr | str", say: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ class UiLines:
         self._problem = ""
 
     def print_new(self) -> None:
-        """Print what has happened since the last call; the first prints the alerts that are open."""
+        """Print what has happened since the last call; at the first call, the open alerts."""
         try:
             with found_ledger(self._url).read() as connection:
                 upto = log.last(connection)
@@ -52,7 +52,7 @@ class UiLines:
 
     def _print_problem(self, problem: str) -> None:
         if problem != self._problem:
-            self._say(f"no news of runs: {problem} Asked again until it answers.")
+            self._say(f"no news of runs: {problem} The query is repeated until it succeeds.")
         self._problem = problem
 
     def _print_alerts(self, opened: Opened, *, is_first: bool) -> None:
@@ -66,7 +66,7 @@ class UiLines:
 
 
 def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
-    """Yield a line for each build that ended by changes of the log with numbers in `(after, upto]`."""
+    """Yield a line for each build that ended, by log changes with numbers in `(after, upto]`."""
     from feed_assets.orchestration.run_outcomes import Ended, numbers_of
 
     ended = runs.ended_within(connection, after, upto) if after < upto else ()

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from feed_assets.runs.services import Services
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
-Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep what is younger: 30d, 12h.")]
-Foreign = Annotated[bool, typer.Option("--foreign", help="Also of a feed that somebody else writes.")]
-Apply = Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")]
+Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep younger updates: 30d, 12h.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Allow it for a feed that somebody else writes.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Remove them. Without it nothing is removed.")]
 
 
 def prune(
     feed: FeedName,
-    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="By default all of them.")] = None,
     keep: Keep = None,
     older_than: Age = None,
     foreign: Foreign = False,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old updates that no run reads, or print what would go. With both options, either one keeps an update."""
+    """Remove old updates that no run reads, or print which. If both limits are given, either one keeps an update."""
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)
@@ -44,7 +44,7 @@ def prune(
     else:
         results = [prune(services, partition_of(feed, partition), policy, apply=apply)]
     gone = sum(len(pruned.gone) for pruned in results)
-    note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
+    note = f"{gone} updates pruned" if apply else f"{gone} updates would be removed: add --apply"
     show(PrunedView.each(results if as_json else (each.brief for each in results if each.brief.judged)), as_json, note)
 
 
@@ -54,7 +54,7 @@ def revalidate(
     update: Annotated[str, typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make an invalidated update valid again, if its files are exactly those that were published."""
+    """Make an invalidated update valid again, if its files are exactly the published ones."""
     from feed_assets.runs.revalidate import revalidate
 
     result = revalidate(_services(), partition_of(feed, partition), update)
@@ -63,12 +63,12 @@ def revalidate(
 
 def compact(
     feed: FeedName,
-    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
-    least: Annotated[int, typer.Option(metavar="N", min=2, help="Only where so many are in a row.")] = LEAST,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise nothing is written.")] = False,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="By default all of them.")] = None,
+    least: Annotated[int, typer.Option(metavar="N", min=2, help="Only where at least this many are in a row.")] = LEAST,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it nothing is written.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the batches of an appendable dataset together, or print which would be: rows stay, and no consumer runs."""
+    """Combine batches of an appendable dataset, or print which: rows stay the same, and no consumer runs."""
     from feed_assets.runs.compact import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)
@@ -76,15 +76,15 @@ def compact(
     chosen = partitions if partition is None else [partition_of(feed, partition)]
     if not chosen or not {*chosen} <= {*partitions}:
         raise NotOurs(
-            f"{partition_of(feed, partition or '')} has no batches that runs of ours wrote: expected a partition of an "
-            "appendable dataset. Nothing is put together."
+            f"{partition_of(feed, partition or '')} has no batches written by runs of ours: expected a partition of an "
+            "appendable dataset. Nothing is combined."
         )
     with progress() as doing:
         compacted = [
             each for at in announced(chosen, doing, "looking at") for each in compact(services, at, least, apply=apply)
         ]
     summary = f"{len(compacted)} batches were made of {sum(len(each.batches) for each in compacted)}"
-    note = summary if apply or not compacted else f"{summary.replace('were', 'would be')}: --apply does it"
+    note = summary if apply or not compacted else f"{summary.replace('were', 'would be')}: add --apply"
     show(CompactedView.each(compacted), as_json, note if compacted else f"no {least} batches are in a row")
 
 
@@ -102,6 +102,6 @@ def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:
         is_own = is_ours(connection, feed)
     if not is_own and not foreign:
         raise NotOurs(
-            f"No run of this ledger has written {feed}: its updates are somebody else's data. Ask its producer, or "
-            "say --foreign if they are yours to remove."
+            f"No run of this ledger has written {feed}: its updates belong to somebody else. Ask its producer, or add "
+            "--foreign if they are yours to remove."
         )

@@ -1,4 +1,4 @@
-"""`feed-assets feed uses`: the updates that have rows of an update."""
+"""`feed-assets feed uses`: the updates that contain rows of a given update."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Given = Annotated[
     str,
-    typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000; of an event table a marker."),
+    typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000; for an event table, a marker."),
 ]
 
 
@@ -27,7 +27,7 @@ def _in_words(via: "tuple[Partition, str]") -> str:
 
 
 class UseView(OfPartition):
-    """An update that was built from another one, how far from it, and by which one it has its rows."""
+    """An update built from another one, its distance from it, and the update through which it got the rows."""
 
     id: str
     state: str | None
@@ -38,10 +38,10 @@ class UseView(OfPartition):
 
 
 def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson = False) -> None:
-    """List our updates that were built from an update, to the leaves: they show where a bad file has gone.
+    """List all our updates that were built from an update, directly or not: they show how far a bad file has spread.
 
-    The list includes what was added to these, or put together of their batches, and the rejects of what has read them:
-    their rows are in it. For an event table it has what read the rows that were updated at a marker.
+    The list includes increments added to these updates, batches combined of them, and rejects of their readers, as
+    these hold the rows. For an event table, it lists the readers of rows that were updated at a marker.
     """
     from feed_assets.ledger.downstream import uses
 
@@ -52,7 +52,7 @@ def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson
 
 def _in_all(derived: "Sequence[Use]") -> str:
     if not derived:
-        return "nothing was built from it"
+        return "no update was built from it"
     feeds, newest = len({use.partition.feed for use in derived}), sum(use.is_newest for use in derived)
     updates = f"{len(derived)} update{'s' * (len(derived) > 1)} of {feeds} feed{'s' * (feeds > 1)}"
-    return f"{updates}; readers get {newest} of them now"
+    return f"{updates}; {newest} of them are the newest, which readers get"

@@ -1,4 +1,4 @@
-"""Models of events, of what is due, and of what waits, which `show` prints."""
+"""Models of events, due updates and waiting partitions, which `show` prints."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -68,7 +68,7 @@ class IncompleteView(View):
 
 
 class DueView(View):
-    """The propagations that the next run takes, and those that are left."""
+    """The propagations that the next run takes, and those for later runs."""
 
     takes: Correlations = Field(validation_alias="selected")
     slices: tuple[SliceView, ...]
@@ -80,7 +80,7 @@ class DueView(View):
 
 
 class UnreadView(View):
-    """A part of an event source that could not be read: what is known of it is as of its last read."""
+    """A part of an event source that could not be read, with the time of its last successful read."""
 
     source: str
     why: str
@@ -88,7 +88,7 @@ class UnreadView(View):
 
 
 class ConsumerView(View):
-    """A consumer: what is due for it, by its partition, and how far it has read."""
+    """A consumer: what is due for each of its partitions, and how far it has read."""
 
     consumer: Text
     paused: str | None
@@ -99,7 +99,7 @@ class ConsumerView(View):
 
 
 class TrendView(View):
-    """Durations of updates, in seconds, under one version of code; `change` is a share of `against`'s median."""
+    """Durations of updates, in seconds, under one version of code; `change` is relative to the median of `against`."""
 
     code_version: str | None
     count: int
@@ -110,7 +110,7 @@ class TrendView(View):
 
 
 class GroupView(View):
-    """The partitions of a dataset in one state: how many, the first of them, and the reason of the first."""
+    """The partitions of a dataset in one state: how many, the first keys, and the reason of the first."""
 
     state: str
     count: int
@@ -136,17 +136,17 @@ class OverviewView(View):
 
 
 class _OfFeed(View):
-    """Something about one dataset, whose name comes first."""
+    """A view of one dataset, whose name comes first."""
 
     feed: Text
 
 
 class WaitingView(GroupView, _OfFeed):
-    """The partitions of one of many datasets in one state."""
+    """Partitions in one state of one dataset, in a list of many datasets."""
 
 
 class CameBackView(View):
-    """A slice that is due again, as the update that had consumed it is no longer valid."""
+    """A slice that is due again, as the update that consumed it is no longer valid."""
 
     table: str = Field(validation_alias="feed")
     partition: str
@@ -157,7 +157,7 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that was started last: why it ran or who requested it, where, and its parameters."""
+    """The last started run of a partition: why it ran or who requested it, where, and its parameters."""
 
     state: str
     started: datetime
@@ -169,11 +169,11 @@ class LastRunView(View):
     parameters: str | None
     dagster_run: str | None
     reason: Annotated[str | None, Below] = None
-    """The reason of its failure, unless the verdict has it."""
+    """The reason of its failure, unless the verdict already has it."""
 
 
 class LateView(View):
-    """A decision about the late data of a partition; bytes as they were consumed, and as they had arrived."""
+    """A decision about a partition's late data, with the bytes consumed and the bytes arrived by then."""
 
     at: datetime
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
@@ -189,7 +189,7 @@ class LateView(View):
 
 
 class ComparedView(View):
-    """A number of a partition before and after it was made again; None where it is not known."""
+    """A figure of a partition before and after a re-run; None if unknown."""
 
     what: str = Field(validation_alias="label")
     before: Annotated[float | None, Number]
@@ -205,7 +205,7 @@ class VerdictView(View):
     state: str
     reason: str
     issue: Annotated[str | None, in_a_cell(lambda _: None)] = None
-    """The problem of its quality, which for people is in `reason`."""
+    """The problem of its quality; for people `reason` has it."""
     deadline: datetime | None = None
     published: str | None = None
     went_without: tuple[str, ...] = ()
@@ -219,4 +219,4 @@ class VerdictView(View):
     late: tuple[LateView, ...] = ()
     last_run: LastRunView | None = None
     offending: tuple[Values, ...] = ()
-    """Rows that the checks of its last run have shown."""
+    """Rows that failed the checks of its last run."""

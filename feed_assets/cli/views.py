@@ -1,4 +1,4 @@
-"""Models of feeds and of repairs, which `show` prints."""
+"""Models of feeds and repairs, which `show` prints."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
@@ -29,14 +29,14 @@ Count = Annotated[int, BeforeValidator(len)]
 
 
 class OfPartition(View):
-    """Something about one partition."""
+    """A view of one partition."""
 
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
 
 
 class KeyView(View):
-    """A partition of a feed, or a name below the feed and why it is no partition."""
+    """A partition of a feed, or a name below the feed that is not a partition, and why."""
 
     partition: str = Field(validation_alias=AliasChoices("key", "id"))
     skipped: str = Field("", validation_alias="reason")
@@ -54,7 +54,7 @@ class UpdateView(OfPartition):
 
 
 class HistoryView(View):
-    """An update of a partition, valid (it has files) or not (it has a reason)."""
+    """An update of a partition: a valid one with files, or an invalid one with a reason."""
 
     id: str
     valid: Annotated[bool, BeforeValidator(lambda files: files is not None)] = Field(False, validation_alias="files")
@@ -75,7 +75,7 @@ class BatchView(View):
 
     @classmethod
     def of_set(cls, reading: "SetReading") -> tuple[Self, ...]:
-        """Return a view of every batch of a partition; names that are no batches are among those without an update."""
+        """Return a view of every batch of a partition, also of names that are not batch names."""
         without = (cls(batch=part.id, valid=False, bytes=None, reason=part.reason) for part in reading.left_out)
         return (*cls.each(reading.updates), *without)
 
@@ -88,15 +88,15 @@ class ReadingView(OfPartition):
 
 
 class VerifiedView(ReadingView):
-    """A reading of a partition, and why the newest update is not valid, or not as it was recorded."""
+    """A reading of a partition, and why its newest update is invalid or differs from the recorded one."""
 
     edited: str = Field("", exclude=True)
-    """The first file that has another size than the ledger recorded."""
+    """The first file whose size differs from the ledger's record."""
     note: str = ""
 
     @classmethod
     def of(cls, reading: "Reading", edits: "Mapping[Partition, tuple[str, str]]") -> Self:
-        """Return the view of a partition, with the edits of its update."""
+        """Return the view of a partition, with the differences of its update from the ledger's record."""
         edited, note = edits.get(reading.partition, ("", ""))
         return cls.model_validate(reading).model_copy(update={"edited": edited, "note": note})
 
@@ -111,7 +111,7 @@ class VerifiedView(ReadingView):
 
 
 class DeepView(OfPartition):
-    """An update that was read to the last byte, and what is wrong with it."""
+    """An update that was read to the last byte, and the damage found in it."""
 
     id: str
     files: int
@@ -150,7 +150,7 @@ class RevalidatedView(OfPartition):
 
 
 class PrunedView(View):
-    """The fate of the updates of a partition; `applied`: those that are to go are gone."""
+    """Updates of a partition to keep and to remove; `applied`: they are removed."""
 
     partition: Key
     applied: bool
@@ -158,7 +158,7 @@ class PrunedView(View):
 
 
 class PrunedLedgerView(View):
-    """The numbers of rows of the ledger that go, as they were older than `before`; `applied`: they are gone."""
+    """Numbers of ledger rows to remove because they are older than `before`; `applied`: they are removed."""
 
     before: datetime
     changes: int
@@ -171,7 +171,7 @@ class PrunedLedgerView(View):
 
 
 class CompactedView(View):
-    """Batches that are put together into one; `applied`: that one exists."""
+    """Batches to be combined into one; `applied`: the combined batch exists."""
 
     partition: Key
     batches: tuple[str, ...]
@@ -180,7 +180,7 @@ class CompactedView(View):
 
 
 class DoneView(OfPartition):
-    """An action on an update that a run left behind."""
+    """An action on an update that a killed run left behind."""
 
     what: str = Field(validation_alias="action")
     update_id: str
@@ -188,7 +188,7 @@ class DoneView(OfPartition):
 
 
 class GoneView(OfPartition):
-    """An update of ours that somebody else has removed or damaged, and why it is no longer valid."""
+    """An update of ours that somebody else removed or damaged, and why it is no longer valid."""
 
     update_id: str
     why: str
@@ -202,7 +202,7 @@ class ReadView(View):
 
 
 class AddedView(View):
-    """An update that a rebuilt ledger has again."""
+    """An update that was restored to the ledger."""
 
     feed: Text = Field(validation_alias=AliasPath("update", "partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("update", "partition", "key"))
@@ -212,21 +212,21 @@ class AddedView(View):
 
 
 class AssumedView(OfPartition):
-    """The inputs that an update is assumed to be built from."""
+    """The inputs from which an update is assumed to be built."""
 
     update_id: str
     reads: tuple[ReadView, ...] = Field(validation_alias="pins")
 
 
 class NotKnownView(OfPartition):
-    """An update of which something cannot be known, and why."""
+    """An update with facts that cannot be restored, and why."""
 
     update_id: str
     why: str
 
 
 class RebuiltView(View):
-    """The updates that a rebuilt ledger has again, and what it lacks."""
+    """The updates that were restored to the ledger, and what is still missing."""
 
     added: tuple[AddedView, ...]
     assumed: tuple[AssumedView, ...]
@@ -237,14 +237,14 @@ class RebuiltView(View):
 
 
 class RejectedView(View):
-    """A line that is no report, and why."""
+    """A line that is not a valid report, and why."""
 
     reason: str
     raw: str
 
 
 class ReportedView(View):
-    """The outcome of reports, with the first of the rejected ones."""
+    """The outcome of reports, with the first rejected ones."""
 
     accepted: int = 0
     known: int = 0
@@ -253,7 +253,7 @@ class ReportedView(View):
     reasons: tuple[RejectedView, ...] = ()
 
     def plus(self, outcome: "ReportOutcome") -> Self:
-        """Return the outcome with that of one more batch."""
+        """Return this outcome plus that of one more batch."""
         sums = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
         return self.model_copy(update={**sums, "rejected": self.rejected + len(outcome.rejected)})
 
@@ -301,7 +301,7 @@ class LackingPartView(View):
 
 
 class WindowStateView(PartitionStateView):
-    """A row of the view `partition_state`, and what is behind it if it is a window."""
+    """A row of the view `partition_state`, with details if it is a window."""
 
     state: Text
     records: int | None
@@ -336,7 +336,7 @@ class PartView(View):
 
 
 class MissingView(View):
-    """A file that was not ingested, or offsets that no part holds."""
+    """A file that was not ingested, or offsets that no part contains."""
 
     sub_partition: SubPartition
     tier: str | None
@@ -350,7 +350,7 @@ class MissingView(View):
 
 
 class TwiceView(View):
-    """Offsets that two parts of a window hold."""
+    """Offsets that two parts of a window contain."""
 
     sub_partition: SubPartition
     partition: str
@@ -360,7 +360,7 @@ class TwiceView(View):
 
 
 class WindowPartsView(View):
-    """The parts of a window, and what is missing or there twice."""
+    """The parts of a window, and what is missing or duplicated."""
 
     dataset: str
     sub_partition: SubPartition

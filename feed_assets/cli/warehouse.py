@@ -1,4 +1,4 @@
-"""`feed-assets warehouse`: chunks and datasets become tables."""
+"""`feed-assets warehouse`: load chunks and datasets into tables."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from feed_assets.warehouse.loader import TableSources
     from feed_assets.warehouse.target import Target
 
-app = typer.Typer(help="Chunks of Kafka topics, and datasets, become tables of a warehouse.", no_args_is_help=True)
+app = typer.Typer(help="Load chunks of Kafka topics, and datasets, into tables of a warehouse.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")]
 Topics = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TABLE...", help="Topics and datasets with one; by default all."),
+    typer.Argument(metavar="TABLE...", help="Topics and datasets that have a table; by default all."),
 ]
 
 
 class ChangeView(View):
-    """The changes to a table before rows of a schema are loaded into it."""
+    """The changes to a table that are needed before rows of a schema are loaded into it."""
 
     topic: str
     """The topic or the dataset."""
     schema_id: int | None
-    """For a dataset, the digits of the update that has it."""
+    """For a dataset, the digits of the id of the update with the schema."""
     statements: tuple[str, ...] = ()
     problem: str | None = None
-    """The reason why the table cannot follow."""
+    """The reason why the table cannot be changed."""
 
 
 class ResetView(View):
-    """Statements that make a table anew; `applied`: they were run."""
+    """Statements that drop a table so that it is made anew; `applied`: they were executed."""
 
     table: str
     statements: tuple[str, ...]
@@ -54,7 +54,7 @@ class ResetView(View):
 
 
 class TableView(View):
-    """A partition of a topic or a dataset, and up to where, or of which update, its table has it."""
+    """A partition of a topic or dataset, and the offset or update up to which its table has the data."""
 
     table: str = Field(validation_alias="topic")
     partition: int | str | None
@@ -64,20 +64,20 @@ class TableView(View):
     records: int | None = None
     loaded_at: datetime | None
     refused: int
-    """Rows that the warehouse could not hold: feed_assets.refused has each with its reason."""
+    """Rows that the warehouse could not store: feed_assets.refused has each with its reason."""
     problem: Annotated[str | None, Below]
 
 
 @app.callback()
 def warehouse() -> None:
-    """Chunks of Kafka topics, and datasets, become tables of a warehouse."""
+    """Load chunks of Kafka topics, and datasets, into tables of a warehouse."""
 
 
 @app.command()
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
-    """Print the statements that make and migrate tables for what is not loaded yet.
+    """Print the statements that create and migrate tables for data that are not loaded yet.
 
-    The last lines are the errors of tables that cannot follow what they are loaded from; then the exit code is 1.
+    The last lines are the errors of tables that cannot be migrated; the exit code is then 1.
     """
     sources = _table_sources(module, name, topics or [])
     changes, refused = list[ChangeView](), dict[str, FeedAssetsError]()
@@ -92,7 +92,7 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
                 refused[table] = error
     _print([*changes, *(_refusal(table, error) for table, error in refused.items() if as_json)], as_json)
     for table, error in refused.items():
-        say(f"warehouse {name}: {table} could not go along: {error}")
+        say(f"warehouse {name}: {table} cannot be migrated: {error}")
     if refused:
         raise typer.Exit(1)
 
@@ -101,10 +101,10 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 def load(
     name: Name,
     topics: Topics = None,
-    once: Annotated[bool, typer.Option("--once", help="Load what there is now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Load what is there now, then exit.")] = False,
     module: Module = None,
 ) -> None:
-    """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM: one process for each warehouse."""
+    """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM. Run one process for each warehouse."""
     from feed_assets.warehouse import loader
 
     sources = _table_sources(module, name, topics or [])
@@ -113,12 +113,12 @@ def load(
             say(f"warehouse {name}: {loader.counted(loader.once(target, sources), 'load')}")
         else:
             loader.run(target, sources, stopped_by_signals())
-            say(f"warehouse {name}: ended; what is not loaded is read again")
+            say(f"warehouse {name}: ended; data that are not loaded are read again at the next start")
 
 
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
-    """Show up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
+    """Show the offset of its topic, or the updates of its dataset, that each table has, and why one stopped."""
     from feed_assets.warehouse import dataset_state
     from feed_assets.warehouse import load_state as states
 
@@ -137,24 +137,24 @@ def state(name: Name, as_json: AsJson = False) -> None:
 @app.command()
 def reset(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A topic or a dataset, as `state` has it.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A topic or a dataset, as `state` shows it.")],
     begin: Annotated[
         str | None,
-        typer.Option("--from", metavar="stop|OFFSET", help="Begin where it stands, or at this offset."),
+        typer.Option("--from", metavar="stop|OFFSET", help="Keep the present position, or begin at this offset."),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise the statements are only printed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it the statements are only printed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a table and forget what is loaded of it, so that the next load makes it anew.
+    """Drop a table and its load state, so that the next load makes it anew.
 
-    By default the load begins at the first signal. --from stop leaves its positions as they are: the new table has only
-    what is not loaded yet. Refused while a loader has the warehouse.
+    By default the load begins at the first signal. --from stop keeps its positions: the new table then has only data
+    that are not loaded yet. Refused while a loader holds the warehouse.
     """
     from feed_assets.warehouse import loader, reset
 
     engine, first = _engine(name), _begin(begin)
     if why := engine.absence():
-        raise InvalidName(f"{table} cannot be made anew: {why}.")
+        raise InvalidName(f"{table} cannot be reset: {why}.")
     with engine.open() as connection:
         statements = reset.plan(connection, table, first)
         if apply:
@@ -164,7 +164,7 @@ def reset(
     for each in statements:
         echo(f"{each};")
     return say(
-        f"warehouse {name}: {f'{table} is made anew by the next load' if apply else '--apply runs these statements'}"
+        f"warehouse {name}: {f'the next load makes {table} anew' if apply else 'add --apply to run these statements'}"
     )
 
 
@@ -252,7 +252,7 @@ def _changes(target: "Target", sources: "TableSources", table: str) -> Iterator[
 
 @contextmanager
 def _target(name: str, sources: "TableSources") -> "Generator[Target]":
-    """Yield the warehouse of this name, and if a topic is wanted, where its chunks are."""
+    """Yield the warehouse of this name and, if a topic is loaded, the location of its chunks."""
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
     from feed_assets.warehouse.target import Target

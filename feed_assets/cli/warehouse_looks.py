@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WarehouseLooks:
-    """The checks, each of which returns what it found, or raises. Nothing is made."""
+    """The checks. Each returns what it found, or raises. Nothing is created."""
 
     settings: "Settings"
 

@@ -1,6 +1,6 @@
-"""The process of the web UI: the code servers and Dagster's web server, as `dagster dev` has them, behind our front.
+"""The web UI's process: the code servers and Dagster's web server as in `dagster dev`, behind our access control.
 
-A proxy before `dagster dev` would leave Dagster's own port open to all; so its application is mounted here.
+A proxy before `dagster dev` would leave Dagster's own port open to all. So its application is mounted here.
 """
 
 import os
@@ -33,9 +33,9 @@ _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
 
 
 def serve(port: int, file: Path, name: str) -> None:
-    """Serve the web UI until a signal: that of a module by its name for `project_code`, or else of `workspace.yaml`.
+    """Serve the web UI until a signal, for a module named for `project_code`, or for `workspace.yaml`.
 
-    The daemon, which is started when this answers, finds the code servers by the file.
+    The daemon starts when this server answers, and finds the code servers by the file.
     """
     token = os.environ.pop(TOKEN)
     configure_loggers(formatter="colored", log_level="INFO")
@@ -48,7 +48,7 @@ def serve(port: int, file: Path, name: str) -> None:
         instance.optimize_for_webserver(_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW)
         with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), __version__) as context:
             app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
-            # No log of requests: the first has the token in its address.
+            # Requests are not logged: the first one's address contains the token.
             uvicorn.run(
                 Front(StatusPage(app, name.partition(":")[0] or None), port, token),
                 host=LOOPBACK,
@@ -60,7 +60,7 @@ def serve(port: int, file: Path, name: str) -> None:
 
 
 def workspace() -> WorkspaceLoadTarget:
-    """Return `workspace.yaml`, with its modules as `project_code` loads them; Dagster loads files and packages."""
+    """Return `workspace.yaml`, in which `project_code` loads the modules, and Dagster files and packages."""
     return _Mended(["workspace.yaml"])
 
 
@@ -73,7 +73,7 @@ def _mended(origin: CodeLocationOrigin) -> CodeLocationOrigin:
     if not isinstance(origin, ManagedGrpcPythonEnvCodeLocationOrigin):
         return origin
     named = origin.loadable_target_origin
-    if named.module_name is None or named.executable_path is not None:  # Another Python may have no feed_assets.
+    if named.module_name is None or named.executable_path is not None:  # Another Python may lack feed_assets.
         return origin
     name = attribute_for(named.module_name, named.attribute, named.working_directory or str(Path.cwd()))
     return _of_project(name, origin.location_name).create_origins()[0]

@@ -76,5 +76,5 @@ class Warehouse(BaseModel):
 
 
 def table_of(warehouse: str, topic: str) -> str:
-    """Return the name that events have for the table of a topic in a warehouse."""
+    """Return the name in events of a topic's table in a warehouse."""
     return f"{warehouse}/{topic}"

@@ -1,1 +1,1 @@
-"""Intake: makes batches of appendable feeds from data that others send or offer. No module here imports Dagster."""
+"""Intake: makes batches of appendable feeds from data that others push or offer. No module here imports Dagster."""

@@ -28,15 +28,15 @@ from feed_assets.intake.refused import RefusedRequest
 from feed_assets.intake.unpacking import BODY_BYTES, Body, BodyMemory
 
 EVENTS_PATH = "/v1/{feed:path}/events"
-"""Path to which partners post their events."""
+"""Path to which partners post events."""
 
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
-"""Bytes of bodies as sent, and of small ones unpacked, that are in memory at a time: of all requests, and of a key."""
+"""Bytes of bodies in memory at a time, as sent, and small ones unpacked: of all requests, and of one key."""
 
 RETRY_SECONDS = 5
-"""Seconds after which a request may be sent again that failed because of the disk or the ledger."""
+"""Seconds after which to repeat a request that failed because of the disk or the ledger."""
 
 WAKES = 8
 """Wakes that look at stores at a time, one of each key: other requests have threads of their own."""
@@ -45,28 +45,28 @@ _EVENT = {"type": "object", "description": "An event, with the columns of the fe
 _BODY = {
     "required": True,
     "content": {
-        LINES: {"schema": {"type": "string", "description": "An event a line."}},
+        LINES: {"schema": {"type": "string", "description": "One event per line."}},
         ARRAY: {"schema": {"type": "array", "items": _EVENT}},
     },
 }
 _SAID = {
-    200: "Taken: how many events were accepted, how many rejected, and why (the first 100).",
-    400: "The body is not what it says: nothing of it was accepted.",
-    401: "No key, or none that holds.",
+    200: "Taken: the numbers of accepted and rejected events, and the first 100 reasons.",
+    400: "The body is malformed: nothing of it was accepted.",
+    401: "No key, or no valid one.",
     403: "The key is not for this feed or event source.",
     404: "There is no such feed or event source.",
-    408: "The request did not come in time.",
-    409: "A request with this Idempotency-Key is under way.",
+    408: "The request did not arrive in time.",
+    409: "A request with this Idempotency-Key is in progress.",
     413: "The body, or what it unpacks to, is too large.",
-    415: "Another media type or packing.",
-    422: "The Idempotency-Key came with another body before.",
+    415: "An unknown media type or compression.",
+    422: "The Idempotency-Key was used with another body.",
     429: "Too many events, or hours of events, with this key; or a wake with it is under way.",
-    503: "The receiver, its ledger or its disk cannot take it now.",
+    503: "The receiver, its ledger or its disk cannot accept it now.",
     507: "The disk is full.",
 }
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
 Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-"""Parameter that names the header in the API's description; `Keys` reads the header itself."""
+"""Parameter that puts the header into the API's description. `Keys` reads the header itself."""
 
 
 @dataclass
@@ -79,16 +79,16 @@ class Door:
     metrics: Metrics
     calls: Calls
     problem: str = ""
-    """Reason why accepted events wait to be published; '' if they need not."""
+    """The reason why publishing accepted events is blocked; '' if it is not."""
     held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES))
     held_of_keys: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
-    """The part of each key: one partner's bodies leave room for the others'."""
+    """The memory of each key: one partner's bodies leave room for the others'."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one large body that is unpacked, judged or written; the others wait as they were sent."""
+    """The lock for unpacking, judging or writing one large body. Others wait, still packed."""
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether it takes events, and how much waits. Reasons are in the log: strangers may ask for this."""
+        """Return whether it takes events, and how much waits. Reasons are only in the log, as this needs no key."""
         spool = self.receiver.spool
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "failed": bool(self.problem)}
         return {"takes": self.keys.are_known and not spool.broken, "spool": waits, "damaged": len(spool.damaged())}
@@ -122,7 +122,7 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
 
 
 def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
-    """Take events before FastAPI, which describes the route: its layers take a tenth of a request's CPU."""
+    """Handle events before FastAPI, which only describes the route: its layers cost a tenth of a request's CPU."""
     post_events = _post_events(door)
     refused, unavailable = _counting(door, _refused), _counting(door, _unavailable)
 
@@ -178,7 +178,7 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
     waking, threads = set[str](), ThreadPoolExecutor(WAKES)
 
     async def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
-        """Look at a partition of a foreign feed now: what is new is recorded, and decided about at once."""
+        """Look at a partition of a foreign feed now: new updates are recorded, and decided at once."""
         key = _key(door, request, feed)
         door.rates.count(key, 1)
         if key in waking:  # Its store may never answer: it holds up no wake of others, and no other request.
@@ -195,7 +195,7 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
 
 
 def _key(door: Door, request: Request, scope: str) -> str:
-    """Return the name of a request's key. Raise Refused unless it may write this, and has not sent too much."""
+    """Return the name of a request's key. Raise Refused if it may not write this, or has sent too much."""
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)
     request.state.partner = row.partner
@@ -216,7 +216,7 @@ async def _answer(
 
             async def turn() -> None:
                 await stack.enter_async_context(door.large)
-                door.rates.check(key)  # Others with this key have been counted meanwhile.
+                door.rates.check(key)  # Other requests with this key may have been counted meanwhile.
 
             await _receive(request, body)
             answer = await accept(await body.unpacked(turn), kind)
@@ -231,7 +231,7 @@ async def _answer(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Report whether events are taken, and how much waits to be published, and since when."""
+        """Report whether events are taken, how many bytes wait to be published, and for how long."""
         report = door.health()
         return JSONResponse(report, 200 if report["takes"] else 503)
 
@@ -254,7 +254,7 @@ def _docs(app: FastAPI) -> Callable[[], Response]:
 
 
 def _kind(request: Request) -> str:
-    """Return the kind of a body. Raise Refused for another media type, and for a body that is declared too large."""
+    """Return the kind of a body. Raise Refused for another media type, or a body declared too large."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in KINDS:
         raise RefusedRequest(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
@@ -271,7 +271,9 @@ async def _receive(request: Request, body: Body) -> None:
         async with asyncio.timeout_at(request.state.deadline):
             await body.receive(request.stream())
     except TimeoutError:
-        raise RefusedRequest(408, f"the request did not come within {REQUEST_SECONDS} s: send less at a time") from None
+        raise RefusedRequest(
+            408, f"the request did not arrive within {REQUEST_SECONDS} s: send less at a time"
+        ) from None
     except ClientDisconnect:
         raise RefusedRequest(400, "the connection ended before the body did") from None
 
@@ -292,11 +294,11 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 
 def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
-        """Count the refusal by partner. Only partners with a key have a label: requests without one are `unknown`."""
+        """Count the refusal by partner. Requests without a valid key are counted as `unknown`."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
         door.metrics.refused.labels(str(answer.status_code), partner).inc()
         if not isinstance(error, RefusedRequest):
-            door.log.add(f"a request could not be taken: {error}", partner, logging.ERROR)
+            door.log.add(f"a request could not be accepted: {error}", partner, logging.ERROR)
         return answer
 
     return handler

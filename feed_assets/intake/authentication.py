@@ -1,7 +1,7 @@
-"""API keys: how they are made, and the key of a request.
+"""API keys: making them, and finding the key of a request.
 
-A key is 256 random bits, so its SHA-256 reveals nothing of it. A slow hash, as passwords need it, protects what can be
-guessed, and would cost each request as much as the rest of it does.
+A key is 256 random bits, so its SHA-256 reveals nothing about it. A slow hash, which protects guessable passwords,
+would double the cost of each request.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from feed_assets.ledger.api_keys import KeyRow
 from feed_assets.ledger.database import Ledger
 
 EVENTS = "events:"
-"""Prefix of a scope that lets a partner write the events of an event source."""
+"""Prefix of a scope that lets a partner send the events of an event source."""
 
 RELOAD_SECONDS = 5
-"""Seconds after which a receiver has a key that was made, or no longer has one that was revoked."""
+"""Seconds until a receiver accepts a new key, or stops accepting a revoked one."""
 
 HOLD_SECONDS = 3600
-"""Seconds for which it continues with the keys that it has if the ledger does not answer."""
+"""Seconds for which a receiver continues with its known keys if the ledger does not answer."""
 
 _KEY = re.compile(r"fa_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = sha256(b"").hexdigest()
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRow]:
-    """Return a new key, which is shown once, and its row. Raise InvalidName and InvalidKey."""
+    """Return a new key, which is shown only once, and its row. Raise InvalidName and InvalidKey."""
     check_segment(partner, "partner")
     if not scopes:
-        raise InvalidKey(f"a key of {partner} for nothing: expected feeds, or {EVENTS}SOURCE, that it may write.")
+        raise InvalidKey(f"a key of {partner} without scopes: expected feeds, or {EVENTS}SOURCE, that it may write.")
     for scope in scopes:
         _ = check_segment(scope.removeprefix(EVENTS), "event source") if scope.startswith(EVENTS) else Feed.parse(scope)
     name = token_hex(6)
@@ -57,7 +57,7 @@ def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> s
 
 
 def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> str:
-    """Return a new key with all scopes of a partner's others, which hold for the overlap. Raise InvalidKey."""
+    """Return a new key with all scopes of the partner's present ones, which end after the overlap. Raise InvalidKey."""
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         key, row = make(partner, sorted({scope for each in held for scope in each.scopes}), now)
@@ -67,12 +67,12 @@ def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> s
 
 
 def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tuple[str, ...]:
-    """Let the keys of a partner, or one of them, hold no longer. Return their names. Raise InvalidKey."""
+    """End the keys of a partner, or one of them. Return their names. Raise InvalidKey."""
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         ended = tuple(each.id for each in held if name in (None, each.id))
         if not ended:
-            raise InvalidKey(f"{partner} has no key {name} that holds: expected {', '.join(each.id for each in held)}.")
+            raise InvalidKey(f"{partner} has no valid key {name}: expected {', '.join(each.id for each in held)}.")
         api_keys.end(connection, ended, now)
     return ended
 
@@ -80,7 +80,7 @@ def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tup
 def _held(rows: Sequence[KeyRow], partner: str, now: datetime) -> list[KeyRow]:
     held = [row for row in rows if row.holds(now)]
     if not held:
-        raise InvalidKey(f"{partner} has no key that holds: `feed-assets receive keys ls` has all, `add` makes one.")
+        raise InvalidKey(f"{partner} has no valid key: `feed-assets receive keys ls` lists all, `add` makes one.")
     return held
 
 
@@ -90,7 +90,7 @@ def _digest(key: str) -> str:
 
 @dataclass
 class Keys:
-    """The keys of the ledger, in memory: a request queries no database."""
+    """The ledger's keys, in memory, so that a request queries no database."""
 
     ledger: Ledger
     _rows: dict[str, KeyRow] = field(default_factory=dict[str, KeyRow])
@@ -103,21 +103,21 @@ class Keys:
         self._loaded = monotonic()
 
     async def keep_loading(self) -> None:
-        """Read all keys again every few seconds, forever."""
+        """Reload all keys every few seconds, forever."""
         while True:
             try:
                 await asyncio.to_thread(self.load)
             except LedgerUnavailable as error:
-                _log.warning("keys cannot be read, those that are known hold: %s", error)
+                _log.warning("keys cannot be read, so the known ones stay valid: %s", error)
             await asyncio.sleep(RELOAD_SECONDS)
 
     @property
     def are_known(self) -> bool:
-        """Return whether the keys were read lately."""
+        """Return whether the keys were read recently."""
         return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
 
     def of(self, header: str, now: datetime) -> KeyRow:
-        """Return the key of a request, by its header `Authorization`. Raise Refused without a key that holds."""
+        """Return a request's key by its header `Authorization`. Raise Refused if there is no valid key."""
         if not self.are_known:
             raise RefusedRequest(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
         kind, _, key = header.partition(" ")
@@ -126,22 +126,22 @@ class Keys:
         is_same = hmac.compare_digest(_digest(key.strip()), row.digest if row else _NOBODY)
         if row is None or not is_same or not row.holds(now):
             raise RefusedRequest(
-                401, "expected 'Authorization: Bearer fa_…' with a key that holds: ask who runs this for one"
+                401, "expected 'Authorization: Bearer fa_…' with a valid key: ask the operator of this receiver for one"
             )
         return row
 
 
 def check_scope(row: KeyRow, scope: str) -> None:
-    """Raise Refused unless a key may write this."""
+    """Raise Refused if a key may not write this."""
     if scope not in row.scopes:
         raise RefusedRequest(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
 
 
 @dataclass
 class Rates:
-    """Events a second of each key, or what else is counted: a key that has sent more waits until it is even again.
+    """The rate of events, or another unit, for each key. A key above the limit waits until its average is back below.
 
-    A request is taken whole, so it may bring more than there is room for; the next one waits the longer.
+    A request is always taken whole, so it may exceed the limit. The next one then waits longer.
     """
 
     per_second: float
@@ -165,5 +165,5 @@ class Rates:
 
     @property
     def _most(self) -> float:
-        """Return the most that may arrive at once: that of ten seconds."""
+        """Return the most that may arrive at once: ten seconds' worth."""
         return 10 * self.per_second

@@ -1,4 +1,4 @@
-"""Publication of one batch of an appendable feed, recorded in the ledger at once: no look has to discover it."""
+"""Publication of one batch of an appendable feed. It is recorded in the ledger at once, before any look finds it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from feed_assets.ledger import intake
 from feed_assets.runs.services import Services
 
 PUBLISHED = "batch published"
-"""The step after which a batch is on the blackboard, and not in the ledger yet."""
+"""The step after which a batch is on the blackboard, but not in the ledger yet."""
 
 
 @dataclass(frozen=True)
 class BatchContent:
     """Content of one batch to be published.
 
-    Both the batch's name and those of its parts are made of where the data are from: so what was published before is
+    The names of the batch and its parts depend only on where the data are from, so an earlier publication is
     recognised. Only one process at a time publishes a batch.
 
     Args:
         partition: The batch: its partition, and its own name as the last segment.
-        parts: Names under the update, and their content; a file is not read into memory.
-        windows: Records by window of event time (UTC), if they are known; else the first dataset that reads it counts.
+        parts: Contents by their names under the update. A file is not read into memory.
+        windows: Record counts by window of event time (UTC). If unknown, the first dataset that reads the batch counts.
     """
 
     partition: Partition
@@ -33,25 +33,25 @@ class BatchContent:
     windows: Counts | None = None
 
     def is_in(self, update: Update) -> bool:
-        """Return whether an update has exactly these parts, by name and size."""
+        """Return whether an update has exactly these parts, compared by name and size."""
         files = {(file.key.removeprefix(f"{update.path}/"), file.size) for file in update.files}
         return files == {(name, write.size_of(data)) for name, data in self.parts.items()}
 
 
 def publish(services: Services, batch: BatchContent, by: str) -> Update:
-    """Publish a batch as a new update and record it in the ledger; one that has these parts already is only recorded.
+    """Publish a batch as a new update and record it in the ledger. An existing one with these parts is only recorded.
 
-    It may be killed at any instruction and is then called again, by the same name with the same parts:
+    It may be killed at any instruction. It is then called again, with the same name and the same parts:
 
-    - before the manifest: nobody sees anything. It is written again under a greater id; what the killed attempt left,
-      the sensor `orphans` finds by its claim a day later (`runs/orphan_sweep.py`).
+    - before the manifest: nobody sees anything. The batch is written again under a greater id. A day later, the sensor
+      `orphans` finds what the killed attempt left, by its claim (`runs/orphan_sweep.py`).
     - between the manifest and the ledger: the newest valid update has these parts, and is recorded.
-    - in the ledger's transaction, which holds the change, the write event, the batch and its counts: all or nothing.
-    - after it: the ledger has an update with these parts, and neither it nor the blackboard is touched. So an update
-      that somebody has invalidated meanwhile stays invalid.
+    - in the ledger's transaction, with the change, the write event, the batch and its counts: all or nothing.
+    - after it: the ledger has an update with these parts, and nothing is changed, here or on the blackboard. So an
+      update that somebody has invalidated meanwhile stays invalid.
 
-    If nobody calls it again, the same sensor records in the ledger what has its manifest, and sweeps the rest. Raise
-    errors of the blackboard and the ledger; InvalidName for names that cannot be.
+    If nobody calls it again, the same sensor records updates that have their manifest, and sweeps the rest. Raise
+    errors of the blackboard and the ledger; InvalidName for invalid names.
     """
     check_partition(batch.partition)
     with services.ledger.read() as connection:
@@ -66,7 +66,7 @@ def publish(services: Services, batch: BatchContent, by: str) -> Update:
 
 
 def _published(services: Services, batch: BatchContent) -> Update:
-    """Return the update with these parts: one that a killed attempt has published, or else a new one."""
+    """Return the update with these parts: one published by a killed attempt, or else a new one."""
     valid = read.latest(services.board, batch.partition).update
     if valid and batch.is_in(valid):
         return valid

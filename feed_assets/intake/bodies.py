@@ -1,4 +1,4 @@
-"""The events in the body of a request: each as it was sent, and its value."""
+"""The events in a request's body: each with its text as sent, and its value."""
 
 import re
 from codecs import BOM_UTF8, utf_8_decode
@@ -15,13 +15,13 @@ from feed_assets.intake.refused import RefusedRequest
 
 LINES, ARRAY = "application/x-ndjson", "application/json"
 KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": "lines", ARRAY: "array"}
-"""Kinds of bodies by media type: an event a line, or an array of events."""
+"""Kinds of bodies by media type: one event per line, or an array of events."""
 
 VALUES = 100_000
-"""Values of an event, with those of its lists: no feed has so many columns. As objects they take 20 times the text."""
+"""The most values of an event, with those of its lists. As objects, values take 20 times the memory of their text."""
 
 SLICE_BYTES = 256 << 10
-"""Bytes of events that are judged before others have their turn; one event may have more."""
+"""Bytes of events that are judged before other requests have their turn. One event may have more."""
 
 
 T = TypeVar("T")
@@ -32,11 +32,11 @@ _BREAKS = str.maketrans("\r\n", "  ")
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object. Raise ValueError for a field that is there twice: Python would keep the last one."""
+    """Return an object. Raise ValueError for a repeated field, of which Python would keep the last one."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} is there twice")
@@ -46,12 +46,12 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = JSONDecoder(parse_constant=_no_number, parse_float=Number, object_pairs_hook=_each_once)
 _LONG_NUMBER = re.compile(rb"[:\s]-?" + LONG_NUMBER)
 _KEY = re.compile(rb'"[ \t\r\n]*:')
-# Without `?` a string that does not end would be read again from each quote in it.
+# Without `?`, an unclosed string would be scanned again from each of its quotes.
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 class Sent(NamedTuple):
-    """An event: its bytes, in one line, and its value. If it is no JSON, the value is None and `broken` the reason."""
+    """An event: its bytes in one line, and its value. If it is not JSON, the value is None and `broken` the reason."""
 
     raw: bytes
     value: Any = None
@@ -59,21 +59,21 @@ class Sent(NamedTuple):
 
 
 def events(body: bytes, kind: str) -> Iterator[Sent]:
-    """Return the events of a body that is `lines` or an `array`. Raise Refused for an array that is none."""
+    """Return the events of a body that is `lines` or an `array`. Raise Refused for a malformed array."""
     return map(sent, lines_of(body)) if kind == "lines" else _in_array(body)
 
 
 def lines_of(body: bytes) -> Iterator[bytes]:
-    """Return the lines of a body that are not blank."""
+    """Return a body's lines that are not blank."""
     return (raw for line in body.split(b"\n") if (raw := line.strip(b" \t\r")))
 
 
 def sent(raw: bytes) -> Sent:
-    """Return the event of a line, which may begin with a byte order mark, as it may for a run."""
+    """Return the event of a line. The line may begin with a byte order mark, as runs accept it, too."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
-        return Sent(raw, broken=f"it has more than {VALUES} values: expected one of each column")
+        return Sent(raw, broken=f"it has more than {VALUES} values: expected one for each column")
     try:
         text = raw.removeprefix(BOM_UTF8)
         value = from_json(text, allow_inf_nan=False, cache_strings="keys")
@@ -83,7 +83,7 @@ def sent(raw: bytes) -> Sent:
 
 
 def _needs_its_text(text: bytes, value: Any) -> bool:
-    """Return whether an event has numbers that only their digits decide, or more keys in its text than in its value."""
+    """Return whether an event has numbers that must be judged by their digits, or repeated keys."""
     if not isinstance(value, dict):
         return False
     fields = cast(dict[str, Any], value)
@@ -94,7 +94,7 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
 
 
 def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Group events: at most `most`, and no more once they have `SLICE_BYTES`."""
+    """Group events: at most `most` per group, which ends when it reaches `SLICE_BYTES`."""
     group, size = list[T](), 0
     for event in events:
         group.append(event)
@@ -107,12 +107,12 @@ def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> It
 
 
 def _too_long(raw: bytes) -> Sent:
-    """Return a broken event, cut to the size that an event may have: as text it takes six times its bytes."""
+    """Return a broken event, cut to the allowed size, as its text would take six times the bytes."""
     return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 
 def _in_array(body: bytes) -> Iterator[Sent]:
-    """Yield each element as it stands in the text, in one line: a number keeps its digits."""
+    """Yield each element's original text as one line, so that numbers keep their digits."""
     try:
         text = _Window(body)
         text.skip("[")
@@ -125,11 +125,11 @@ def _in_array(body: bytes) -> Iterator[Sent]:
         text.skip("]")
         text.check_end()
     except (ValueError, RecursionError) as error:
-        raise RefusedRequest(400, f"the body is no JSON array: {error}. Nothing of it was accepted") from None
+        raise RefusedRequest(400, f"the body is not a JSON array: {error}. Nothing of it was accepted") from None
 
 
 def _element(text: str, value: Any) -> Sent:
-    """Return an element by the rules of lines: a lone surrogate, which Python reads, is text of no encoding."""
+    """Return an element by the rules of lines. A lone surrogate, which Python accepts, cannot be encoded."""
     raw = text.translate(_BREAKS).encode()
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
@@ -137,7 +137,7 @@ def _element(text: str, value: Any) -> Sent:
 
 
 class _Window:
-    """A window of a body's text, for events of the allowed size: longer ones are not read, and make no objects."""
+    """A window of a body's text, for events of the allowed size. Longer events are not parsed into objects."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._text, self._at = body.removeprefix(BOM_UTF8), "", 0
@@ -149,7 +149,7 @@ class _Window:
         return self._end == len(self._body)
 
     def _fill(self) -> None:
-        """Decode more text, until twice the bytes of a whole event are ahead, or all that there are."""
+        """Decode more text, until twice the bytes of the largest event are ahead, or the end."""
         while not self._is_last and len(self._text) - self._at <= 2 * ROW_BYTES:
             data = self._body[self._end : self._end + ROW_BYTES]
             text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
@@ -164,19 +164,19 @@ class _Window:
         self._at = match.start() if match else len(self._text)
 
     def next_is(self, expected: str) -> bool:
-        """Return whether this is next, behind blanks."""
+        """Return whether this text is next, after blanks."""
         self._skip_blanks()
         return self._text.startswith(expected, self._at)
 
     def skip(self, expected: str) -> None:
-        """Pass what is expected next. Raise ValueError if it is not next."""
+        """Skip the expected text. Raise ValueError if something else is next."""
         if not self.next_is(expected):
             character = self._text[self._at : self._at + 1] or "its end"
             raise ValueError(f"found {character!r} at character {self._passed + self._at}, expected {expected!r}")
         self._at += len(expected)
 
     def element(self) -> tuple[str, Any]:
-        """Return the next element: its text and its value. Raise ValueError."""
+        """Return the next element's text and value. Raise ValueError."""
         self._skip_blanks()
         start = self._at
         try:
@@ -187,7 +187,7 @@ class _Window:
         return self._text[start : self._at], value
 
     def check_end(self) -> None:
-        """Raise ValueError unless all of it was passed."""
+        """Raise ValueError unless the end is reached."""
         self._skip_blanks()
         if self._at < len(self._text):
-            raise ValueError(f"it goes on behind its end, at character {self._passed + self._at}")
+            raise ValueError(f"it continues after its end, at character {self._passed + self._at}")

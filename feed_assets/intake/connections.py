@@ -1,7 +1,7 @@
-"""Bounds of connections, before any request of theirs is read: their number and duration, and the size of a head.
+"""Limits of connections before a request is read: their number and duration, and the size of a head.
 
-uvicorn limits connections when a head is complete, and neither its size nor the time it takes. Its protocol has no
-place for more, so this overrides methods that may change with each minor version: pyproject.toml allows one.
+uvicorn limits connections only once a head is complete, and limits neither its size nor its time. It has no hook for
+that, so this overrides methods that may change in each minor version: pyproject.toml allows only one.
 """
 
 import asyncio
@@ -17,45 +17,45 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from feed_assets.intake.limited_log import ConnectionLog, LimitedLog
 
 HEAD_SECONDS = 10
-"""Seconds in which a connection has to send the head of a request, its first or the next one."""
+"""Seconds for a connection to send the head of its first or next request."""
 
 REQUEST_SECONDS = 30
-"""Seconds from the first byte of a request to its last."""
+"""Seconds from the first to the last byte of a request."""
 
 LINGER_SECONDS = 5
-"""Seconds in which the rest of a refused body is thrown away: a reset would take the answer from its sender."""
+"""Seconds in which the rest of a refused body is discarded: a reset would keep the answer from its sender."""
 
 HEAD_BYTES = 65_536
-"""Bytes of the head of a request: as much as h11 and most proxies take."""
+"""Bytes of a request's head, the limit of h11 and most proxies, too."""
 
 CONNECTIONS = 1000
-"""Connections at a time: requests of those beyond are answered with 503."""
+"""The most open connections. Requests of further ones are answered with 503."""
 
 WITHOUT_KEY = 200
-"""Connections without a valid key: one more ends the oldest of them. Partners have the other 800."""
+"""The most connections without a valid key: a further one ends the oldest. Partners have the other 800."""
 
 PIPELINED = 8
 """Requests of a connection that wait while an earlier one is answered: each takes some 10 kB."""
 
 PER_ADDRESS = 100
-"""Connections of one address, or of one IPv6 network of 64 bits, unless it is a trusted proxy's."""
+"""The most connections of one address, or one IPv6 network of 64 bits, unless it is a trusted proxy."""
 
 
 class Admission:
     """The open connections of a server.
 
     Args:
-        trusted: Addresses of proxies, whose clients are many.
-        log: The log for addresses that have too many.
+        trusted: Addresses of proxies, which have many clients.
+        log: The log for addresses with too many connections.
     """
 
     def __init__(self, trusted: Container[str], log: LimitedLog) -> None:
         self._trusted, self.log = trusted, log
         self._of_address = Counter[str]()
-        self._open = dict[BoundedHttp, None]()  # In the order in which they came.
+        self._open = dict[BoundedHttp, None]()  # In their order of arrival.
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Count a connection, and end the oldest one without a key for it; False if it is one too many."""
+        """Count a connection, which may end the oldest one without a key. Return False if it is one too many."""
         network, connection.is_counted = connection.network, True
         self._open[connection] = None
         self._of_address[network] += 1
@@ -71,16 +71,16 @@ class Admission:
         return True
 
     def _end(self, connection: "BoundedHttp") -> None:
-        """End a connection, which counts no longer, though the loop closes it later."""
+        """End a connection, which no longer counts from now on, though the loop closes it later."""
         self.release(connection)
         connection.abort()
 
     def _keyless(self) -> "list[BoundedHttp]":
-        """Return the connections without a valid key, the oldest first; the new one is the last."""
+        """Return the connections without a valid key, the oldest first. The new one is last."""
         return [each for each in self._open if not each.has_key]
 
     def release(self, connection: "BoundedHttp") -> None:
-        """Count a connection no longer."""
+        """Stop counting a connection."""
         if not connection.is_counted:
             return
         connection.is_counted = False
@@ -91,17 +91,17 @@ class Admission:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that ends after a refusal with an unread body, and whenever its client is too slow or too long."""
+    """A connection that ends after refusing an unread body, and if its client is too slow or sends too much."""
 
     address = network = ""
     is_counted = False
     _has_key = _is_over = False
     _state: Mapping[str, Any] = MappingProxyType({})
-    """State of the request that is under way: other requests may have come behind it."""
+    """State of the request in progress. Further requests may already have arrived."""
     _timer: asyncio.TimerHandle | None = None
     _unread = 0
-    """Bytes since the last head or piece of a body: the parser keeps those of heads and trailers until they end."""
-    _refusal = (400, "found no request of HTTP/1.1: nothing of it was accepted")
+    """Bytes since the last complete head or piece of a body: the parser keeps unfinished heads and trailers."""
+    _refusal = (400, "found no HTTP/1.1 request: nothing was accepted")
 
     def __init__(self, admission: Admission, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -109,7 +109,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def has_key(self) -> bool:
-        """Return whether the request that was answered last came with a valid key, or the one that is under way."""
+        """Return whether the last answered request, or the one in progress, had a valid key."""
         return self._has_key or "partner" in self._state
 
     @property
@@ -117,7 +117,7 @@ class BoundedHttp(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin to wait for a head, or refuse the connection."""
+        """Start waiting for a head, or refuse the connection."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self.network = _network(self.address)
@@ -128,13 +128,13 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(503, f"{problem}: send more requests over fewer connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the wait."""
+        """Stop waiting."""
         self._stop()
         self._admission.release(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, unless the connection is refused already."""
+        """Parse arrived bytes, unless the connection is already refused."""
         if self._is_over:
             return
         self._unread += len(data)
@@ -143,13 +143,13 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(*_too_long())
 
     def on_message_begin(self) -> None:
-        """Begin the time of a request, and of its head."""
+        """Start the time limits of a request and of its head."""
         super().on_message_begin()
         self.scope["state"]["deadline"] = self.loop.time() + REQUEST_SECONDS  # pyright: ignore[reportTypedDictNotRequiredAccess]
         self._end_in(HEAD_SECONDS)
 
     def on_headers_complete(self) -> None:
-        """Stop the wait: the application has the rest of the request's time for the body."""
+        """Stop waiting: the application has the rest of the request's time for the body."""
         self._stop()
         self._unread = 0
         if self.parser.should_upgrade():  # pyright: ignore[reportOptionalMemberAccess]
@@ -164,22 +164,22 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Note that the parser keeps nothing of what arrived."""
+        """Note that the parser keeps none of the bytes that arrived."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the parser keeps nothing of what arrived."""
+        """Note that the parser keeps none of the bytes that arrived."""
         self._unread = 0
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Note whose state the application gets, which has the partner once a key is valid."""
+        """Remember the state that the application gets. After a valid key it contains the partner."""
         self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or end the connection if the body of this one was not read."""
+        """Wait for the next request; if this one's body was not read, end the connection."""
         self._has_key = "partner" in self._state
         is_unread = not self.pipeline and self.cycle.more_body
         is_last = not self.pipeline
@@ -190,22 +190,22 @@ class BoundedHttp(HttpToolsProtocol):
             self._end_in(HEAD_SECONDS)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's own words)
-        """Answer what is wrong with a request that cannot be parsed."""
+        """Answer a request that cannot be parsed with the reason."""
         self._refuse(*self._refusal)
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read."""
+        """Start waiting for a client that does not read."""
         super().pause_writing()
         self._end_in(HEAD_SECONDS)
 
     def resume_writing(self) -> None:
-        """Stop the wait for it."""
+        """Stop waiting for the client."""
         super().resume_writing()
         if not self._is_over:
             self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answer in place of the application, for which the client disconnects, and end the connection."""
+        """Answer instead of the application, which sees a disconnect, and end the connection."""
         if self.transport.is_closing():
             return
         if self._is_answering:
@@ -220,7 +220,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End our side, and throw away what still arrives, for some seconds."""
+        """End our side, and discard what still arrives, for some seconds."""
         self._is_over = True
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
@@ -258,7 +258,7 @@ def _too_long() -> tuple[int, str]:
 
 
 def _network(address: str) -> str:
-    """Return an address, or for IPv6 its network of 64 bits, which one client has as a whole."""
+    """Return an address; for IPv6 its network of 64 bits, which one client usually has as a whole."""
     if ":" not in address:
         return address
     parsed = cast(IPv6Address, ip_address(address.partition("%")[0]))

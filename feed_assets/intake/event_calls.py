@@ -1,6 +1,6 @@
-"""Calls by other teams: they send write events of their tables, or request a look at one of their feeds.
+"""Calls by other teams, who send write events of their tables, or request a look at one of their feeds.
 
-There is no wake beside the log: what is recorded here is a change, and ticks listen for that (ADR 102).
+Ticks are woken only by the log: what is recorded here is a change, and ticks listen for changes (ADR 102).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from feed_assets.runs.sync import sync, sync_batches
 from feed_assets.sources.event_rows import Columns
 
 EVENTS_PER_CALL = 5000
-"""Write events of one request: they are recorded in one transaction."""
+"""The most write events of one request, which one transaction records."""
 
 _COLUMNS = Columns()
 
@@ -34,7 +34,7 @@ _COLUMNS = Columns()
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` returns an event under our name of its table, or rejects it.
+    `named` returns an event with our name of its table, or rejects it.
     """
 
     name: str
@@ -51,7 +51,7 @@ class _CheckedEvents:
 
 @dataclass
 class Calls:
-    """Event sources by name, and the foreign feeds that are looked through, with whether they are appendable."""
+    """Event sources by name, and the polled foreign feeds, with whether each is appendable."""
 
     services: Services
     sources: Mapping[str, WrittenSource] = field(default_factory=dict[str, WrittenSource])
@@ -63,13 +63,13 @@ class Calls:
     def source(self, name: str) -> WrittenSource:
         """Return the event source of this name. Raise Refused."""
         if name not in self.sources:
-            raise RefusedRequest(404, f"no event source {name!r} is written to here: ask who runs this receiver")
+            raise RefusedRequest(404, f"no event source {name!r} takes events here: ask the operator of this receiver")
         return self.sources[name]
 
     async def record(self, source: WrittenSource, body: bytes, kind: str) -> RequestAnswer:
-        """Record write events, with those of other requests in flight; known ones stay, so a request may be repeated.
+        """Record write events, together with those of other requests in progress. Repetition is harmless.
 
-        They are in the ledger before the answer. Raise Refused for too many, or a body that is malformed.
+        They are in the ledger before the answer. Raise Refused for too many events, or a malformed body.
         """
         now, read = self.services.now(), list[WriteEvent | Rejected]()
         for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
@@ -100,12 +100,12 @@ class Calls:
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:
-        """Look at a partition of a foreign feed now, and record what is new. Return its newest valid updates, by batch.
+        """Look at a partition of a foreign feed now, and record new updates. Return its newest valid updates, by batch.
 
-        Raise Refused for a feed that is not looked through, or a key that can be no partition's.
+        Raise Refused for a feed that is not polled, or a key that is not a valid partition key.
         """
         if feed not in self.polled:
-            raise RefusedRequest(404, f"{feed!r} is no foreign feed that is looked through: ask who runs this receiver")
+            raise RefusedRequest(404, f"{feed!r} is not a polled foreign feed: ask the operator of this receiver")
         try:
             partition = check_partition(Partition(Feed.parse(feed), key))
         except InvalidName as error:
@@ -128,7 +128,7 @@ def _read(source: WrittenSource, sent: Sent, now: datetime) -> WriteEvent | Reje
 
 
 def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
-    """Return why an event was rejected, by us or, by its text, by the ledger; None if it was recorded."""
+    """Return why we, or the ledger, rejected an event; None if it was recorded."""
     if isinstance(read, Rejected):
         return read.reason
     return refused.get(Rejected(event_rejects.in_json(read), "").raw)

@@ -1,7 +1,7 @@
-"""The usual lines at once: each one flat object, with values of its columns' very types, read and checked in Rust.
+"""Fast check of usual lines: each a flat object whose values have exactly their columns' types, checked in Rust.
 
-It never decides against an event. If it returns None, each line is judged by itself (`pushed.py`), which takes `7.0`
-for a whole number, and reports what is wrong.
+It never rejects an event. If it returns None, each line is judged by itself (`pushed.py`), which accepts `7.0` as a
+whole number, and reports what is wrong.
 """
 
 import re
@@ -19,21 +19,21 @@ BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "intege
 """Bits of the integer types."""
 
 FLOAT_MAX = 3.4028234663852886e38
-"""The greatest number of the type `float`, which has 32 bits."""
+"""The greatest number of the 32-bit type `float`."""
 
 DECIMALS = ("decimal", "dec", "numeric")
 """Names of the types with digits after the point."""
 
 _SPACES = (b"\t", b"\r", b'" ')
-"""Whitespace or quote that may precede the colon."""
+"""Bytes that may precede a colon: whitespace, or a quote with a blank."""
 
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
 class QuickLines:
-    """Reader of lines of a schema (names and types of columns); `fits` returns the check of a rarer type.
+    """Reader of lines with a schema (names and types of columns). `fits` returns the check of a rarer type.
 
-    `moment` is the form of event times.
+    `moment` is the pattern of event times.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class QuickLines:
         self._decimals = {name: _long_number(name) for name, kind in columns.items() if _name(kind) in DECIMALS}
 
     def times(self, lines: Sequence[bytes]) -> list[str] | None:
-        """Return the texts of their event times; None if any line is not as usual.
+        """Return the texts of the lines' event times; None if a line is not as usual.
 
-        The lines are read as one array. Each of them is one element: a line break is in no string, and an object
-        without objects in it ends before the next line begins. So every line has at least one, and all of them have as
-        many as there are lines.
+        The lines are parsed as one array. Each line is one element: strings contain no line break, and an object
+        without nested objects ends before the next line begins. So each line has at least one element, and their number
+        equals that of the lines.
         """
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
         text = b"[" + b",\n".join(lines) + b"]"
-        if text.count(b",") > VALUES:  # Its values would be made before the first one is refused.
+        if text.count(b",") > VALUES:  # Otherwise all values would be made before the first one is refused.
             return None
         try:
             events: list[dict[str, str]] = self._array.validate_json(text)
@@ -71,7 +71,7 @@ class QuickLines:
         return [each[self._event_time] for each in events]
 
     def _is_long(self, name: str, events: Sequence[Mapping[str, Any]], text: bytes) -> bool:
-        """Return whether a decimal was read as a float, which may have fewer digits than its text."""
+        """Return whether a decimal was parsed as a float, which may lose digits of its text."""
         if not any(type(each.get(name)) is float for each in events):
             return False
         return b"\\u" in text or self._decimals[name].search(text) is not None
@@ -82,7 +82,7 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 
 
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
-    """Return whether lines may have more keys than were found: the reader keeps the last value of a repeated key."""
+    """Return whether lines may have more keys than were found: the parser keeps only the last of repeated keys."""
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 
 

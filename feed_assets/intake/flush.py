@@ -1,4 +1,4 @@
-"""Flush of the spool to the blackboard and the ledger: each sealed segment becomes a batch of every hour in it."""
+"""Flush of the spool to the blackboard and the ledger: each sealed segment becomes one batch for each of its hours."""
 
 import logging
 from collections import Counter
@@ -20,16 +20,16 @@ from feed_assets.ledger import event_rejects, idempotency
 from feed_assets.ledger.idempotency import Taken
 
 PART = "events.json"
-"""The one part of a batch."""
+"""The only part of a batch."""
 
 LARGE = 50
-"""A feed with more hours than this in a segment is large; one look publishes as many batches of large feeds.
+"""A feed with more hours than this in a segment is large. One look publishes up to this many batches of large feeds.
 
-A batch takes about 0.1 s on an object store, so what others push meanwhile waits for 5 s, however large a feed is.
+A batch takes about 0.1 s on an object store, so events of other feeds wait at most 5 s for a large one.
 """
 
 TOLD, REMOVED = "segment told", "segment removed"
-"""Steps: the ledger has all of a segment; its file is gone."""
+"""Steps: the ledger has everything in a segment; its file is removed."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,14 +70,14 @@ class _Gathered:
             self.keys.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[BatchContent]:
-        """Yield the batches, of feeds with the fewest hours first: a feed with thousands lets all others pass."""
+        """Yield the batches, of feeds with the fewest hours first, so that small feeds do not wait for large ones."""
         hours_of = self._hours_of()
         for partition in sorted(self.hours, key=lambda each: (hours_of[each.feed], each)):
             hour = self.hours[partition]
             yield BatchContent(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
 
     def small(self) -> int:
-        """Return the number of batches of feeds that are not large: the first ones of `batches`."""
+        """Return the number of batches of feeds that are not large, which come first in `batches`."""
         return sum(hours for hours in self._hours_of().values() if hours <= LARGE)
 
     def _hours_of(self) -> Counter[Feed]:
@@ -85,13 +85,13 @@ class _Gathered:
 
 
 def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
-    """Publish a sealed segment, record it in the ledger, and remove it; set a damaged one aside. Repeatable anywhere.
+    """Publish a sealed segment, record it in the ledger, and remove it. Set a damaged one aside. May be repeated.
 
-    Batches of large feeds are published up to `limit`, and the rest by later calls. Return how many of them were.
+    Up to `limit` batches of large feeds are published, and the rest by later calls. Return how many were.
 
-    A segment is never written to again, so its batches have the same names and parts each time. Its file is removed
-    last, when the ledger has every batch, reject and answered key in it. After a kill before that, all of it is done
-    once more, and changes nothing that is done.
+    A segment is never written again, so its batches always have the same names and parts. Its file is removed last,
+    when the ledger has all its batches, rejects and answered keys. After an earlier kill everything is repeated,
+    without changing what is already done.
     """
     begun = receiver.begun.get(segment, 0)
     if begun and limit == 0:
@@ -102,7 +102,7 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
     end = count if limit is None else min(count, first_large + limit)
     for number, batch in enumerate(islice(gathered.batches(segment.stem), begun, end), begun + 1):
         publish(receiver.services, batch, f"receiver {receiver.spool.receiver}")
-        if number >= small:  # Small feeds that a failure cut short are published by the next call, whatever its limit.
+        if number >= small:  # After a failure, the next call publishes all small feeds again, whatever its limit.
             receiver.begun[segment] = number
     if end == count:
         _finish(receiver, segment, gathered)
@@ -110,7 +110,7 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
 
 
 def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
-    """Record rejected events and answered keys of a segment whose batches are published; then remove its file."""
+    """Record rejected events and answered keys of a segment with published batches. Then remove its file."""
     services = receiver.services
     with services.ledger.write() as connection:
         idempotency.answered(connection, gathered.keys, services.now())
@@ -125,16 +125,16 @@ def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
 
 
 def flush_all(receiver: Receiver, segments: Iterable[Path], limit: int | None = None) -> str:
-    """Flush segments, and of large feeds up to `limit` batches. Return why some segments wait for a cure, else ''.
+    """Flush segments, with up to `limit` batches of large feeds. Return why segments wait for a person, else ''.
 
-    A problem of one segment holds up no other. Small feeds of all segments are published by each call.
+    A problem of one segment delays no other. Each call publishes the small feeds of all segments.
     """
     problems: dict[str, str] = {}
     for segment in segments:
         with failing_alone(problems, segment.name):
             try:
                 published = flush(receiver, segment, limit)
-            except ServiceUnavailable as error:  # The next one would wait for it, too.
+            except ServiceUnavailable as error:  # The next segment would fail on it, too.
                 _log.warning("%s waits: %s", segment, error)
                 return f"{segment.name} waits: {error}"
             limit = None if limit is None else limit - published

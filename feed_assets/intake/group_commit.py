@@ -1,4 +1,4 @@
-"""Group commit: items that arrive while one commit is under way are committed by the next one, all at once."""
+"""Group commit: items that arrive during a commit are committed together by the next one."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ R = TypeVar("R")
 
 
 class Together(Generic[T, R]):
-    """A commit, called in a thread by one group at a time; it returns a result for each item, in their order.
+    """A commit, called in a thread for one group at a time. It returns a result for each item, in order.
 
-    Each item of the group gets the error that it raises.
+    If it raises, each item of the group gets the error.
     """
 
     def __init__(self, commit: Callable[[Sequence[T]], Sequence[R]]) -> None:
@@ -20,7 +20,7 @@ class Together(Generic[T, R]):
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: T) -> R:
-        """Commit an item with whatever else is in flight."""
+        """Commit an item together with all others in progress."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._running is None:
@@ -28,7 +28,7 @@ class Together(Generic[T, R]):
         return await done
 
     async def _run(self) -> None:
-        """Commit groups until nobody waits. An item whose client has gone is committed, too, without an answer."""
+        """Commit groups until nobody waits. An item whose client has disconnected is committed, too."""
         while self._waiting:
             group, self._waiting = self._waiting, []
             try:

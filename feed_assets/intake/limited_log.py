@@ -1,4 +1,4 @@
-"""A log of what strangers cause: it grows by the minute, not by the request."""
+"""A log of problems that strangers cause: its growth is limited per minute, not per request."""
 
 import logging
 from collections import Counter
@@ -6,20 +6,20 @@ from threading import Lock
 from time import monotonic
 
 MINUTE = 60.0
-"""Seconds in which the same line about the same address is written once, and then counted."""
+"""Seconds in which the same line about the same address is written once, and then only counted."""
 
 LINES_A_MINUTE = 100
-"""Different lines of a level in a minute; further ones are counted in one line. Warnings leave room for errors."""
+"""Different lines of a level per minute. More are counted in one line. Warnings leave room for errors."""
 
 ADDRESS_LENGTH = 60
-"""Characters of an address: a proxy passes on what its client wrote."""
+"""The most characters of an address: a proxy passes on whatever its client wrote."""
 
 _OTHERS = "other lines of other addresses"
 _log = logging.getLogger(__name__)
 
 
 class LimitedLog:
-    """Log that writes a new line at once, and repetitions of its text and address as a count after the minute."""
+    """A log that writes a new line at once; repeated lines with the same address are counted after the minute."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -40,7 +40,7 @@ class LimitedLog:
             _log.log(level, "%s (from %s)", *line[:2], exc_info=error)
 
     def write_counts(self) -> None:
-        """Write how often each line was repeated, if the minute is over."""
+        """Write how often each line was repeated, once the minute is over."""
         with self._lock:
             if not self._counts or monotonic() < self._ends:
                 return
@@ -51,18 +51,18 @@ class LimitedLog:
 
 
 class ConnectionLog:
-    """Logger of one connection for uvicorn, which writes to the limited log."""
+    """A logger for uvicorn of one connection, which writes to the limited log."""
 
     level = logging.WARNING
-    """uvicorn checks this before it writes a line about each connection."""
+    """uvicorn checks this level before it logs each connection."""
 
     def __init__(self, log: LimitedLog, address: str) -> None:
         self._log, self._address = log, address
 
     def warning(self, text: str) -> None:
-        """Write what a client did wrong."""
+        """Write a client's error."""
         self._log.add(text.strip(), self._address)
 
     def error(self, text: str, exc_info: BaseException | None = None) -> None:
-        """Write what is wrong in this process."""
+        """Write an error of this process."""
         self._log.add(text.strip(), self._address, logging.ERROR, exc_info)

@@ -1,4 +1,4 @@
-"""Measures of a receiver, as Prometheus reads them."""
+"""Metrics of a receiver, in Prometheus's format."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -6,11 +6,11 @@ from feed_assets.intake.receiver import RequestAnswer
 from feed_assets.intake.spool import Spool
 
 UNKNOWN = "unknown"
-"""The partner of a request without a key that holds."""
+"""The partner of a request without a valid key."""
 
 
 class Metrics:
-    """The numbers of one receiver, from its start on."""
+    """The numbers of one receiver since its start."""
 
     def __init__(self, spool: Spool) -> None:
         self._registry = registry = CollectorRegistry()
@@ -21,13 +21,13 @@ class Metrics:
         self.flushes = Counter(f"{name}flushes", "Looks at what waits, by outcome", ["outcome"], registry=registry)
         size = Gauge(f"{name}spool_bytes", "Bytes that are accepted and not published", registry=registry)
         size.set_function(lambda: spool.size)
-        oldest = Gauge(f"{name}spool_seconds", "Age of the oldest segment that waits", registry=registry)
+        oldest = Gauge(f"{name}spool_seconds", "Age of the oldest waiting segment", registry=registry)
         oldest.set_function(spool.oldest_seconds)
         damaged = Gauge(f"{name}damaged_segments", "Segments that the disk has damaged", registry=registry)
         damaged.set_function(lambda: len(spool.damaged()))
 
     def count(self, feed: str, answer: RequestAnswer) -> None:
-        """Count the events of a request that was taken for the first time."""
+        """Count the events of a request that was taken, except on repetition."""
         self.events.labels(feed, "accepted").inc(answer.accepted)
         self.events.labels(feed, "rejected").inc(answer.rejected)
 

@@ -1,11 +1,11 @@
-"""Numbers of JSON with their text: a run judges `1e2`, `7.0` and `1.505` by their digits, which a float forgets."""
+"""JSON numbers with their text: a run judges `1e2`, `7.0` and `1.505` by their digits, which a float loses."""
 
 import re
 from collections.abc import Callable
 from typing import Any
 
 DIGITS = 38
-"""Digits up to which a run takes a number as it stands; a longer one it keeps as a double."""
+"""The most digits of a number that a run keeps exactly. It reads a longer one as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
 """Pattern of numbers that a float may not hold exactly."""
@@ -19,7 +19,7 @@ class Number(float):
     text: str
 
     def __new__(cls, text: str) -> "Number":
-        """Make a number from its text."""
+        """Create a number from its text."""
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -39,7 +39,7 @@ def _text_of(value: float) -> str:
 
 
 def decimal(precision: int, scale: int) -> Callable[[Any], bool]:
-    """Return a check of whether a number, or a text, is of a type `decimal(precision,scale)`."""
+    """Return a check that a number, or a text, fits the type `decimal(precision,scale)`."""
 
     def fits(value: Any) -> bool:
         if isinstance(value, str):
@@ -60,7 +60,7 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _digits(text: str) -> tuple[str, str] | None:
-    """Return the digits before the point, without leading zeros, and after it; None if a run keeps a double."""
+    """Return the digits before the point, without leading zeros, and after it; None if a run would read a double."""
     match = _PLAIN.fullmatch(text)
     before, after = (match[1], match[2] or "") if match else ("", "")
     return (before, after) if match and len(before) + len(after) <= DIGITS else None

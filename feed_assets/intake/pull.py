@@ -1,7 +1,7 @@
-"""Pull of a partner's files into the batches of a feed: each once, a few at a time, from where the last call stopped.
+"""Pull of a partner's files into the batches of a feed: each file once, continuing where the last call stopped.
 
-Files that are done are in the registry (`ledger/intake_files`), which is written after the batch is published. After a
-kill before that, a file is copied again, and `publish` recognises its batch: none is lost, and none is there twice.
+The registry (`ledger/intake_files`) has the finished files. It is written after the batch is published. After a kill in
+between, the file is copied again and `publish` recognises its batch, so no file is lost or duplicated.
 """
 
 import json
@@ -28,17 +28,17 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
-"""Most files of a day in a look: a listing without end must not keep the look from the other days."""
+"""The most files of a day in one look: an endless listing must not keep the look from other days."""
 
 PUT = "file in the registry"
-"""The step after which a file is done."""
+"""The step after which a file is finished."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PullSource:
-    """The source of a feed's pulls; `key_of` returns the key of the partition that a moment is in, if there is one."""
+    """The source of a feed's pulls. `key_of` returns the partition key for a time, if there is one."""
 
     feed: Feed
     pull: Pull
@@ -46,7 +46,7 @@ class PullSource:
 
 
 def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the sources to look at now, longest ago first: their tick is due, or a look was not complete."""
+    """Return the sources to look at now, longest ago first: their tick is due, or their last look was incomplete."""
     names = {_place(source): _looked(source) for source in sources}
     with services.ledger.read() as connection:
         cursors = get_cursors(connection, {*names.keys(), *names.values()})
@@ -56,17 +56,17 @@ def due(services: Services, sources: Sequence[PullSource], now: datetime) -> lis
 
 
 def pull(services: Services, source: PullSource, now: datetime, out_of_time: Callable[[], bool]) -> bool:
-    """Pull new files until the time is over, at least one. Return whether that was all. The next call continues there.
+    """Pull new files, at least one, until the time is over. Return whether all were pulled. The next call continues.
 
-    It costs a request for each 1,000 files of the days in the look, and a few for each new file. Raise errors of the
-    blackboards; the next look then begins where this one began.
+    It costs one request per 1,000 files of the look's days, and a few for each new file. Raise errors of the
+    blackboards. The next look then begins where this one began.
     """
     return _FileListing(services, source, now, out_of_time).run()
 
 
 @dataclass(frozen=True)
 class _At:
-    """Position of a look: after a key of a day, of which it has listed so many files; and when the look began."""
+    """Position of a look: a day and a key, the number of its files listed so far, and when the look began."""
 
     began: datetime
     day: date
@@ -84,17 +84,17 @@ class _At:
 
 @dataclass(frozen=True)
 class _FileListing:
-    """One look at the files of some days, the newest first."""
+    """One look at the files of some days, the newest day first."""
 
     services: Services
     source: PullSource
     now: datetime
     out_of_time: Callable[[], bool]
     existing_keys: set[str] = field(default_factory=set[str])
-    """The files of the day that are known to be there: of equal ones each is requested once."""
+    """The day's files that are known to exist, so that each is requested only once."""
 
     def run(self) -> bool:
-        """Look at the files of all days until the time is over. Return whether that was all."""
+        """Look at the files of all days until the time is over. Return whether all days are done."""
         at, wrong = self._begun(), self._wrong()
         for day in [day for day in self.source.pull.days(at.began) if day <= at.day]:
             at = at if day == at.day else _At(at.began, day)
@@ -114,13 +114,13 @@ class _FileListing:
         return _At.load(cursor) if cursor else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
-        """Return the position at which the time was over; None if the day is done."""
+        """Return the position where the time ended; None if the day is done."""
         self.existing_keys.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
             pulled_by_key = self._pulled_by_key(page)
             self.existing_keys.update(file.key for file in page)
             if at.listed + len(page) > FILES_PER_DAY:
-                problem = f"more than {FILES_PER_DAY} files of {at.day}: it and those after it are left out"
+                problem = f"more than {FILES_PER_DAY} files of {at.day}: it and later ones are left out"
                 self._refuse(page[0], problem, pulled_by_key.get(page[0].key))
                 return None
             for number, file in enumerate(page, 1):
@@ -132,7 +132,7 @@ class _FileListing:
         return None
 
     def _take(self, file: File, pulled: Pulled | None) -> bool:
-        """Handle a listed file. Return whether there was something to do; nearly all are as they were pulled."""
+        """Handle a listed file. Return whether it needed work; nearly all files are unchanged."""
         if pulled and pulled.file == file and pulled.state is FileState.DONE:
             return False
         try:
@@ -151,7 +151,7 @@ class _FileListing:
         return fate is FileAction.RESTORE
 
     def _pull(self, file: File, moment: datetime, pulled: Pulled | None) -> bool:
-        """Copy one file, unless it was renamed. Leave one that is not as it was listed to the next look."""
+        """Copy one file, unless it was only renamed. Leave one that differs from its listing to the next look."""
         if (key := self.source.key_of(moment)) is None:
             problem = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
             return self._refuse(file, problem, pulled)
@@ -162,7 +162,7 @@ class _FileListing:
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             if file.size > disk_usage(folder).free:
-                room = f"this machine has no room for a copy of {file.size:,} bytes. Make some, or set TMPDIR"
+                room = f"this machine has no room for a copy of {file.size:,} bytes. Make room, or set TMPDIR"
                 return self._refuse(file, room, pulled)
             copy = Path(folder, "copy")
             try:
@@ -170,7 +170,9 @@ class _FileListing:
             except (BlackboardRefused, BlackboardUnavailable) as error:
                 return self._not_served(file, error, pulled)
             if served != file or copy.stat().st_size != file.size:
-                _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
+                _log.info(
+                    "%s: %s is being replaced or removed, and is left to the next look", self.source.feed, file.key
+                )
                 return True
             batch = self._batch_of(file, moment, key, pulled)
             update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
@@ -178,13 +180,13 @@ class _FileListing:
         return True
 
     def _not_served(self, file: File, error: Exception, pulled: Pulled | None) -> bool:
-        """Note why one file could not be read, and go on: the next look tries again. Raise if the store is away."""
+        """Record why one file could not be read, and continue: the next look retries it. Raise if the store is down."""
         next(self._board.file_pages(file.key), None)
         self._refuse(file, f"{error} The next look tries again", pulled)
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:
-        """Return the pulled file that this one was until it was renamed: one with an equal listing, and gone."""
+        """Return the pulled file that this one was before its rename: its listing is equal, and the file is gone."""
         if not file.etag:
             return None
         with self.services.ledger.read() as connection:
@@ -192,9 +194,9 @@ class _FileListing:
         return next((each for each in like if self._is_gone(each.file.key)), None)
 
     def _withdraw(self, batch: Partition) -> None:
-        """Invalidate a batch whose file another pulled one was renamed onto: its data are nowhere any more.
+        """Invalidate a batch whose file was overwritten by renaming another pulled file: its data no longer exist.
 
-        This is done before the registry is written: after a kill in between, the next look does it again.
+        This happens before the registry is written: after a kill in between, the next look does it again.
         """
         board, ledger = self.services.board, self.services.ledger
         while valid := read.latest(board, batch).update:
@@ -209,7 +211,7 @@ class _FileListing:
         return is_gone
 
     def _batch_of(self, file: File, moment: datetime, key: str, pulled: Pulled | None) -> Partition:
-        """Return the batch of a file: by its name, unless a renamed file has kept that, or it was withdrawn."""
+        """Return a file's batch, named after it unless a renamed file uses the name or the batch was withdrawn."""
         feed = self.source.feed
         if pulled and pulled.batch:
             return Partition(feed, pulled.batch)
@@ -219,7 +221,7 @@ class _FileListing:
             return next(batch for batch in free if not updates.gone(connection, batch))
 
     def _refuse(self, file: File, reason: str, pulled: Pulled | None) -> bool:
-        """Note once why a file is not pulled, or, if it was pulled, how the file of its name differs now."""
+        """Record once why a file is not pulled or, if it was pulled before, how it differs now."""
         if pulled and pulled.reason == reason:
             return False
         refused = Pulled(file, None, FileState.REFUSED, reason)
@@ -227,16 +229,16 @@ class _FileListing:
         return True
 
     def _wrong(self) -> list[Pulled]:
-        """Return the files reported as the look begins, but those whose names cannot be requested: they stay so."""
+        """Return the files reported when the look begins, except those whose names cannot be requested, which stay."""
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             files = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
         return [each for each in files if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
-        """Clear what is wrong with files of a day that are gone; the batches of those that were pulled stay.
+        """Clear the problems of a day's files that are gone. The batches of pulled ones stay.
 
-        Call it after the day's listing: listed files need no request, so each that is gone costs one request, once.
+        Call it after the day's listing. Listed files need no request, so each missing file costs one request, once.
         """
         begins = self.source.pull.begins(day)
         keys = [each.file.key for each in wrong if each.file.key.startswith(begins)]
@@ -261,17 +263,17 @@ class _FileListing:
 
 
 def _place(source: PullSource) -> str:
-    """Return the cursor of a look that was not complete."""
+    """Return the name of the cursor of an incomplete look."""
     return f"pulls {source.feed}"
 
 
 def _looked(source: PullSource) -> str:
-    """Return the cursor of when the last complete look began."""
+    """Return the name of the cursor of the last complete look's start."""
     return f"pulled {source.feed}"
 
 
 def _names(name: str) -> Iterator[str]:
-    """Yield a name, and the names to use if it is taken."""
+    """Yield a name, then names to use if it is taken."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
 
 

@@ -1,7 +1,7 @@
-"""A feed that others push events to, and the checks of an event before it is accepted.
+"""A feed to which others push events, and the checks of an event before it is accepted.
 
-The rules are those by which a run reads JSON (`spark/json_lines.py`): the answer has at once what a run would reject.
-Accepted events are kept as they were sent, byte for byte.
+The rules are those of a run that reads JSON (`spark/json_lines.py`), so the answer shows at once what a run would
+reject. Accepted events are kept byte for byte.
 """
 
 import re
@@ -23,7 +23,7 @@ from feed_assets.intake.numbers import Number, decimal, is_whole
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
-_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run accepts no greater one.
+_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run accepts no greater offset.
 _LOCAL = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?"
 _IN_UTC = rf"{_LOCAL}(Z|\+00:00)?"
 _MOMENT = re.compile(rf"{_LOCAL}(?P<offset>{_OFFSET})?")
@@ -34,16 +34,16 @@ Fits = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class PushedFeed:
-    """A feed of the receiver, as its definitions declare it.
+    """A feed of the receiver, as declared by the definitions.
 
     Args:
-        feed: The feed, of JSON.
+        feed: The feed. Its format is JSON.
         schema: Its columns, in Spark's DDL.
-        event_time: The timestamp column by which an event is sorted into an hour.
+        event_time: The timestamp column that decides an event's hour.
         first: The beginning of its first partition (UTC).
-        key_format: The form of its hourly partition keys, as `strftime` has it.
-        grain: The base grain of its windows, if it has some.
-        source: The partner that pushes this, if the feed has a partition for each source of an hour.
+        key_format: The `strftime` format of its hourly partition keys.
+        grain: The base grain of its windows, if it has windows.
+        source: The pushing partner, if the feed has a partition for each partner of an hour.
     """
 
     feed: Feed
@@ -56,13 +56,13 @@ class PushedFeed:
 
     @property
     def name(self) -> str:
-        """Return the name that partners push to."""
+        """Return the name to which partners push."""
         return f"{self.feed}/{self.source}" if self.source else str(self.feed)
 
     @cached_property
     def _columns(self) -> Mapping[str, "_Column"]:
         columns = {name: _column(kind) for name, kind in column_types(self.schema)}
-        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # Which is read once, below.
+        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # Its text is parsed once, below.
 
     @cached_property
     def _quick(self) -> QuickLines:
@@ -81,7 +81,7 @@ class PushedFeed:
         return {}
 
     def key(self, start: int) -> str:
-        """Return the key of the partition of the hour that a window is in, by its start in seconds since 1970."""
+        """Return the partition key of the hour of a window that starts at these seconds since 1970."""
         hour = start - start % 3600
         if hour not in self._keys:
             moment = datetime.fromtimestamp(hour, UTC)
@@ -90,7 +90,7 @@ class PushedFeed:
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
-        """Return what `window` returns for the event in each line; None if one is not as usual, or is rejected."""
+        """Return the result of `window` for each line; None if one is not as usual, or is rejected."""
         texts = self._quick.times(lines)
         if texts is None:
             return None
@@ -99,17 +99,17 @@ class PushedFeed:
         return None if starts is None else [starts[minute] for minute in minutes]
 
     def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
-        """Return the starts of the windows of minutes; None if not all events of them are allowed."""
+        """Return the window starts of some minutes; None if some of their events may not be allowed."""
         firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
         if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:
             return None
         return {minute: first - first % self._step for minute, first in firsts.items()}
 
     def window(self, event: object, latest: float, broken: str = "") -> int:
-        """Return the start of the window by which an event is counted, in seconds since 1970.
+        """Return the start, in seconds since 1970, of the window that counts an event.
 
-        Raise InvalidEvent, with all that is wrong with it: with its text, if it is `broken`; with its values; with its
-        time, which may not be before the first partition, nor after the `latest`.
+        Raise InvalidEvent, with all problems of the event: of its text, if it is `broken`; of its values; of its time,
+        which must be within the first partition and the `latest` time.
         """
         if broken or not isinstance(event, dict):
             raise InvalidEvent(broken or "malformed: expected one JSON object")
@@ -127,7 +127,7 @@ class PushedFeed:
         return seconds - seconds % self._step
 
     def _problems(self, event: Mapping[str, Any]) -> str:
-        """Return all that is wrong with an event, but for its time."""
+        """Return all problems of an event except its time."""
         unknown = [name for name in event if name not in self._columns]
         problems = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
@@ -142,7 +142,7 @@ class PushedFeed:
             first = f"{self.first:%Y-%m-%dT%H:%MZ}"
             return f"{self.event_time}: {_moment_text(seconds)} is before the feed's first partition, {first}"
         return (
-            f"{self.event_time}: {_moment_text(seconds)} is ahead of {_moment_text(latest)}, the latest that may be "
+            f"{self.event_time}: {_moment_text(seconds)} is ahead of {_moment_text(latest)}, the latest allowed "
             "(FEED_ASSETS_EVENT_HOURS_AHEAD)"
         )
 
@@ -152,13 +152,13 @@ def _moment_text(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> int | None:
-    """Return the whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
+    """Return the whole seconds since 1970 of a timestamp's text; None if a run would not accept its form."""
     match = _MOMENT.fullmatch(text)
     minute = _minute(text[:16], match["offset"] or "Z") if match else None
     return None if minute is None else minute + int(text[17:19])
 
 
-@lru_cache(maxsize=65_536)  # Many events of a batch are of the same minute.
+@lru_cache(maxsize=65_536)  # Many events of a batch share a minute.
 def _minute(text: str, offset: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{text}{offset}").astimezone(UTC).timestamp())
@@ -168,14 +168,14 @@ def _minute(text: str, offset: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A declared type, the types whose values always fit it, and a check of other values."""
+    """A declared type: the Python types that always fit it, and a check of other values."""
 
     kind: str
     types: frozenset[type]
     fits: Fits | None = None
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is of the type, or None."""
+        """Return whether a value is None or of the type."""
         return type(value) in self.types or (self.fits is not None and self.fits(value))
 
 
@@ -194,7 +194,7 @@ def _column(kind: str) -> _Column:
 
 
 def _below(bound: float) -> Fits:
-    """Return a check of whether a number is finite in a type with this bound."""
+    """Return a check that a number is finite and within this bound."""
 
     def fits(value: Any) -> bool:
         return type(value) in (int, float, Number) and -bound <= value <= bound

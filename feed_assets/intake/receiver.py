@@ -1,4 +1,4 @@
-"""Requests with events: each is judged, written to disk with whatever else is in flight, then answered."""
+"""Requests with events: each is judged, written to disk together with others in progress, then answered."""
 
 import asyncio
 import json
@@ -22,32 +22,32 @@ from feed_assets.ledger.idempotency import At, Taken
 from feed_assets.runs.services import Services
 
 EVENTS_PER_REQUEST = 50_000
-"""Events of one request: more are refused before anything is judged."""
+"""The most events of one request: more are refused before any is judged."""
 
 HOURS_PER_REQUEST = 1_000
-"""Most hours of a request's events: each becomes a batch, with files of its own."""
+"""The most hours of a request's events: each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""Hours that one key may add in a second to those to be published, and ten times as many at once."""
+"""Hours that one key may add per second to those waiting to be published. Ten times as many may arrive at once."""
 
 REASONS_TOLD = 100
-"""Rejected events of a request that its answer names; all of them are kept."""
+"""Rejected events of a request that its answer lists. All of them are kept."""
 
 REJECTED_BYTES = 12 << 20
-"""Bytes of rejected events and reasons that are kept of one request: those of 50,000 usual ones."""
+"""The most bytes of rejected events and reasons that one request may cause: those of 50,000 usual ones."""
 
 EVENTS_AT_A_TIME = 500
-"""Events after which other requests have their turn: a large request holds up no small one."""
+"""Events after which other requests have their turn, so that a large request does not delay small ones."""
 
 KEY_BYTES = 200
-"""Bytes of an idempotency key."""
+"""The most characters of an idempotency key."""
 
 _NOT_SPOOLED = ""
 
 
 @dataclass(frozen=True)
 class RequestAnswer:
-    """The answer to a request that was taken, as JSON, its numbers of events, and whether it was given before."""
+    """The answer to an accepted request, as JSON, its numbers of events, and whether it is a repeated answer."""
 
     text: str
     accepted: int = 0
@@ -57,10 +57,10 @@ class RequestAnswer:
 
 @dataclass
 class Receiver:
-    """Feeds that are pushed to, and the spool that keeps accepted events until they are published.
+    """Feeds that take pushed events, and the spool that keeps accepted events until they are published.
 
-    `spooled` has the idempotency keys of requests in the spool, with their answers; None while one is under way.
-    `begun` has the number of published batches of each segment of which only large feeds wait.
+    `spooled` has the answers of requests in the spool, by idempotency key; None while a request is in progress.
+    `begun` has the number of published batches of each segment in which only large feeds still wait.
     """
 
     services: Services
@@ -76,14 +76,14 @@ class Receiver:
         self._take = Together(self._take_keys)
 
     def recover(self) -> None:
-        """Read which requests an earlier process has taken. Call it before any request, and before any flush."""
+        """Read which requests an earlier process accepted. Call it before any request and any flush."""
         for segment in self.spool.sealed():
             self.spooled.update({(each.name, each.key): each.answer for each in frames(segment) if each.key})
 
     def feed(self, name: str) -> PushedFeed:
         """Return the feed of this name. Raise Refused."""
         if name not in self.feeds:
-            raise RefusedRequest(404, f"no feed {name!r} is pushed to here: ask who runs this receiver")
+            raise RefusedRequest(404, f"no feed {name!r} takes pushed events here: ask the operator of this receiver")
         return self.feeds[name]
 
     async def accept(
@@ -91,8 +91,8 @@ class Receiver:
     ) -> RequestAnswer:
         """Write the events of a body to disk, and return the answer. Raise Refused, DiskFull and SpoolBroken.
 
-        No answered event is lost: frames are synced before. A kill before the answer may leave them, too; with an
-        idempotency key any receiver recognises them in a repeated request.
+        No answered event is lost: frames are synced before the answer. A kill before the answer may leave frames, too.
+        With an idempotency key, any receiver recognises a repeated request.
         """
         judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
         await judging.judge(body, kind)
@@ -105,9 +105,9 @@ class Receiver:
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
-        """Take the key in the ledger before the frame is written, so that only one of two receivers writes it.
+        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes it.
 
-        After a kill in between, the key is this receiver's and its spool has no frame of it: it takes it once more.
+        After a kill in between, this receiver owns the key but its spool has no frame, so it accepts a repetition.
         """
         requested = Taken(frame.name, key, digest, self.spool.receiver)
         outcome = await self._take(requested)
@@ -124,10 +124,10 @@ class Receiver:
         return answer
 
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
-        """Take keys in one transaction. Return for each None if we may continue with it, else its answer or refusal.
+        """Claim keys in one transaction. For each, return None if we may continue, else its answer or refusal.
 
-        `spooled` is read before the ledger, as a flush writes to the ledger first and then releases the key, and once
-        more after it: the request that was under way may have ended meanwhile.
+        `spooled` is read before the ledger, as a flush writes to the ledger before it releases the key. It is read
+        again afterwards, as a request in progress may have ended meanwhile.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -139,16 +139,16 @@ class Receiver:
     ) -> RequestAnswer | RefusedRequest | None:
         now = self.spooled.get(requested.at, _NOT_SPOOLED)
         answer = recorded.answer or spooled_answer or now
-        is_under_way = spooled_answer is None or now is None  # Perhaps of the same group.
+        is_under_way = spooled_answer is None or now is None  # Perhaps in the same group.
         if recorded.digest != requested.digest:
             return RefusedRequest(
-                422, f"the Idempotency-Key {requested.key!r} came with another body before: choose a new one"
+                422, f"the Idempotency-Key {requested.key!r} was used with another body: choose a new one"
             )
         if answer:
             return RequestAnswer(answer, is_repeated=True)
         if is_under_way or recorded.receiver != requested.receiver:
             return RefusedRequest(
-                409, "a request with this Idempotency-Key is under way: send it again later", retry_after=1
+                409, "a request with this Idempotency-Key is in progress: send it again later", retry_after=1
             )
         self.spooled[requested.at] = None
         return None
@@ -156,7 +156,7 @@ class Receiver:
 
 @dataclass
 class _Judging:
-    """The events of a request while they are judged: the accepted ones by window, the rejected ones, and why."""
+    """The events of a request during judging: accepted ones by window, rejected ones, and the reasons."""
 
     feed: PushedFeed
     latest: float
@@ -167,7 +167,7 @@ class _Judging:
     reasons: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
-        """Judge all events of a body; others have their turn meanwhile. Raise Refused for too many events or hours."""
+        """Judge all events of a body, with turns for other requests. Raise Refused for too many events or hours."""
         if kind == "lines":
             for lines in in_slices(lines_of(body), len, EVENTS_AT_A_TIME):
                 await _let_others(self.count)
@@ -202,7 +202,7 @@ class _Judging:
         self.rejected.append(rejected)
         self.rejected_size += len(rejected.raw) + len(rejected.reason)
         if self.rejected_size > REJECTED_BYTES:
-            why = f"the body has more than {REJECTED_BYTES} bytes of events that are rejected, the first with"
+            why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first with"
             raise RefusedRequest(
                 413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less"
             )
@@ -217,7 +217,7 @@ class _Judging:
             )
 
     def frame(self) -> Frame:
-        """Return the frame to be kept."""
+        """Return the frame to write."""
         texts = {start: b"\n".join(self.accepted[start]) + b"\n" for start in sorted(self.accepted)}
         pieces = (Piece(self.feed.key(at), at, len(self.accepted[at]), len(text)) for at, text in texts.items())
         rejected = tuple((each.raw, each.reason) for each in self.rejected)
@@ -232,6 +232,6 @@ class _Judging:
 
 
 async def _let_others(count: int) -> None:
-    """Let other requests have their turn between two slices: most requests have one."""
+    """Let other requests have their turn between two slices. Most requests have only one slice."""
     if count:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A request that the receiver does not take."""
+"""A request that the receiver refuses."""
 
 
 class RefusedRequest(Exception):

@@ -1,4 +1,4 @@
-"""The process of a receiver: uvicorn in front of it, and the flushes behind it."""
+"""The process of a receiver: uvicorn for its requests, and flushes in the background."""
 
 import asyncio
 import gc
@@ -30,27 +30,27 @@ from feed_assets.intake.spool import Spool
 from feed_assets.settings import settings
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks at what can be flushed; after a failure up to a minute."""
+"""Seconds between two checks for segments to flush; after failures up to a minute."""
 
 _LONGEST_PAUSE = 60.0
 
 OBJECTS_AT_A_TIME = 50_000
-"""New objects after which Python looks for cycles: with its 700, a line of lists takes ten times as long to parse."""
+"""New objects after which Python collects cycles. With Python's 700, parsing lists takes ten times as long."""
 
 
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
-    """Take events for these feeds until a signal. Raise HomeBusy (of the spool) and InvalidSetting (of the port)."""
+    """Take events for these feeds until a signal. Raise HomeBusy for the spool, and InvalidSetting for the port."""
     gc.set_threshold(OBJECTS_AT_A_TIME)
     with _listening(host, port) as listener:
         door = door_of(calls, feeds, spool)
         receiver = door.receiver.spool.receiver
         say(f"receiver {receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
-        say(f"pushed to: {', '.join(sorted(feeds)) or 'no feed'}")
+        say(f"feeds that take events: {', '.join(sorted(feeds)) or 'none'}")
         server_of(door, host, port, settings().receiver_flush_seconds).run([listener])
 
 
 def _listening(host: str, port: int) -> socket:
-    """Return a socket that listens, before anything is printed or spooled."""
+    """Return a listening socket, before anything is printed or spooled."""
     try:
         return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
     except OSError as error:
@@ -60,7 +60,7 @@ def _listening(host: str, port: int) -> socket:
 
 
 def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
-    """Return a receiver by the settings. Raise HomeBusy if another one has the spool."""
+    """Return a receiver with the settings. Raise HomeBusy if another one uses the spool."""
     config, kept = settings(), Spool(spool, settings().receiver_flush_bytes)
     receiver = Receiver(calls.services, feeds, kept, timedelta(hours=config.event_hours_ahead))
     keys, rates = Keys(calls.services.ledger), Rates(config.receiver_events_per_second)
@@ -68,7 +68,7 @@ def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
 
 
 def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn.Server:
-    """Return a server that takes events until a signal, and then flushes what it has."""
+    """Return a server that takes events until a signal, and then flushes all events."""
     config = uvicorn.Config(
         app := app_of(door, _living(door, flush_seconds)),
         host=host,
@@ -88,7 +88,7 @@ def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn
 def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncGenerator[None]:
-        """Load keys and spool before the first request; after the last one flush everything, or leave it for later."""
+        """Load keys and spool before the first request. After the last one, flush all, or leave it in the spool."""
         await asyncio.to_thread(door.keys.load)
         await asyncio.to_thread(door.receiver.recover)
         ending = asyncio.Event()
@@ -106,18 +106,18 @@ def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsy
 
 
 async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> None:
-    """Flush what is old or large enough, and at the end all. After a failed look, wait longer for the next one."""
+    """Flush segments that are old or large enough, and at the end all. Wait longer after a failure."""
     pause, is_last = LOOK_SECONDS, False
     while not is_last:
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), pause)
-        is_last = ending.is_set()  # It may be set during a look, too: then one more follows.
+        is_last = ending.is_set()  # If it is set during a look, one more follows.
         await asyncio.to_thread(_look, door, 0 if is_last else seconds)
         pause = min(2 * pause, _LONGEST_PAUSE) if door.problem else LOOK_SECONDS
 
 
 def _look(door: Door, seconds: float) -> None:
-    """Flush what is old enough. Report a failure, to try again: if it ended the task, nobody would flush any more."""
+    """Flush old segments. A failure is reported and retried, as raising it would end all flushes."""
     problems = dict[str, str]()
     with failing_alone(problems, "the spool"):
         door.problem = _flushed(door, seconds)
@@ -126,7 +126,7 @@ def _look(door: Door, seconds: float) -> None:
 
 
 def _flushed(door: Door, seconds: float) -> str:
-    """Flush sealed segments: all of them at the end (`seconds` is 0). Return why some of them wait, else ''."""
+    """Flush sealed segments; at the end (`seconds` is 0) all of them. Return why some still wait, else ''."""
     spool = door.receiver.spool
     spool.seal(older_than=seconds)
     if not (segments := spool.sealed()):

@@ -1,9 +1,9 @@
-"""Accepted events on disk until the ledger has them: append-only segments, each of which is flushed as a whole.
+"""Accepted events on disk until the ledger has them: append-only segments, each flushed as a whole.
 
-A frame is the content of one request, there as a whole or not at all: its first line has the checksum and the sizes of
-what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never acknowledged.
-The reader takes nothing of the former, and all of the latter, as if the answer had been lost on its way. Other bytes
-before a whole frame are damage, and so is an end that no kill leaves: then all whole frames are taken, and the segment
+A frame is the content of one request, present as a whole or not at all: its first line has the checksum and the sizes
+of the rest. A killed process may leave an incomplete frame at a segment's end, or a complete one that was never
+acknowledged. The reader ignores the former and takes the latter, as if its answer had been lost. Other bytes before a
+complete frame are damage, and so is an end that no kill can cause. Then all complete frames are taken, and the segment
 is kept.
 """
 
@@ -27,10 +27,10 @@ from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
 from feed_assets.home import OWNED, make_folder
 
 SEGMENT = ".spool"
-"""Suffix of a segment's file; before it is the name of the segment's batches."""
+"""Suffix of a segment's file, after the name of the segment's batches."""
 
 DAMAGED = ".damaged"
-"""Suffix of a segment whose whole frames are published, and whose rest is left to people."""
+"""Suffix of a damaged segment: its complete frames are published, the rest is left to a person."""
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
 _BEGUN = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} ([0-9]{0,12}|[0-9]{1,12} [0-9]{0,12})")
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """Events of one window: the key of their hour, its start in seconds since 1970, their number, their bytes."""
+    """Events of one window: the key of their hour, the window's start in seconds since 1970, their number and bytes."""
 
     key: str
     start: int
@@ -50,10 +50,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """The content of one request: its events in lines, piece by piece, and the rejected ones, each with its reason.
+    """The content of one request: its events in lines, by piece, and the rejected ones with their reasons.
 
-    `key`, `digest` and `answer` are those of its idempotency key, if it had one. `source` is the partner, if the feed
-    has a partition for each partner of an hour.
+    `key`, `digest` and `answer` belong to its idempotency key, if it had one. `source` is the partner, if the feed has
+    a partition for each partner of an hour.
     """
 
     feed: str
@@ -67,11 +67,11 @@ class Frame:
 
     @property
     def name(self) -> str:
-        """Return the name that was pushed to: idempotency keys and rejected events are its own."""
+        """Return the name to which events were pushed. It scopes idempotency keys and rejected events."""
         return f"{self.feed}/{self.source}" if self.source else self.feed
 
     def encoded(self) -> bytes:
-        """Return the frame as it stands on disk."""
+        """Return the frame's bytes on disk."""
         fields = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer, self.source
         header, lines = json.dumps(fields).encode(), self.lines
         return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
@@ -84,19 +84,19 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 class Gap(NamedTuple):
-    """Range of bytes without a whole frame in a segment, though there was one, which may have been acknowledged."""
+    """A range of bytes in a segment without a complete frame, though one was there and may have been acknowledged."""
 
     start: int
     end: int
 
 
 def frames(segment: Path) -> Iterator[Frame]:
-    """Yield the whole frames of a segment, one in memory at a time."""
+    """Yield the complete frames of a segment, one in memory at a time."""
     return (each for each in frames_and_gaps(segment) if isinstance(each, Frame))
 
 
 def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
-    """Yield the frames and gaps of a segment, in order; only log a frame begun at its end, which was not answered."""
+    """Yield a segment's frames and gaps in order. An incomplete frame at its end, never answered, is only logged."""
     at, size = 0, segment.stat().st_size
     with segment.open("rb") as file:
         while at < size:
@@ -108,14 +108,16 @@ def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
                 at = following
             else:
                 if _is_begun(file, at, size):
-                    _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, at)
+                    _log.warning(
+                        "%s: the bytes after %d are not a complete frame, and were never acknowledged", segment, at
+                    )
                 else:
                     yield Gap(at, size)
                 return
 
 
 def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
-    """Return whether the frame that begins at a byte is cut off by the segment's end, as by a killed write."""
+    """Return whether the frame that begins here is cut off by the segment's end, as by a killed write."""
     file.seek(start)
     head = file.readline(_LONGEST_HEAD)
     if match := _HEAD.fullmatch(head):
@@ -124,7 +126,7 @@ def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
 
 
 def _following(file: IO[bytes], start: int) -> int | None:
-    """Return where the first whole frame behind a byte begins. No event's line looks like the first one of a frame."""
+    """Return where the next complete frame begins. No line of events looks like a frame's first line."""
     file.seek(start)
     begins = [start + match.start() for match in _HEAD.finditer(file.read())]
     return next((each for each in begins if _read(file, each)), None)
@@ -144,17 +146,17 @@ def _read(file: IO[bytes], start: int) -> Frame | None:
 
 @dataclass
 class Spool:
-    """The segments of one receiver, in a folder of its own: one is written, and the sealed ones wait.
+    """The segments of one receiver, in its own folder: one is being written, and the sealed ones wait.
 
     Args:
-        folder: The folder, on a disk that keeps what was synced; made, unless its parent is missing, too.
-        segment_bytes: Size at which a segment is sealed.
+        folder: The folder, on a disk that keeps synced data. It is made if its parent exists.
+        segment_bytes: The size at which a segment is sealed.
     """
 
     folder: Path
     segment_bytes: int = 32 << 20
     broken: str = ""
-    """The reason why no frame can be written any more, until the receiver is started again."""
+    """The reason why no frame can be written until the receiver is restarted."""
     _open: "_Segment | None" = None
     _number: int = 0
     _hours: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -162,13 +164,13 @@ class Spool:
 
     def __post_init__(self) -> None:
         make_folder(self.folder, "the spool", 0o700)
-        # A lock of the whole process: a server in a thread of its own closes what another thread has opened.
+        # The lock belongs to the whole process: one thread may open the spool, and another close it.
         self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED, thread_local=False)
         try:
             self._alone.acquire()
         except Timeout:
             raise HomeBusy(
-                f"another receiver spools in {self.folder}: expected one for each folder. End it, or set --spool."
+                f"another receiver uses {self.folder}: expected one receiver per folder. End it, or set --spool."
             ) from None
         try:
             self.receiver = _identity(self.folder)
@@ -178,9 +180,9 @@ class Spool:
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
-        """Write frames and sync them, all at once. Raise DiskFull and SpoolBroken; then nothing of them is kept.
+        """Write frames and sync them, all at once. Raise DiskFull or SpoolBroken; none of them is kept then.
 
-        The file's size is synced with its data, the folder when the file is made.
+        Each sync includes the file's size. The folder is synced when the file is made.
         """
         with self._lock:
             if self.broken:
@@ -195,30 +197,30 @@ class Spool:
         return [None] * len(group)
 
     def note_hours(self, frame: Frame) -> int:
-        """Add a frame's feeds and hours to those of the next flush. Return how many of them are new."""
+        """Add a frame's feeds and hours to those of the next flush. Return how many are new."""
         hours = self._hours  # A flush may begin a new set meanwhile.
         before = len(hours)
         hours.update((frame.feed, piece.key) for piece in frame.pieces)
         return len(hours) - before
 
     def seal(self, older_than: float = 0) -> None:
-        """End the current segment, if its first frame is `older_than` seconds old: then it can be flushed."""
+        """Seal the current segment, if its first frame is `older_than` seconds old. Then it can be flushed."""
         with self._lock:
             if self._open and self._open.size and monotonic() - self._open.since >= older_than:
                 self._seal()
 
     def sealed(self) -> list[Path]:
-        """Return the segments that wait, the oldest first; those of earlier starts, too."""
+        """Return the waiting segments, the oldest first, including those of earlier starts."""
         with self._lock:
             current = self._open.path if self._open else None
             stat_by_path = {path: stat for path, stat in self._stat_by_path().items() if path != current}
         return sorted(stat_by_path, key=lambda path: (stat_by_path[path].st_mtime_ns, path.name))
 
     def set_aside(self, segment: Path, gaps: Sequence[Gap]) -> None:
-        """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is logged."""
+        """Keep and log a segment that has gaps, after its complete frames are published. It waits no longer."""
         segment.rename(kept := segment.with_suffix(DAMAGED))
         places = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps)
-        _log.error("%s: the bytes %s are no whole frames any more, and may have been acknowledged", kept, places)
+        _log.error("%s: the bytes %s are damaged frames, which may have been acknowledged", kept, places)
 
     def damaged(self) -> list[str]:
         """Return the files that were set aside, until somebody moves them away."""
@@ -226,11 +228,11 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Return the bytes that wait, in all segments."""
+        """Return the waiting bytes in all segments."""
         return sum(stat.st_size for stat in self._stat_by_path().values())
 
     def oldest_seconds(self) -> float:
-        """Return how many seconds the oldest events have waited, in the current segment, too; 0 if none do."""
+        """Return for how many seconds the oldest events have waited, in any segment; 0 if none wait."""
         with self._lock:
             current = self._open
             ages = [
@@ -242,7 +244,7 @@ class Spool:
         return max([0.0, *ages])
 
     def _stat_by_path(self) -> dict[Path, os.stat_result]:
-        """Return the segments' files; a flush may remove one meanwhile."""
+        """Return the segments' files. A flush may remove one meanwhile."""
         stat_by_path = dict[Path, os.stat_result]()
         for path in self.folder.glob(f"*{SEGMENT}"):
             with suppress(FileNotFoundError):
@@ -250,7 +252,7 @@ class Spool:
         return stat_by_path
 
     def close(self) -> None:
-        """Let another receiver have the folder. Everything is synced already."""
+        """Let another receiver use the folder. Everything is already synced."""
         with self._lock:
             self._seal()
         self._alone.release()
@@ -270,7 +272,7 @@ class Spool:
         return _Segment(path, file)
 
     def _seal(self) -> None:
-        """Close the segment, whose frames are synced: an error of the close does not concern accepted events."""
+        """Close the segment, whose frames are synced: an error on close does not affect accepted events."""
         if segment := self._open:
             self._open, self._hours = None, set()
             try:
@@ -281,12 +283,14 @@ class Spool:
                 segment.path.unlink()
 
     def _take_back(self, segment: "_Segment", error: OSError) -> None:
-        """Cut off what a failed write or sync left: unacknowledged events must not appear later. Raise the error."""
+        """Cut off the rest of a failed write or sync, as unacknowledged events must not appear. Raise the error."""
         try:
             os.ftruncate(segment.file, segment.size)
             os.fsync(segment.file)
         except OSError as again:
-            self.broken = f"{segment.path} cannot be written ({error}), nor what was begun be taken back ({again})."
+            self.broken = (
+                f"{segment.path} cannot be written ({error}), and the unfinished write cannot be undone ({again})."
+            )
             raise SpoolBroken(self.broken) from error
         raise _spool_error(error) from error
 
@@ -296,7 +300,7 @@ class _Segment:
     path: Path
     file: int
     size: int = 0
-    """Bytes of whole frames that are synced."""
+    """Bytes of complete, synced frames."""
     since: float = field(default_factory=monotonic)
 
     def write(self, frames: Sequence[bytes]) -> None:
@@ -320,12 +324,12 @@ def sync_folder(folder: Path) -> None:
 
 def _spool_error(error: OSError) -> Exception:
     if error.errno in _FULL:
-        return DiskFull(f"The disk of the spool is full ({error}). Make room: what was accepted is kept.")
+        return DiskFull(f"The disk of the spool is full ({error}). Make room: accepted events are kept.")
     return SpoolBroken(f"The spool cannot be written: {error}. Nothing of this request was accepted.")
 
 
 def _identity(folder: Path) -> str:
-    """Return the receiver's own name, drawn once for a folder: its batches have it, and its idempotency keys."""
+    """Return the receiver's name, made once for a folder, and used in its batches and for idempotency keys."""
     path = folder / "receiver"
     if not path.exists():
         new = path.with_suffix(".new")

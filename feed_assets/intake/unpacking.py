@@ -1,4 +1,4 @@
-"""A body as it is received and unpacked: one that is too large is refused before it is in memory."""
+"""A body while it is received and unpacked. A body that is too large is refused before it fills the memory."""
 
 import asyncio
 import zlib
@@ -7,25 +7,25 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from feed_assets.intake.refused import RefusedRequest
 
 BODY_BYTES = 8 << 20
-"""Bytes of a request's body, as it is sent."""
+"""The most bytes of a request's body, as sent."""
 
 UNPACKED_BYTES = 16 << 20
-"""Bytes of a body that was sent packed."""
+"""The most bytes of a compressed body after unpacking."""
 
 MOST_LINES = 100_000
-"""Lines of a body, blank ones too: twice as many as it may have events."""
+"""The most lines of a body, with blank ones: twice as many as events are allowed."""
 
 LARGE_BYTES, LARGE_EVENTS = 256 << 10, 5000
-"""Bodies of more bytes, or of more events by their commas or line breaks, are unpacked and judged one by one."""
+"""Bodies with more bytes, or more events (by their commas or line breaks), are unpacked and judged one by one."""
 
 EVENT_BYTES = 2048
-"""Bytes that count as one event: the average is a tenth of it."""
+"""Bytes that count as one event; the average event has a tenth of it."""
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
 
 class BodyMemory:
-    """The bytes of the bodies that are being read or judged: more than so many are refused.
+    """The bytes of bodies that are being read or judged. Beyond a limit, more are refused.
 
     Args:
         limit: The most bytes.
@@ -44,17 +44,17 @@ class BodyMemory:
         self._remaining -= size
 
     def give_back(self, size: int) -> None:
-        """Count bytes no longer."""
+        """Stop counting bytes."""
         self._remaining += size
         if self._total:
             self._total.give_back(size)
 
 
 class Body:
-    """A body while it is received and unpacked; its bytes are counted in `held` until it is let go of.
+    """A body while it is received and unpacked. Its bytes count in `held` until it is released.
 
     Args:
-        held: Bytes of all requests.
+        held: The bytes of all requests.
         packing: Its Content-Encoding.
         kind: `lines` or `array`.
     """
@@ -70,7 +70,7 @@ class Body:
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:
-        """Take it as it is sent. Raise Refused if it is too large."""
+        """Receive it as sent. Raise Refused if it is too large."""
         async for chunk in chunks:
             if len(self._sent) + len(chunk) > BODY_BYTES:
                 raise RefusedRequest(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
@@ -79,13 +79,13 @@ class Body:
             self._received += len(chunk)
 
     async def unpacked(self, turn: Callable[[], Awaitable[None]]) -> bytes:
-        """Return all of it, unpacked. Others have their turn meanwhile.
+        """Return all of it, unpacked. Other requests have their turn meanwhile.
 
         Args:
-            turn: Waits until no other large body is in memory. It is called once, and only for a large one.
+            turn: Waits until no other large body is in memory. It is called once, and only for a large body.
 
         Raises:
-            Refused: It is too large, or not packed as it says.
+            Refused: It is too large, or its compression is invalid.
         """
         pieces, has_turn = list[bytes](), False
         for number, piece in enumerate(self._pieces(), 1):
@@ -114,20 +114,22 @@ class Body:
                 413, f"the body has more than {UNPACKED_BYTES} bytes unpacked: send it in several requests"
             )
         if self._kind == "lines" and self._events > MOST_LINES:
-            raise RefusedRequest(413, f"the body has more than {MOST_LINES} lines, with blank ones: leave those out")
+            raise RefusedRequest(
+                413, f"the body has more than {MOST_LINES} lines, including blank ones: leave the blank ones out"
+            )
 
     def _take(self, size: int) -> None:
         self._held.take(size)
         self._counted += size
 
     def let_go(self) -> None:
-        """Count its bytes no longer."""
+        """Stop counting its bytes."""
         self._held.give_back(self._counted)
         self._counted = 0
 
 
 class _Plain:
-    """A body that is not packed."""
+    """A body that is not compressed."""
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
         yield chunk
@@ -137,7 +139,7 @@ class _Plain:
 
 
 class _Gzip:
-    """One gzip stream, whose bytes are unpacked piece by piece: the first ones reveal a bomb."""
+    """One gzip stream, unpacked piece by piece, so that the first pieces reveal a bomb."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -146,7 +148,7 @@ class _Gzip:
         is_full = False
         while chunk or is_full:
             if self._stream.eof:
-                raise RefusedRequest(400, "the body goes on behind its gzip stream: expected one stream")
+                raise RefusedRequest(400, "the body continues after its gzip stream: expected one stream")
             yield (piece := self._unpacked(chunk))
             chunk = self._stream.unused_data or self._stream.unconsumed_tail
             is_full = len(piece) == _PIECE and not self._stream.eof

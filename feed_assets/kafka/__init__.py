@@ -1,4 +1,4 @@
-"""Conversion of topics to files that never change, with a signal for each. Needs the extra `kafka`."""
+"""Conversion of topics to files that never change, with a signal for each file. Needs the extra `kafka`."""
 
 from importlib.util import find_spec
 
@@ -6,6 +6,6 @@ from feed_assets.core.errors import InvalidSetting
 
 
 def check_installed() -> None:
-    """Raise InvalidSetting unless Kafka's libraries are installed: only topics need them."""
+    """Raise InvalidSetting unless Kafka's libraries are installed. Only topics need them."""
     if find_spec("confluent_kafka") is None:
         raise InvalidSetting("Kafka's topics need more packages: `pip install 'feed-assets[kafka]'`.")

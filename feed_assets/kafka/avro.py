@@ -1,4 +1,4 @@
-"""Avro in the Confluent wire format: the magic byte 0, four bytes of schema id, the datum."""
+"""Avro in the Confluent wire format: the magic byte 0, four bytes of schema id, then the datum."""
 
 import struct
 from collections.abc import Callable, Generator, Mapping
@@ -20,28 +20,28 @@ HEAD = struct.Struct(">BI")
 
 _FAST: Any = import_module("fastavro.read")
 _SLOW: Any = import_module("fastavro._read_py")
-"""fastavro in Python, which fastavro itself uses where it is not compiled."""
+"""fastavro's Python code, which fastavro itself uses if it is not compiled."""
 
 _DATUM = "datum"
-"""The one field of a record that wraps a schema of another type: fastavro recognizes only records as parsed."""
+"""The only field of a record that wraps a schema of another type: fastavro marks only records as parsed."""
 
 _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A schema as it is declared, the form in which it is read, and the function that reads it."""
+    """A schema as declared, the form in which it is read, and the function that reads it."""
 
     declared: Any
     form: Mapping[str, Any]
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
-    """True if it is read as the one field of a record."""
+    """True if it is read as the only field of a record."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
-    """Return a schema to read and write by. `named` has the types that it may name; those that it defines are added.
+    """Return a schema for reading and writing. `named` has the types it may refer to, and gets those that it defines.
 
-    Raise InvalidSchema.
+    Raise InvalidSchema if it is invalid.
     """
     with _refused():
         declared: Any = parse_schema(loaded(text), named)
@@ -51,13 +51,13 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     if is_wrapped := not isinstance(declared, dict) or "fields" not in declared:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
-    # On values of any depth the compiled reader crashes where the other one raises.
+    # On values of unlimited depth the compiled reader crashes, while the Python one raises.
     reader = _SLOW if is_deep else _FAST
     return Schema(declared, marked, reader.schemaless_reader, is_wrapped)
 
 
 def define(text: str, named: dict[str, Any]) -> None:
-    """Add the types that a text defines to `named`, for a schema that refers to it. Raise InvalidSchema."""
+    """Add the types that a text defines to `named`, for another schema that refers to them. Raise InvalidSchema."""
     with _refused():
         parse_schema(loaded(text), named)
 
@@ -68,14 +68,14 @@ def _refused() -> Generator[None]:
         yield
     except InvalidSchema:
         raise
-    except Exception as error:  # Whatever the library raises for the text.
+    except Exception as error:  # The library may raise anything for the text.
         raise InvalidSchema(excerpt(f"{type(error).__name__}: {error}", REASON_BYTES // 2)) from error
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decimal | bytes:
-    """Return the decimal. Raise ValueError if it has more digits than declared: fastavro would round it.
+    """Return the decimal. Raise ValueError if it has more digits than declared, which fastavro would round.
 
-    Return the bytes if there is no precision, by Avro's specification.
+    By Avro's specification, return the bytes if no precision is declared.
     """
     if "precision" not in schema:
         return data
@@ -86,11 +86,11 @@ def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decima
 
 
 def _time_of(read: Callable[..., time]) -> Callable[..., time]:
-    """Return a reader of a time of day: fastavro would accept those of less than an hour before midnight."""
+    """Return a reader of a time of day. fastavro would accept negative times down to minus one hour."""
 
     def checked(count: int, *schemas: object) -> time:
         if count < 0:
-            raise ValueError(f"{count} is no time of day")
+            raise ValueError(f"{count} is not a time of day")
         return read(count, *schemas)
 
     return checked
@@ -98,14 +98,14 @@ def _time_of(read: Callable[..., time]) -> Callable[..., time]:
 
 _EXACT = Context(prec=MAX_PREC, traps=[Inexact])
 _readers: Any = _FAST.LOGICAL_READERS
-"""Readers of logical types, which both versions use."""
+"""Readers of logical types, shared by both versions of fastavro's code."""
 _readers["bytes-decimal"] = _readers["fixed-decimal"] = _decimal
 for _name in ("int-time-millis", "long-time-micros"):
     _readers[_name] = _time_of(_readers[_name])
 
 
 def record_of(schema: Schema) -> Mapping[str, Any] | None:
-    """Return the record that a schema is, or has in a union with null, as it is declared; None if it is neither."""
+    """Return the declared record of a schema that is a record, or a union of null and a record; else None."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     non_null = [each for each in branches if each not in _NULL]
@@ -114,7 +114,7 @@ def record_of(schema: Schema) -> Mapping[str, Any] | None:
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
-    """Return the datum behind the head, and the number of bytes left. Other bytes may raise any exception."""
+    """Return the datum after the head, and the number of bytes after the datum. Bad bytes may raise any exception."""
     stream = BytesIO(data)
     stream.seek(HEAD.size)
     datum = schema.read(stream, schema.form, None)

@@ -1,7 +1,7 @@
-"""Chunks of a topic's lag as it is found, and no more: the connector's own partitions, without its group.
+"""Chunks of a topic's present lag, and no more: the connector's own code for partitions, without its group.
 
-Files, signals and transactional ids are the service's: of the two, only the one that opened a partition last can
-signal it. After a kill anywhere, the next call continues after the last signal, as the service does.
+Files, signals and transactional ids are the same as the service's. If both run, only the one that opened a partition
+last can signal it. After a kill at any point, the next call continues after the last signal, as the service does.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from feed_assets.kafka.spark_job import Executors
 
 
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
-    """Write and signal the chunks of all that a topic has now; the last one of each partition ends where that does.
+    """Write and signal chunks of all messages that a topic has now. Each partition's last chunk ends with the lag.
 
-    Raise KafkaUnavailable, NoTopic, FencedOff and Spark's errors; LogTrimmed and SignalsLost of a partition once the
-    others are done.
+    Raise KafkaUnavailable, NoTopic, FencedOff and Spark's errors. LogTrimmed or SignalsLost of one partition is raised
+    after the others are done.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -42,7 +42,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
 
 class _Lag:
-    """A topic's lag, up to the ends that were found. Its partitions are opened anew after each step."""
+    """A topic's lag, up to the ends found at the start. Its partitions are reopened after each step."""
 
     def __init__(
         self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
@@ -51,14 +51,14 @@ class _Lag:
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
         self.aside = dict[int, LogTrimmed | SignalsLost]()
-        """Errors that a person has to resolve, by partition."""
+        """Errors that need a person, by partition."""
 
     def by_executors(
         self, executors: Executors, opened: Mapping[int, PartitionReader]
     ) -> Mapping[int, PartitionReader]:
-        """Take the whole lines of the grid, if the lag is large, one Spark job at a time, until a job signals nothing.
+        """Take complete grid blocks of a large lag, one Spark job at a time, until a job signals nothing.
 
-        Return the partitions as they are open then.
+        Return the partitions as they are open afterwards.
         """
         before = -1
         is_much = sum(self._ends[number] - each.start for number, each in opened.items()) >= executors.least
@@ -69,7 +69,7 @@ class _Lag:
         return opened
 
     def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
-        """Take the rest. Unsignalled chunks that were cut in another way are cut like that once opened anew."""
+        """Take the rest. An unsignalled chunk that was cut differently is cut the same way after reopening."""
         while True:
             before = len(self.signalled)
             try:
@@ -82,7 +82,7 @@ class _Lag:
                 return
 
     def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
-        """Signal the chunks that a Spark job wrote, up to the first one of a partition that is missing."""
+        """Signal the chunks that a Spark job wrote. Stop in each partition at the first missing chunk."""
         task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
         for span, kept in spark_job.cut(executors, self._name, self._topic, task_ranges) if task_ranges else ():
@@ -103,7 +103,7 @@ class _Lag:
                 each.drop()
 
     def opened(self) -> dict[int, PartitionReader]:
-        """Return the partitions, each from where its signals end; put those aside that need a person."""
+        """Open the partitions, each at the end of its signals. Set those aside that need a person."""
         places = [PartitionOfTopic(self._name, number) for number in self._ends]
         writers = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: partition for each in writers if (partition := self._open(each))}

@@ -1,8 +1,8 @@
-"""Chunks on the blackboard, below `chunks/`: written once, and never again once they are signalled.
+"""Chunks on the blackboard, below `chunks/`: written once, and never again after they are signalled.
 
-A process that was fenced off may still write what it had cut. So a chunk is created, which the store allows only once.
-An unsignalled chunk that a topic partition has when it is opened is cut again as it is. It is replaced only if that
-cannot be done: its topic has another key or operation now, or it is no chunk.
+A process that was fenced off may still write the chunk it had cut. So chunks are created, which the store allows only
+once per key. If a partition has an unsignalled chunk when it is opened, the same chunk is cut again. It is replaced
+only if that is impossible: its topic has another key or operation now, or the file is not a chunk.
 """
 
 import gzip
@@ -18,17 +18,17 @@ FOLDER = "chunks"
 
 
 def packed(content: bytes) -> bytes:
-    """Return the content by gzip, without the time: the same version of zlib always makes the same bytes."""
+    """Return the content compressed by gzip without a time: one version of zlib always makes the same bytes."""
     return gzip.compress(content, mtime=0)
 
 
 def content_of(board: Blackboard, key: str) -> bytes | None:
-    """Return the content under the key of a chunk; None if there is none."""
+    """Return the content under a chunk's key; None if there is none."""
     return board.get(f"{FOLDER}/{key}")
 
 
 def end_of(content: bytes | None, *, is_packed: bool) -> int:
-    """Return the offset behind the last record of a chunk; 0 if `content` is no chunk."""
+    """Return the offset after the last record of a chunk; 0 if `content` is not a chunk."""
     try:
         (last,) = deque(dialect.read(gzip.decompress(content or b"") if is_packed else content or b""), maxlen=1)
         return int(last[1] or "") + 1
@@ -37,13 +37,13 @@ def end_of(content: bytes | None, *, is_packed: bool) -> int:
 
 
 def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
-    """Write a chunk, unless the same one is there.
+    """Write a chunk, unless the same one exists.
 
-    Raise ChunkDiffers if another process has written another one, unless it may be replaced.
+    Raise ChunkDiffers if a different one exists and may not be replaced.
     """
     path = f"{FOLDER}/{key}"
     if board.create(path, content) or board.get(path) == content:
         return
     if not replaces:
-        raise ChunkDiffers(f"another process has written {path} meanwhile: what it has signalled is read first.")
+        raise ChunkDiffers(f"another process has written {path} meanwhile: its signals are read first.")
     board.put(path, content)

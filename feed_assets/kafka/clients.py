@@ -1,4 +1,4 @@
-"""Kafka's clients as the settings configure them, and their errors as ours."""
+"""Kafka clients with the configuration of the settings, and the translation of their errors into ours."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from feed_assets.core.secrets import masked
 from feed_assets.home import say
 
 SECONDS = 30.0
-"""Seconds that a broker may take to answer, before it counts as away."""
+"""Seconds for a broker to answer before it counts as unavailable."""
 
 GROUP = "feed_assets"
 _QUEUED_KB = 16 << 10
-"""Kilobytes that a consumer reads ahead, of all its partitions together, whatever the backlog."""
+"""Kilobytes that a consumer reads ahead for all its partitions together, however long the backlog."""
 
 _FETCHED = 8 << 20
 _PEEKED = 64 << 10
 LONGEST = 64 << 20
-"""Most bytes of a message that is read or written."""
+"""The most bytes of a message that is read or written."""
 
 _ABOUT = {
     "_RESOLVE": "bootstrap.servers, and the listeners that the broker advertises",
@@ -30,16 +30,16 @@ _ABOUT = {
     "_SSL": "security.protocol and ssl.*",
     "_AUTHENTICATION": "security.protocol, sasl.mechanism, sasl.username and sasl.password",
 }
-"""Properties that decide how a client reaches the broker, by the error between them."""
+"""Properties that decide how a client reaches the broker, by the error that points to them."""
 
 _SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
-"""Errors of a call without an answer. A client gets the reason in the background, and reports it when polled."""
+"""Errors of a call that got no answer. The client learns the reason in the background, and reports it when polled."""
 
 _background_errors = list[KafkaError]()
 """The first background error in `_ABOUT` since this list was cleared."""
 
 SAY_SECONDS = 60.0
-"""Seconds between two lines about one kind of background error."""
+"""Seconds between two log lines about one kind of background error."""
 
 _last_logged = dict[str, float]()
 """The time of the last line about each kind."""
@@ -48,28 +48,28 @@ _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH
 
 
 class Clients:
-    """Factory of the clients of one configuration. `on_error` receives the errors from the background."""
+    """Factory of clients with one configuration. `on_error` receives background errors."""
 
     def __init__(self, conf: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> None:
         self._on_error = on_error
         self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
-        """Return a member of the group: it reads committed messages, and only from given offsets."""
+        """Return a member of the consumer group. It reads committed messages, and only from given offsets."""
         defaults = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
         return _create(Consumer, {**defaults, "group.id": GROUP, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
-        """Return a consumer for itself, that sees where a partition ends."""
+        """Return a consumer without a group, which is told where a partition ends."""
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
 
     def peeker(self) -> Consumer:
-        """Return a reader that fetches hardly more than the next message of each partition."""
+        """Return a reader that fetches little more than the next message of each partition."""
         little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
-        """Return a producer that writes in transactions, which the broker ends after `seconds`."""
+        """Return a producer that writes in transactions. The broker ends them after `seconds`."""
         transaction_conf = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": seconds * 1000,
@@ -78,7 +78,7 @@ class Clients:
         return _create(Producer, {"compression.type": "gzip", **self._conf, **transaction_conf, **_WRITES})
 
     def admin(self) -> AdminClient:
-        """Return a client that makes topics."""
+        """Return a client that creates topics."""
         return _create(AdminClient, self._conf)
 
     def _hear(self, error: KafkaError) -> None:
@@ -91,7 +91,7 @@ _Client = TypeVar("_Client")
 
 
 def _create(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> _Client:
-    """Return a client. Raise InvalidSetting for a property that does not exist, or a value that it cannot have."""
+    """Return a client. Raise InvalidSetting for an unknown property or an invalid value."""
     try:
         return kind(conf)
     except KafkaException as error:
@@ -106,18 +106,18 @@ _READS: dict[str, Any] = {
     "fetch.max.bytes": _FETCHED,
     "receive.message.max.bytes": LONGEST + 512,
 }
-"""Properties of each consumer, whatever the settings are."""
+"""Fixed properties of each consumer, whatever the settings."""
 
 
 _WRITES: dict[str, Any] = {"message.max.bytes": LONGEST, "batch.size": 16 << 10}
-"""Properties of each producer. A topic's limit is for a batch: a small one refuses no message for those beside it."""
+"""Fixed properties of each producer. A topic's limit applies to a batch, so small batches keep messages acceptable."""
 
 _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
 @contextmanager
 def translated(action: str, client: Consumer | Producer | AdminClient | None = None) -> Generator[None]:
-    """Raise our errors for Kafka's. `client` waits for its first answer, and has the reason if there is none."""
+    """Translate Kafka's errors into ours. If `client` got no answer, its background error gives the reason."""
     try:
         yield
     except KafkaException as error:
@@ -130,7 +130,7 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
 
 
 def say_heard(error: KafkaError) -> None:
-    """Print a client's background error on standard error: a line a minute of each kind, as there are many."""
+    """Print a client's background error on stderr: at most one line a minute of each kind, as there are many."""
     now = monotonic()
     if now >= _last_logged.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
         _last_logged[error.name()] = now
@@ -147,8 +147,8 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
     """Return our error for one of Kafka's."""
     if may_be_fenced and is_fenced(error):
         return FencedOff(
-            f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
-            "of a topic have the same group.id, and if they have a group.instance.id, each one of its own."
+            f"cannot {action}: another process does. Nothing is lost or duplicated. Give all connectors of a topic "
+            "the same group.id, and if they have a group.instance.id, each its own."
         )
     if _is_too_long(error):
         return KafkaUnavailable(
@@ -158,13 +158,13 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
 
 
 def _is_too_long(error: KafkaException) -> bool:
-    """Return whether the broker refuses a message for its size."""
+    """Return whether the broker refuses a message because of its size."""
     kafka_error = error.args[0]
     return isinstance(kafka_error, KafkaError) and kafka_error.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Return whether another process fenced this one off: its transactional id, or its membership of the group."""
+    """Return whether another process fenced this one off, by its transactional id or its group membership."""
     kafka_error = error.args[0]
     if not isinstance(kafka_error, KafkaError):
         return False

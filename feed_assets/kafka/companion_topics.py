@@ -1,4 +1,4 @@
-"""The two topics beside each one that is read: they have as many partitions as it, and get more when it gets more."""
+"""The topics of signals and dead letters beside each topic. They always have as many partitions as the topic."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -21,34 +21,34 @@ from feed_assets.kafka.clients import SECONDS, translated
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LEAST = 8 << 20
-"""Least limit of the two topics, in bytes of a message: one that was packed upstream may exceed that topic's limit."""
+"""The smallest message limit of the two topics, in bytes: a message compressed upstream may exceed that topic's."""
 
 _HEADERS = 64 << 10
-"""Bytes by which a dead letter may be longer than its message."""
+"""Bytes by which a dead letter may exceed its message."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
-"""The setting, and what it is by default."""
+"""The name of the setting, and its default."""
 
 _REFUSALS = frozenset(
     {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_CONFIG"}
 )
 
 _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
-"""Error codes if another process was faster."""
+"""Error codes that mean that another process has done it already."""
 
 
 NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
 
 
 class About(NamedTuple):
-    """The broker's id of a topic that is read, and the most bytes of a dead letter that the broker takes."""
+    """The broker's id of a topic, and the most bytes of a dead letter that the broker accepts."""
 
     topic_id: str
     longest: int
 
 
 def prepare(admin: Any, topic: str) -> About:
-    """Make the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
+    """Create the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}", admin):
         count = partitions(admin, topic)
         if not count:
@@ -62,7 +62,7 @@ def prepare(admin: Any, topic: str) -> About:
 
 
 def id_of(admin: Any, topic: str) -> str:
-    """Return the broker's own id of a topic: one that is made anew under its name has another. Raise KafkaException."""
+    """Return the broker's own id of a topic. A recreated topic has another id. Raise KafkaException."""
     return str(admin.describe_topics(TopicCollection([topic]))[topic].result(SECONDS).topic_id)
 
 
@@ -72,13 +72,13 @@ def partitions(admin: Any, topic: str) -> int:
 
 
 def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
-    """Return the configuration of a topic, each of its entries with a `value`. Raise KafkaException."""
+    """Return the configuration of a topic; each entry has a `value`. Raise KafkaException."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     return admin.describe_configs([resource])[resource].result(SECONDS)
 
 
 def _widen(admin: Any, name: str, longest: int) -> int:
-    """Increase an existing topic's limit to `longest`, and return the limit then; print a line if that is refused."""
+    """Increase an existing topic's limit to `longest`, and return its limit. If that is refused, print a line."""
     limit = _USUAL if partitions(admin, name) else longest
     try:
         if limit < longest and (limit := int(config_of(admin, name)[_LONGEST].value)) < longest:
@@ -89,8 +89,8 @@ def _widen(admin: Any, name: str, longest: int) -> int:
     except KafkaException as error:
         if error.args[0].name() not in _REFUSALS:
             raise
-        problem = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
-        say(f"connector: {problem}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
+        problem = f"{name} has too small a message limit, which cannot be changed: {error.args[0].str()}"
+        say(f"connector: {problem}. Set its {_LONGEST} to {longest}: otherwise longer dead letters are cut.")
     return limit
 
 
@@ -106,7 +106,7 @@ def _grow(admin: Any, name: str, count: int, longest: int) -> None:
     until = monotonic() + SECONDS
     while partitions(admin, name) < count:
         if monotonic() > until:
-            raise KafkaUnavailable(f"{name} has no {count} partitions after {SECONDS:g} s. Check the broker.")
+            raise KafkaUnavailable(f"{name} does not have {count} partitions after {SECONDS:g} s. Check the broker.")
         sleep(0.02)
 
 

@@ -1,7 +1,7 @@
-"""The one batch writer: decoded messages of one topic partition in, closed chunks out. Pure: the clock is handed in.
+"""The only code that cuts batches: decoded messages of one topic partition in, closed chunks out. It reads no clock.
 
-A chunk ends at the first of: a line of the grid (the message limit), another schema, so many bytes, the time limit.
-All but the last depend on the messages alone. After a chunk that ends early the next one ends where it would have.
+A chunk ends at the first of: a block of the grid (the message limit), another schema, the byte limit, the time limit.
+All but the time limit depend only on the messages. After a chunk that ends early, the next one ends at the same place.
 """
 
 from collections import Counter
@@ -16,24 +16,24 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Tombstone
 
 CHUNK_BYTES = 32 << 20
-"""Bytes after which a chunk ends, before it is packed: it is in memory once, when it is written."""
+"""Uncompressed bytes after which a chunk ends. Its content is in memory once, when it is written."""
 
 _MINUTE = 60_000
 """A minute in milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
-"""Bytes and number in memory after which a chunk ends: of dead letters, and of tombstones before the first row."""
+"""Bytes and number of held items after which a chunk ends: dead letters, and tombstones before the first row."""
 
 MINUTES = 10_000
-"""Minutes after which a chunk ends: its signal names each of them, and brokers take messages of up to 1 MB."""
+"""Minutes after which a chunk ends: its signal lists all of them, and brokers accept messages of up to 1 MB."""
 
 _BUFFERED = 64 << 10
-"""Bytes that are written to the file at once: line by line it would take a third of the time."""
+"""Bytes that are written to the file at once. Writing line by line would take a third of the time."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Messages between two offsets: lines in the dialect, and dead letters. Without records there is no content."""
+    """Messages between two offsets, as lines in the dialect and dead letters. Without records it has no content."""
 
     offsets: OffsetRange
     records: int
@@ -41,26 +41,26 @@ class Chunk:
     content: bytes
     dead: tuple[DeadLetter, ...] = ()
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Counts of messages by minute since 1970, by the messages' timestamps."""
+    """Numbers of messages by minute since 1970 of their timestamps."""
 
 
 class Cutter:
-    """Cutter of one topic partition's messages from an offset on, which are added in their order.
+    """Cutter of one topic partition's messages, which are added in order, from an offset on.
 
-    `until` is where the first chunk ends, as it was left unsignalled, whatever the grid is now;
-    `body` makes the file that an open chunk is written to.
+    `until` is the end of an unsignalled first chunk that already exists: the first chunk then ends there, whatever the
+    grid. `body` creates the file for an open chunk.
     """
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
         self.next = start
         """The first offset that is not taken yet."""
         self.opened: float | None = None
-        """The time at which the first message of the open chunk was added; None without one."""
+        """The time at which the first message of the open chunk was added; None if there is none."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
     def add(self, decoded: Decoded, now: float) -> list[Chunk]:
-        """Take a message and return the chunks that end before or with it. Skip one that was taken before."""
+        """Take a message, and return the chunks that end before or with it. Skip a message that was taken before."""
         if decoded.offset < self.next:
             return []
         ended = self.reach(decoded.offset)
@@ -72,7 +72,7 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """Return the chunks that end before an offset, with no more messages before it: at the grid, over gaps, too."""
+        """Return the chunks that end before an offset, knowing that no messages precede it: gaps may cross the grid."""
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:
             ended.append(self._close(self._end))
@@ -81,7 +81,7 @@ class Cutter:
         return ended
 
     def due(self, now: float) -> Chunk | None:
-        """Return the open chunk, if its time is over; not before `until`, its former end: it may be signalled yet."""
+        """Return the open chunk if its time is over. Never end it before `until`: that chunk may get a signal."""
         if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None
         return self._close(self.next)
@@ -164,7 +164,7 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        self._body: IO[bytes] = BytesIO()  # It needs no close; replaced once there is something to write.
+        self._body: IO[bytes] = BytesIO()  # It needs no close, and is replaced at the first write.
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
         self._lines: list[bytes] = []

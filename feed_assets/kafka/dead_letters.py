@@ -1,8 +1,8 @@
-"""Dead letters: the messages of a topic that are no records, and how they are settled.
+"""Dead letters: a topic's messages that are not valid records, and how they are settled.
 
-A receipt is a message of the same topic and partition: so many letters before an offset are settled. It is in one
-transaction with the messages that were produced again, so that each of them is there once. A kill undoes both, and the
-next process begins after the last receipt. Two at once share a transactional id, which fences the first one off.
+A receipt is a message of the same topic and partition, which settles a number of letters before an offset. It shares a
+transaction with the messages that are produced again, so each appears once. A kill undoes both, and the next process
+begins after the last receipt. Two processes share a transactional id, by which the second fences off the first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
 from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
-"""Prefix of the names of the headers that the service adds."""
+"""Prefix of the header names that the service adds."""
 
 LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
 """Messages and bytes of one read, which one transaction produces again."""
@@ -38,26 +38,26 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: the place of its message upstream, why it is no record, and when it was produced (UTC)."""
+    """A dead letter: its message's place upstream, why it is not a valid record, and when it was produced (UTC)."""
 
     partition: int
     offset: int
     reason: str
     at: datetime
     is_open: bool
-    """True while it is not settled."""
+    """True until it is settled."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Settlement of so many letters before an offset of the dead letters' partition."""
+    """Settlement of a number of letters before an offset of the dead letters' partition."""
 
     upto: int
     count: int
 
 
 def receipt_of(message: Message) -> Receipt | None:
-    """Return the receipt that a message is; None for a dead letter, whatever headers its producer has set."""
+    """Return the receipt in a message; None for a dead letter, whatever headers its producer has set."""
     headers = dict(message.headers)
     if _UPTO not in headers or OFFSET in headers:
         return None
@@ -104,15 +104,17 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
 
 
 def settle(clients: Clients, topic: str, *, produces: bool) -> int:
-    """Settle all open letters and return their number.
+    """Settle all open letters, and return their number.
 
-    `produces`: their messages are produced to the topic again, as they were, to their partitions. A letter that is only
-    the beginning of its message, or that the topic would remove at once, stays open as a copy behind the others; then
-    raise LetterLeft at the end. Raise FencedOff, or KafkaUnavailable: then the next call settles the rest.
+    With `produces`, their messages are produced again to the same partitions, unchanged. A letter stays open, as a copy
+    after the others, if it has only the beginning of its message, or if the topic would remove it at once. Raise
+    LetterLeft at the end for these. Raise FencedOff, or KafkaUnavailable: the next call then settles the rest.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"deal with the dead letters of {topic}", producer):
-        producer.init_transactions(SECONDS)  # First: earlier processes can write no more, so what is read stays last.
+        producer.init_transactions(
+            SECONDS
+        )  # Done first: earlier processes can then write no more, so the last message read stays the last.
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
@@ -120,7 +122,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
 
 
 def _first_kept(clients: Clients, topic: str) -> int:
-    """Return the first moment, in milliseconds since 1970, whose messages the topic keeps; -1 if it keeps all."""
+    """Return the first time, in milliseconds since 1970, whose messages the topic keeps; -1 if it keeps all."""
     config = config_of(clients.admin(), topic)
     kept = int(config["retention.ms"].value)
     is_removed = "delete" in config["cleanup.policy"].value and config["message.timestamp.type"].value == "CreateTime"
@@ -128,7 +130,7 @@ def _first_kept(clients: Clients, topic: str) -> int:
 
 
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
-    """Return where each partition's open letters begin, and end now: a replayed message may be a letter again."""
+    """Return each partition's first open letter and its present end: a replayed message may become a letter again."""
     with closing(clients.reader()) as reader:
         bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
         return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
@@ -152,14 +154,14 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Settlement of letters, those of one read in one transaction; without `first_kept` they are dropped."""
+    """Settlement of letters, one transaction per read. Without `first_kept` they are dropped."""
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
         self._producer, self._topic, self._first_kept = producer, topic, first_kept
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
-        """Produce letters again, or put them behind the others, with a receipt of all of them."""
+        """Produce letters again, or keep them after the others, with a receipt for all of them."""
         self._producer.begin_transaction()
         if self._first_kept is not None:
             for each in letters:
@@ -171,11 +173,11 @@ class _Settling:
         self._producer.commit_transaction(SECONDS)
 
     def check(self) -> None:
-        """Raise LetterLeft if not all were produced."""
+        """Raise LetterLeft if some were not produced."""
         if self._left:
             raise LetterLeft(
-                f"{len(self._left):,} dead letters stay open, the others were produced again. The first: "
-                f"{self._left[0]} Then --drop what is left."
+                f"{len(self._left):,} dead letters stay open, and the others were produced again. The first: "
+                f"{self._left[0]} Then --drop the remaining ones."
             )
 
     def _produce(self, placed: Placed, first_kept: int) -> None:
@@ -183,18 +185,18 @@ class _Settling:
         place = f"{self._topic}/{number} offset {_letter(number, message, is_open=True).offset}"
         timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
         if CUT in dict(message.headers):
-            self._keep(placed, f"{place} is only the beginning of its message: produce the message from that place.")
+            self._keep(placed, f"{place} has only the beginning of its message: produce it from there by hand.")
         elif timestamp < first_kept:
             self._keep(
                 placed,
-                f"{place} is older than {self._topic} keeps messages, which would remove it at once: set its "
-                "retention.ms higher for the while, and replay again.",
+                f"{place} is older than {self._topic} keeps messages, so the topic would remove it at once: raise its "
+                "retention.ms for a while, and replay again.",
             )
         else:
             _produce(self._producer, self._topic, number, message, timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Put a letter behind the others, open: a receipt settles all letters before an offset."""
+        """Put an open letter after the others: a receipt settles all letters before an offset."""
         number, message = placed
         self._left.append(why)
         self._producer.produce(
@@ -203,20 +205,20 @@ class _Settling:
 
 
 def _produce(producer: Producer, topic: str, partition: int, message: Message, timestamp: int) -> None:
-    """Produce the original message: without our headers, with its own time."""
+    """Produce the original message, without our headers, with its own timestamp."""
     headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
     producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
 
 
 @dataclass(frozen=True)
 class Open:
-    """Counts of a topic's open letters, as far as it was read: `after` has the offset of each partition."""
+    """Numbers of a topic's open letters, as far as it was read. `after` has the next offset of each partition."""
 
     after: Mapping[int, int]
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
     """Open letters by partition."""
     last: str = ""
-    """The place of the last one, and its reason."""
+    """The place of the last letter, and its reason."""
 
     @property
     def count(self) -> int:
@@ -230,7 +232,7 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
         read_messages = topic_reader.read(clients, dead_letters_of(topic), before.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
         return before
-    except LogTrimmed:  # The topic was made anew: the earlier letters are gone.
+    except LogTrimmed:  # The topic was recreated: its earlier letters are gone.
         return Open({})
     counts = _counted(before.counts, read_messages.messages)
     return Open(read_messages.after, counts, _last(topic, read_messages.messages) or before.last)

@@ -1,4 +1,4 @@
-"""Decoding of messages to rows: the Confluent wire format, Avro, and the operation from a header or a field."""
+"""Decoding of messages to rows: the Confluent wire format, Avro, and the operation in a header or field."""
 
 from collections.abc import Mapping
 from reprlib import repr as brief
@@ -16,14 +16,14 @@ _GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
-    """The columns of a chunk of one schema, and the key's fields that its values lack."""
+    """The columns of one schema's chunk, and the key fields that its values lack."""
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 class Decoder:
-    """Decoder of one topic's messages to rows. The same message is the same row, whoever decodes it."""
+    """Decoder of one topic's messages. The same message always becomes the same row."""
 
     def __init__(self, topic: Topic, schemas: Schemas) -> None:
         self._topic, self._schemas = topic, schemas
@@ -31,7 +31,7 @@ class Decoder:
         self._layouts: dict[int, _Layout] = {}
 
     def __call__(self, message: Message) -> Decoded:
-        """Return a message's row or tombstone, else a DeadLetter with why. Raise KafkaUnavailable of the registry."""
+        """Return a message's row or tombstone, else a DeadLetter with the reason. Raise KafkaUnavailable."""
         try:
             return self._row(message) if message.value is not None else self._tombstone(message)
         except (Poison, Unwritable) as error:
@@ -53,7 +53,7 @@ class Decoder:
         key_values = {name: key[name] for name in self._topic.key}
         if absent := [name for name, value in key_values.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
-        dialect.line([*key_values.values()])  # A check: its line is written later, with the first row's columns.
+        dialect.line([*key_values.values()])  # Only a check: the line is written later, with the first row's columns.
         return Tombstone(message.offset, key_values, message.moment)
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
@@ -73,7 +73,7 @@ class Decoder:
         return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
-        """Return the fields of the key; a key that is no record is the value of its one field."""
+        """Return the fields of the key. A key that is not a record becomes the value of its one field."""
         if message.key is None:
             raise Poison("there is no key")
         schema_id, key = _decoded(message.key, "key", self._schemas)
@@ -87,7 +87,9 @@ class Decoder:
     def _layout(self, schema_id: int) -> _Layout:
         declared = avro.record_of(self._schemas.get(schema_id))
         if declared is None:
-            raise Poison(f"schema {schema_id} is of other types than one record, or null and one: expected such a one")
+            raise Poison(
+                f"schema {schema_id} is neither a record nor a union of null and a record: expected one of these"
+            )
         fields = tuple(str(each["name"]) for each in declared["fields"])
         if reserved := {OPERATION, OFFSET} & {*fields}:
             raise Poison(f"schema {schema_id} has a field {min(reserved)}, which is a column of every chunk")
@@ -97,10 +99,10 @@ class Decoder:
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
-    """Return schema id and fields of a message's key or value. Raise Poison, and KafkaUnavailable of the registry."""
+    """Return schema id and fields of a message's key or value. Raise Poison, or KafkaUnavailable for the registry."""
     schema_id, value = _decoded(data, part, schemas)
     if not isinstance(value, dict):
-        raise Poison(f"the {part} (schema {schema_id}) is no record")
+        raise Poison(f"the {part} (schema {schema_id}) is not a record")
     return schema_id, cast(Mapping[str, Any], value)
 
 
@@ -110,14 +112,14 @@ def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
         raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0")
-    if schema_id > _GREATEST_ID:  # A registry answers such a request each time as if it were out of order.
+    if schema_id > _GREATEST_ID:  # For such an id, a registry answers as if it were broken.
         raise Poison(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:
         datum, remaining = avro.decoded(data, schema)
-    except Exception as error:  # Whatever the library raises for the bytes.
+    except Exception as error:  # The library may raise anything for the bytes.
         message = f"{type(error).__name__}: {error}"
-        raise Poison(f"the {part} is no Avro of schema {schema_id} ({message[:200]})") from error
+        raise Poison(f"the {part} is not Avro of schema {schema_id} ({message[:200]})") from error
     if remaining:
-        raise Poison(f"the {part} has {remaining} bytes behind the Avro of schema {schema_id}")
+        raise Poison(f"the {part} has {remaining} bytes after the Avro of schema {schema_id}")
     return schema_id, datum

@@ -1,9 +1,9 @@
-"""The one CSV dialect of chunks: the text of each value, and how a line is written and read.
+"""The CSV dialect of all chunks: the text of each value, and how a line is written and read.
 
 | value | as text |
 |---|---|
-| null | `\\N` without quotes; a string `\\N` has quotes, as has every string |
-| string, enum, uuid | in quotes, `"` doubled; a comma, CR or LF stands for itself |
+| null | `\\N` without quotes; the string `\\N` has quotes, like every string |
+| string, enum, uuid | in quotes, `"` doubled; a comma, CR or LF is written as it is |
 | int, long, float, double | digits without quotes; `nan`, `inf`, `-inf` |
 | boolean | `true`, `false` without quotes |
 | decimal | plain digits with its scale, without quotes |
@@ -12,8 +12,8 @@
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local one without the offset |
 | array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
 
-UTF-8, commas, lines that end with LF, one line of names first. NUL and lone surrogates cannot be written, not in JSON
-either: no database takes them.
+UTF-8, commas, lines that end with LF, and a first line of names. NUL and lone surrogates cannot be written, even in
+JSON, as no database accepts them.
 """
 
 import json
@@ -28,16 +28,16 @@ from uuid import UUID
 from feed_assets.core.errors import FeedAssetsError
 
 NAME = "feed_assets/1"
-"""Name of this dialect in signals; a change of the written text gets another name."""
+"""Name of this dialect in signals. A change of the written text gets a new name."""
 
 NULL = "\\N"
 
 
-_HAS_NUL = "a text with a NUL, which no database takes"
+_HAS_NUL = "a text with a NUL, which no database accepts"
 
 
 class Unwritable(FeedAssetsError):
-    """A value that the dialect cannot hold; the message says why."""
+    """The dialect cannot represent a value; the message says why."""
 
 
 def _quoted(text: str) -> str:
@@ -45,16 +45,16 @@ def _quoted(text: str) -> str:
 
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""A pattern of a NUL in JSON, not of a text that looks like one."""
+"""A pattern for an escaped NUL in JSON, but not for an escaped backslash before `u0000`."""
 
 
 def _json(value: object) -> str:
     try:
         text = _dumped(value)
-    except ValueError:  # A number that JSON lacks: rare, so only then each value is checked.
+    except ValueError:  # A rare number that JSON lacks: only now each value is checked.
         text = _dumped(_spelled(value))
     except RecursionError as error:
-        raise Unwritable("lists and records that are too deep within each other") from error
+        raise Unwritable("lists and records that are nested too deeply") from error
     if "\\u0000" in text and _NUL.search(text):
         raise Unwritable(_HAS_NUL)
     return text
@@ -65,7 +65,7 @@ def _dumped(value: object) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """Return the value with texts for numbers that JSON lacks."""
+    """Return the value with texts instead of numbers that JSON lacks."""
     if isinstance(value, dict):
         return {name: _spelled(each) for name, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
@@ -85,7 +85,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     datetime: lambda value: value.isoformat(" ", "microseconds"),
     UUID: str,
 }
-"""Functions that return a value's text, by types that JSON lacks."""
+"""Functions that return a value's text, by type, for types that JSON lacks."""
 
 
 def _in_quotes(kind: type) -> Callable[[Any], str]:
@@ -104,41 +104,41 @@ _CELLS: dict[type, Callable[[Any], str]] = {
     list: lambda value: _quoted(_json(value)),
     dict: lambda value: _quoted(_json(value)),
 }
-"""Functions that return a value's cell, by all types of Avro's values. `csv` takes twice the time."""
+"""Functions that return a value's cell, by type, for all types of Avro values. `csv` takes twice the time."""
 
 
 def line(values: Sequence[object]) -> bytes:
-    """Return one line with its end. Raise Unwritable for NUL and lone surrogates."""
+    """Return one line with its newline. Raise Unwritable for NUL and lone surrogates."""
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)
     try:
         return f"{written}\n".encode()
     except UnicodeEncodeError as error:
-        raise Unwritable(f"a text that is no Unicode: {error.reason}") from error
+        raise Unwritable(f"a text that is not valid Unicode: {error.reason}") from error
 
 
 _CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\n]*))([,\n])')
 
 
 def read(content: bytes) -> Iterator[list[str | None]]:
-    """Yield the lines of a chunk, the names first; None is NULL. Raise ValueError for what is not in the dialect."""
+    """Yield the lines of a chunk, the names first. None stands for NULL. Raise ValueError for other text."""
     cells, at = list[str | None](), 0
     while at < len(content):
         match = _CELL.match(content, at)
         if match is None:
-            raise ValueError(f"byte {at} begins no cell of the dialect {NAME}")
+            raise ValueError(f"byte {at} does not begin a cell of the dialect {NAME}")
         cells.append(_read(match[1], match[2]))
         at = match.end()
         if match[3] == b"\n":
             yield cells
             cells = []
     if cells:
-        raise ValueError(f"the last line has no end: {len(cells)} cells")
+        raise ValueError(f"the last line has no newline: {len(cells)} cells")
 
 
 def lines(content: bytes) -> Iterator[bytes]:
-    """Yield the lines of a chunk as they are, with their ends."""
+    """Yield the lines of a chunk unparsed, with their newlines."""
     begin = 0
     for cell in _CELL.finditer(content):
         if cell[3] == b"\n":

@@ -1,4 +1,4 @@
-"""The only writer to the end of a topic under a name."""
+"""Exclusive writing to the end of a topic under a name."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ _TRANSACTION_SECONDS = 60
 
 
 class Appender:
-    """A writer: once it is made, earlier ones of its name can write no more. Raises KafkaUnavailable."""
+    """A writer. Once it exists, earlier writers of its name can no longer write. Raises KafkaUnavailable."""
 
     def __init__(self, clients: Clients, topic: str, name: str) -> None:
         self._clients, self._topic = clients, topic
@@ -19,9 +19,9 @@ class Appender:
             self._producer.init_transactions(SECONDS)
 
     def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:
-        """Return the last messages of each partition for which `is_kept`, as far back as `is_enough`, or all.
+        """Return each partition's last messages that satisfy `is_kept`, reading back until `is_enough`, or all.
 
-        Raise KafkaUnavailable.
+        Raise KafkaUnavailable if Kafka fails.
         """
         reader = self._clients.reader()
         try:
@@ -35,7 +35,7 @@ class Appender:
             reader.close()
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write keys and values, all or none. Raise FencedOff, or KafkaUnavailable: then it may be either."""
+        """Write keys and values, all or none. Raise FencedOff; or KafkaUnavailable, after which both are possible."""
         with translated(f"write to {self._topic}"):
             self._producer.begin_transaction()
             for key, value in messages:

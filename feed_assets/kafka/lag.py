@@ -1,4 +1,4 @@
-"""Lag of a topic's signals behind its end, as the broker has it now."""
+"""Lag of a topic's signals behind its end, from the broker's present offsets."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,10 +19,10 @@ from feed_assets.kafka.partition import refuse_another
 
 @dataclass(frozen=True)
 class Lag:
-    """A topic partition: the offset up to which it is signalled, its end, and the number of offsets between the two.
+    """A topic partition: the offset up to which it is signalled, its end, and the offsets between them.
 
-    `behind` counts from the first message without a signal on, and `since` is its time (UTC); 0 and None if there is
-    none, as behind the last message there may be ends of transactions. `behind` is an upper bound of messages.
+    `behind` counts from the first message without a signal, and `since` is that message's time (UTC). If there is none,
+    they are 0 and None: only ends of transactions may follow. `behind` is an upper bound of the number of messages.
     """
 
     partition: int
@@ -39,7 +39,7 @@ def ends(clients: Clients, topic: str) -> dict[int, int]:
 
 
 def why_unsignalled(clients: Clients, topic: str) -> str:
-    """Return why a topic has no signal, and what to do; '' if it has some. Raise KafkaUnavailable."""
+    """Return why a topic has no signal, and what to do; '' if it has one. Raise KafkaUnavailable."""
     try:
         ends(clients, topic)
     except NoTopic as error:
@@ -48,11 +48,11 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
         is_signalled = any(ends(clients, signals_of(topic)).values())
     except NoTopic:
         is_signalled = False
-    return "" if is_signalled else f"{topic} has no signals yet. Look whether `feed-assets connector run` runs."
+    return "" if is_signalled else f"{topic} has no signals yet. Check that `feed-assets connector run` is running."
 
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
-    """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed of a topic made anew."""
+    """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed if it was recreated."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
         bounds, topic_id = topic_reader.bounds(reader, topic), companion_topics.id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
@@ -63,7 +63,7 @@ def lag(clients: Clients, topic: str) -> list[Lag]:
 
 
 def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
-    """Return the offset behind the last signal of each partition that has one."""
+    """Return the offset after the last signal, for each partition that has one."""
     numbers = {*_partitions_of_signals(reader, topic)} & {*bounds}
     last = {each: signal for each in numbers if (signal := signals.last(reader, topic, each))}
     for each, signal in last.items():

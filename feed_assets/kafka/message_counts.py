@@ -1,7 +1,7 @@
 """Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
 
-Offsets give counts only if the broker stamps messages at their arrival (`LogAppendTime`), and removes none of them but
-the oldest. And nobody may write in transactions, as an offset may then be the end of one.
+Offsets give counts only if the broker stamps messages on arrival (`LogAppendTime`) and removes only the oldest ones.
+Also, nobody may write in transactions, whose ends take an offset, too.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from feed_assets.kafka.companion_topics import config_of, id_of
 from feed_assets.kafka.messages import Message
 
 CELL = 10_000
-"""Offsets of a partition whose messages are counted as one part: at most these are counted again after a kill."""
+"""Offsets of a partition that are counted as one part: after a kill, at most these are counted again."""
 
 _BYTES = 64 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,22 +32,24 @@ Offsets = Mapping[int, int]
 
 
 def refusal(clients: Clients, topic: str) -> str | None:
-    """Return why a topic's offsets give no counts, by its configuration; None if they may."""
+    """Return why a topic's configuration rules out counts by offsets; None if they are possible."""
     with translated(f"describe {topic}"):
         config = config_of(clients.admin(), topic)
     stamped, removed = config["message.timestamp.type"].value, config["cleanup.policy"].value
     if stamped != "LogAppendTime":
-        return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
-    return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
+        return f"message.timestamp.type of {topic} is {stamped}: a message may arrive in any window at any time"
+    return (
+        None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages between others are removed"
+    )
 
 
 def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
-    """Return the broker's id of a topic. Raise LogTrimmed if it is another than the known one, or KafkaUnavailable."""
+    """Return the broker's id of a topic. Raise LogTrimmed if it is not the known one, or KafkaUnavailable."""
     with translated(f"describe {topic}"):
         topic_id = id_of(clients.admin(), topic)
     if counted_id not in (None, topic_id):
         raise LogTrimmed(
-            f"{topic} was deleted and made anew: expected the topic that was counted, as offsets begin again. Declare "
+            f"{topic} was deleted and recreated: expected the topic that was counted, as offsets begin again. Declare "
             "it with another dataset for its counts."
         )
     return topic_id
@@ -55,14 +57,14 @@ def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
 
 @dataclass(frozen=True)
 class Oldest:
-    """The moment (UTC) of the first message that a partition has, and whether there were others before it."""
+    """The time (UTC) of a partition's first remaining message, and whether earlier ones were removed."""
 
     moment: datetime
     is_cut: bool
 
 
 def oldest(clients: Clients, topic: str) -> list[Oldest]:
-    """Return where each partition begins that has messages. Raise KafkaUnavailable."""
+    """Return the oldest message of each partition that has messages. Raise KafkaUnavailable."""
     reader = clients.reader()
     try:
         with translated(f"count {topic}"):
@@ -75,15 +77,15 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 
 def moment_of(message: Message) -> datetime:
-    """Return when a message was made, or arrived, as its topic has it (UTC)."""
+    """Return when a message was created or arrived, whichever its topic records (UTC)."""
     return EPOCH + message.moment * _MILLISECOND
 
 
 @dataclass(frozen=True)
 class ByOffsets:
-    """Counts of messages in each window between two moments, and the offsets at the last of them.
+    """Numbers of messages in each window between two times, and the offsets at the last time.
 
-    `ranges` are the first and last offset of each window, by partition that has a message in it.
+    `ranges` are the first and last offset of each window, by partition with messages in it.
     """
 
     windows: Mapping[datetime, int]
@@ -92,16 +94,16 @@ class ByOffsets:
 
 
 def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[datetime]) -> ByOffsets:
-    """Count from each moment to the next, by the broker's clock; all of them lie in the past.
+    """Count from each time to the next, by the broker's clock. All times are in the past.
 
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The offsets at the first moment, by partition; the broker is queried for a missing one.
-        bounds: The moments (UTC).
+        after: The offsets at the first time, by partition. The broker is queried for missing ones.
+        bounds: The times (UTC).
 
     Raises:
-        LogTrimmed: The broker has removed messages since the first moment, so their number is unknown.
+        LogTrimmed: The broker has removed messages after the first time, so their number is unknown.
         KafkaUnavailable: The broker does not answer.
     """
     reader = clients.reader()
@@ -125,7 +127,7 @@ _Ends = Mapping[int, tuple[int, int]]
 
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
-    """Return the first offsets at a moment or later; where there are none, the ends as they were before this query."""
+    """Return the first offsets at or after a time. Without such a message, return the end before this query."""
     stamp = (moment - EPOCH) // _MILLISECOND
     queries = [TopicPartition(topic, partition, stamp) for partition in ends]
     offsets = reader.offsets_for_times(queries, timeout=SECONDS)
@@ -133,25 +135,25 @@ def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dic
 
 
 def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
-    """Raise LogTrimmed if the first offsets may not be those of the moment."""
+    """Raise LogTrimmed if the first offsets may be wrong for the time."""
     for partition, (low, high) in ends.items():
         if after.get(partition, 0) > high:
             raise LogTrimmed(
-                f"{topic}/{partition} was counted up to offset {after[partition]}, and ends at {high}: it was deleted "
-                "and made anew. Declare it with another dataset for its counts."
+                f"{topic}/{partition} was counted up to offset {after[partition]}, but ends at {high}: it was deleted "
+                "and recreated. Declare it with another dataset for its counts."
             )
         is_lost = after[partition] < low if partition in after else first[partition] == low and 0 < low < high
         if is_lost:
             raise LogTrimmed(
-                f"{topic}/{partition} is to be counted from {moment:%Y-%m-%d %H:%M} UTC on, and begins with offset "
-                f"{low}: the broker has removed what was before it, so nobody knows how many there were. "
-                "`feed-assets reconcile` counts what is there from the beginning, and goes on from there."
+                f"{topic}/{partition} is to be counted from {moment:%Y-%m-%d %H:%M} UTC on, but begins with offset "
+                f"{low}: the broker has removed earlier messages, so their number is unknown. "
+                "`feed-assets reconcile` counts the remaining ones from the beginning, and continues from there."
             )
 
 
 @dataclass(frozen=True)
 class CountedRange:
-    """Counts by window of one partition's messages from a line of the grid on, as far as they were read."""
+    """Counts by window of one partition's messages in a block of offsets, as far as they were read."""
 
     partition: int
     start: int
@@ -167,22 +169,21 @@ Cells = Mapping[int, CountedRange]
 def by_reading(
     clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
 ) -> tuple[list[CountedRange], Cells, bool]:
-    """Count the messages after some cells, by their timestamps, whoever sets them.
+    """Count the messages after some cells, by their timestamps, whoever set them.
 
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The cell that was counted last, and how far, by partition.
-        limit: Messages to read at most.
+        after: The cell that was counted last, and its next offset, by partition.
+        limit: The most messages to read.
         seconds: Seconds to wait for the broker.
-        start_of: Returns the start of a moment's window (UTC).
+        start_of: A function that returns the start of a time's window (UTC).
 
-    Returns:
-        The cells that have changed, the last one of each partition, and whether there was no more. A cell is the same
-        whoever counts it, and however often: it is reported as a part, which grows with its next offset.
+    Returns: The changed cells, each partition's last cell, and whether there were no more messages. A cell is always
+        the same, whoever counts it: it is reported as a part, which grows with its next offset.
 
     Raises:
-        LogTrimmed: The broker has removed what was not counted yet.
+        LogTrimmed: The broker has removed messages that were not counted yet.
         KafkaUnavailable: The broker does not answer.
     """
     begins = {partition: cell.next_offset for partition, cell in after.items()}
@@ -205,6 +206,6 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
-    """Return the earlier count of a cell, if it is the last one of its partition; else an empty one."""
+    """Return the earlier count of a cell, if it is its partition's last one; else an empty count."""
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

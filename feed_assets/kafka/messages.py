@@ -1,20 +1,20 @@
-"""Messages of a topic, and what they are decoded to: a row, a tombstone, or a dead letter with its reason."""
+"""Messages of a topic, and the results of decoding: a row, a tombstone, or a dead letter with the reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 OPERATION, OFFSET = "_operation", "_offset"
-"""The columns of a chunk that come before those of the value: the type of the message, and its offset upstream."""
+"""The columns of a chunk before those of the value: the message's operation, and its offset upstream."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _LATEST = 253_370_764_800_000
-"""The year 9999, in milliseconds since 1970: dates end with it."""
+"""The year 9999, in milliseconds since 1970, where dates end."""
 
 
 class Message(NamedTuple):
-    """A message as it was read; `timestamp` in milliseconds since 1970."""
+    """A message as read. `timestamp` is in milliseconds since 1970."""
 
     offset: int
     key: bytes | None
@@ -24,12 +24,12 @@ class Message(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """Return the timestamp within the range of dates: one in microseconds instead would be after the last."""
+        """Return the timestamp, limited to valid dates: one wrongly in microseconds would be too late."""
         return min(max(self.timestamp, 0), _LATEST)
 
 
 class ChunkRow(NamedTuple):
-    """A message that has a value, as a line of a chunk with these columns."""
+    """A message with a value, as a line of a chunk with these columns."""
 
     offset: int
     schema_id: int
@@ -49,7 +49,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that is no record, and why."""
+    """A message that is not a valid record, and the reason."""
 
     message: Message
     reason: str
@@ -61,7 +61,7 @@ class DeadLetter:
 
     @property
     def timestamp(self) -> int:
-        """Return the message's moment."""
+        """Return the message's timestamp."""
         return self.message.moment
 
 

@@ -1,6 +1,6 @@
-"""A stretch of one topic partition: its messages become chunks that are written, and not signalled yet.
+"""A stretch of one topic partition: its messages become chunks that are written, but not signalled yet.
 
-The service, a run and Spark's executors write the same chunks as the same bytes under the same keys.
+The service, a run and Spark's executors write the same chunks, with the same bytes under the same keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signal_message import Signal, minute_of
 
 _IN_MEMORY = 256 << 10
-"""Bytes of an open chunk that are in memory; the rest is on disk."""
+"""Bytes of an open chunk in memory; the rest is on disk."""
 
 
 class PartitionOfTopic(NamedTuple):
@@ -36,7 +36,7 @@ class PartitionOfTopic(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The signal of a chunk that is there, and its dead letters, to be published."""
+    """A chunk that was put, as its signal and dead letters, which are to be published."""
 
     signal: Signal
     dead: tuple[DeadLetter, ...]
@@ -48,9 +48,9 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Chunking:
-    """Values that all topic partitions of a process share.
+    """Values shared by all topic partitions of a process.
 
-    `on_step` is called with the name of each step before it is done. `clock` returns seconds, as `monotonic` does.
+    `on_step` is called with the name of each step before the step. `clock` returns seconds, like `monotonic`.
     """
 
     clients: Clients
@@ -61,9 +61,9 @@ class Chunking:
 
 
 class Stretch:
-    """Cutter and writer of chunks from an offset on; the first one ends at `until` if that is behind the offset.
+    """Cutter and writer of chunks from an offset on. If `until` is after the offset, the first chunk ends there.
 
-    `replaces`: the first chunk may replace another one, which was not signalled.
+    `replaces`: the first chunk may replace an existing one that was not signalled.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Stretch:
         return self._cutter.next
 
     def take(self, message: Message) -> Iterator[Kept]:
-        """Take a message; yield the chunks that it ends, each put when it is requested."""
-        decoded = self._decode(message)  # First: no chunk gets older during a request to the registry.
+        """Take a message, and yield the chunks that it ends. Each is put when it is requested."""
+        decoded = self._decode(message)  # Decoded first: no chunk's time runs during a request to the registry.
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """Yield the chunks that end before an offset, with no more messages before it."""
+        """Yield the chunks that end before an offset, knowing that no messages precede it."""
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:
@@ -100,7 +100,7 @@ class Stretch:
         return map(self._keep, filter(None, [self._cutter.due(now)]))
 
     def close(self) -> None:
-        """Forget the chunk that was not put."""
+        """Discard the chunk that was not put."""
         self._cutter.drop()
 
     def _keep(self, chunk: Chunk) -> Kept:

@@ -1,7 +1,7 @@
 """One topic partition of this process: its messages become chunks that are written and signalled.
 
-A chunk is put, then signalled, one after another. A kill before the signal leaves an unsignalled file, which is cut
-again as it is; a kill after it leaves nothing. There is no other state.
+Chunks are put and signalled one after another. A kill before the signal leaves an unsignalled file, and the same chunk
+is cut again. A kill after the signal leaves nothing to do. There is no other state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ _AT_ONCE = 16
 
 
 def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
-    """Return a writer of signals for each topic partition: earlier ones can write no more. `about` is by topic.
+    """Return a signal writer for each topic partition. Earlier writers can no longer write. `about` is by topic.
 
-    All are made at the same time, as a broker lets each wait for up to a second. Raise FencedOff and KafkaUnavailable.
+    All are created at once, as a broker may delay each by up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
@@ -39,7 +39,7 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
 
 
 class PartitionReader:
-    """A topic partition that is read from where its signals end: after `signalling` nobody else can add some."""
+    """A topic partition, read from the end of its signals. After `signalling`, nobody else can add signals."""
 
     def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
         self._chunking, self._signals = chunking, signalling
@@ -47,7 +47,7 @@ class PartitionReader:
         self.start = self._begin(reader)
         leftover = chunk_files.content_of(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
         self.until = chunk_files.end_of(leftover, is_packed=topic.gzip)
-        """The end of the first chunk, if it is there unsignalled; else 0."""
+        """The end of the first chunk if it exists unsignalled, else 0."""
         replaces = leftover is not None
         self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
@@ -57,7 +57,7 @@ class PartitionReader:
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message; yield the signals of the chunks that it ends, each written when it is requested."""
+        """Take a message, and yield the signals of the chunks that it ends. Each is written when it is requested."""
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
@@ -65,11 +65,11 @@ class PartitionReader:
         return self.write(self._stretch.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
-        """Signal chunks, each after it is there, so that readers of the signal find the file."""
+        """Signal chunks, each after its file exists, so that readers of the signal find it."""
         return map(self._write, chunks)
 
     def drop(self) -> None:
-        """Forget what is not signalled."""
+        """Discard what is not signalled."""
         self._stretch.close()
 
     def _begin(self, reader: Consumer) -> int:
@@ -92,21 +92,21 @@ class PartitionReader:
 
 
 def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: int) -> None:
-    """Raise LogTrimmed if a signal is of a topic that was deleted, and made anew under its name."""
+    """Raise LogTrimmed if a signal belongs to a deleted topic that was recreated under the same name."""
     if last.topic_id == topic_id and last.next_offset <= high:
         return
     name = place.topic
     raise LogTrimmed(
-        f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, and "
-        f"{name} was deleted and made anew. Its offsets begin again: delete the topic {signals_of(name)}, move away "
-        f"the chunks of {name}, and declare it as another table, as what was read of the old one stays what it was."
+        f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, but "
+        f"{name} was deleted and recreated. Its offsets begin again: delete the topic {signals_of(name)}, move away "
+        f"the chunks of {name}, and declare it as another table, as the data read from the old one stay."
     )
 
 
 def trimmed(place: PartitionOfTopic, start: int, low: int, high: int) -> LogTrimmed:
-    """Return the error for a topic partition whose next messages the broker has no longer."""
+    """Return the error for a topic partition whose next messages the broker has removed."""
     return LogTrimmed(
-        f"{place} is to be read from offset {start} on, which the broker has no longer: expected it within {low} to "
-        f"{high}. Set its retention higher than the longest stop. To go on with what is there delete the topic "
-        f"{signals_of(place.topic)}, and move away the chunks of {place.topic}."
+        f"{place} is to be read from offset {start} on, which the broker has removed: expected it within {low} to "
+        f"{high}. Set its retention higher than the longest stop. To continue with the remaining messages, delete the "
+        f"topic {signals_of(place.topic)}, and move away the chunks of {place.topic}."
     )

@@ -1,4 +1,4 @@
-"""Reader of ranges of offsets of one topic, of several partitions at once, each up to its end."""
+"""Reader of offset ranges of one topic, from several partitions at once, each up to its end."""
 
 from collections.abc import Iterator, Mapping
 from time import monotonic
@@ -16,14 +16,14 @@ from feed_assets.kafka.topic_reader import Placed, message_of
 
 
 class Reached(NamedTuple):
-    """The offset up to which a partition was read: its end, or an earlier one from which on a transaction is open."""
+    """The offset up to which a partition was read: its end, or an earlier one where an open transaction begins."""
 
     partition: int
     offset: int
 
 
 def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> Iterator[Placed | Reached]:
-    """Yield the messages of each partition in its range, as they arrive, and `Reached` once for each.
+    """Yield the messages in each partition's range as they arrive, and `Reached` once per partition.
 
     Raise KafkaUnavailable, also if nothing arrives for a while, LogTrimmed and KafkaException.
     """
@@ -39,7 +39,7 @@ def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> I
 
 
 class _Following:
-    """Partitions being read: `unfinished` has the ends of those not there yet, `_next` where each continues."""
+    """Partitions being read. `unfinished` has the ends not reached yet, `_next` the next offset of each."""
 
     def __init__(self, reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> None:
         self._reader, self._topic = reader, topic
@@ -48,7 +48,7 @@ class _Following:
         reader.assign([TopicPartition(topic, *each) for each in self._next.items()])
 
     def take(self, received: Received) -> Iterator[Placed | Reached]:
-        """Yield a message, if it is in its range, and the end, if it leads there."""
+        """Yield a message if it is in its range, and `Reached` if that completes the range."""
         number, error = received.partition() or 0, received.error()
         if number not in self.unfinished:
             return

@@ -1,4 +1,4 @@
-"""The schemas of a registry by their ids, which never change their meaning, so each is requested once."""
+"""The schemas of a registry by id. An id never changes its meaning, so each schema is requested once."""
 
 import json
 from collections.abc import Generator, Mapping
@@ -15,16 +15,16 @@ from feed_assets.kafka.schema_limits import REQUESTS, SCHEMA_BYTES, InvalidSchem
 
 _SECONDS = 10
 _REFUSED_SECONDS = 10.0
-"""Seconds before an unusable schema is requested again: a registry may be behind itself."""
+"""Seconds before an unusable schema is requested again: a registry's replica may lag behind."""
 
 _NOT_FOUND = 40403
-"""The registry's own code: a URL that is wrong has a 404, too."""
+"""The registry's own code. A wrong URL would give a plain 404."""
 
 _NO_REFERENCE = frozenset({40401, 40402})
-"""Its codes for a subject and a version that it lacks."""
+"""Its codes for a missing subject and a missing version."""
 
 _REFUSED_KEPT = 1000
-"""Most unusable schemas that are remembered: each message may name another one."""
+"""The most unusable schemas that are remembered: each message may name another one."""
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
@@ -39,7 +39,7 @@ class _Unknown(Exception):
 
 
 class Schemas:
-    """Schemas by id, parsed. An unusable one is requested again, but not for each message."""
+    """Schemas by id, parsed. An unusable one is requested again after a while, not for each message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -52,7 +52,7 @@ class Schemas:
         self._client.close()
 
     def get(self, schema_id: int) -> avro.Schema:
-        """Return the parsed schema of an id. Raise Poison if there is none to use, and KafkaUnavailable."""
+        """Return the parsed schema of an id. Raise Poison if it is unusable, and KafkaUnavailable."""
         if schema_id not in self._known:
             since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
             if monotonic() < since + _REFUSED_SECONDS:
@@ -61,12 +61,12 @@ class Schemas:
         return self._known[schema_id]
 
     def check(self) -> None:
-        """Request a schema, whether it is there or not. Raise KafkaUnavailable if no registry answers."""
+        """Request a schema that may not exist. Raise KafkaUnavailable if no registry answers."""
         with suppress(Poison):
             self.get(0)
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """Return the id of a schema, after registering it if necessary. Raise KafkaUnavailable."""
+        """Return the id of a schema, which is registered if necessary. Raise KafkaUnavailable."""
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
@@ -75,9 +75,9 @@ class Schemas:
             with self._translated(f"look up schema {schema_id}"):
                 return self._parsed(self._client.get_schema(schema_id))
         except _Unknown:
-            reason = f"the registry knows no schema {schema_id}"
+            reason = f"the registry has no schema {schema_id}"
         except InvalidSchema as error:
-            reason = f"schema {schema_id} is none that can be read: {error}"
+            reason = f"schema {schema_id} cannot be read: {error}"
         self._refused.pop(schema_id, None)
         if len(self._refused) >= _REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
@@ -94,24 +94,24 @@ class Schemas:
         return avro.parsed(schema.schema_str or "", named)
 
     def _add_references(self, schema: Schema, texts: dict[_Place, str], requested: set[_Place]) -> None:
-        """Add the texts that a schema refers to, each once, and before those that refer to it."""
+        """Add the texts of referenced schemas, each once, and before the schemas that refer to them."""
         for each in schema.references or ():
             place = each.subject or "", each.version or "latest"
             if place in requested:
                 continue
             requested.add(place)
-            check_most(len(requested), REQUESTS, "schemas with all that it refers to")
+            check_most(len(requested), REQUESTS, "schemas including referenced ones")
             referred = self._version(place)
             self._add_references(referred, texts, requested)
             texts[place] = referred.schema_str or ""
-            check_most(sum(map(len, texts.values())), SCHEMA_BYTES, "characters of schemas that it refers to")
+            check_most(sum(map(len, texts.values())), SCHEMA_BYTES, "characters of referenced schemas")
 
     def _version(self, place: _Place) -> Schema:
         try:
             return self._client.get_version(*place).schema
         except SchemaRegistryError as error:
             if error.error_code in _NO_REFERENCE:
-                absent = f"version {place[1]} of {place[0]}, which the registry has not"
+                absent = f"version {place[1]} of {place[0]}, which the registry lacks"
                 raise InvalidSchema(f"it refers to {absent}") from error
             raise
 
@@ -121,7 +121,7 @@ class Schemas:
             yield
         except InvalidSchema:
             raise
-        except Exception as error:  # The HTTP library differs between versions of the client.
+        except Exception as error:  # The client's versions use different HTTP libraries.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:
                 raise _Unknown from error
             raise self._unavailable(action, error) from error
@@ -129,5 +129,5 @@ class Schemas:
     def _unavailable(self, action: str, error: Exception) -> KafkaUnavailable:
         message = masked(f"{type(error).__name__}: {error}", self._url)
         return KafkaUnavailable(
-            f"cannot {action} at {masked(self._url)}: {message}. Check that it answers, and the URL."
+            f"cannot {action} at {masked(self._url)}: {message}. Check the URL, and that the registry answers."
         )

@@ -1,68 +1,68 @@
-"""Limits of a schema: without them, whoever registers one decides what each of its messages costs the partition."""
+"""Limits of a schema. Without them, whoever registers a schema decides what each of its messages costs."""
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 SCHEMA_BYTES = 1 << 20
-"""Bytes of a schema's text with all that it refers to: a registry keeps each text in a message of at most 1 MB."""
+"""Bytes of a schema's text with all referenced schemas. A registry keeps each text in a message of up to 1 MB."""
 
 REQUESTS = 100
-"""Requests to the registry for one schema id: itself, and each schema that it refers to."""
+"""Requests to the registry for one schema id: for itself and each schema that it refers to."""
 
 NAMES = 10_000
-"""Named types of a schema with all that it refers to."""
+"""Named types of a schema including referenced ones."""
 
 LEVELS = 100
-"""Types within each other, also by their names. Readers take up to three frames for each, of Python's 1,000."""
+"""Nested types, also nested by name. Readers use up to three stack frames for each, of Python's 1,000."""
 
 JSON_LEVELS = 6 * LEVELS
-"""Brackets within each other in a text: a record in a union in a record has four."""
+"""Nested brackets in a text: a record in a union in a record has four."""
 
 BRANCHES = 1_000
-"""Branches of a union: a table's column compares each with each."""
+"""Branches of a union. A table column compares each branch with all others."""
 
 DIGITS = 1_000
-"""Digits of a decimal, which PostgreSQL takes, too: one byte is written with as many zeros as the scale says."""
+"""Digits of a decimal, also PostgreSQL's limit: one byte may stand for as many zeros as the scale says."""
 
 NULLS, REPEATED_NULLS = 1_000, 16
-"""Values without bytes, in one message, and in each item of an array or map: few bytes must not be a large value."""
+"""Values without bytes per message, and per item of an array or map. They let few bytes stand for a large value."""
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _OF_FASTAVRO = frozenset({"__fastavro_parsed", "__named_schemas"})
 
 
 class InvalidSchema(ValueError):
-    """A text that is no Avro schema, or goes beyond a limit."""
+    """A text is not a valid Avro schema, or exceeds a limit."""
 
 
 def loaded(text: str) -> Any:
-    """Return the JSON of a schema. Raise InvalidSchema if it is too long or too deep, and ValueError for other texts.
+    """Return the JSON of a schema. Raise InvalidSchema for a text that is too long or too deep, ValueError for others.
 
-    Raise InvalidSchema for an attribute of fastavro's own, too: with it a text would count as checked.
+    Raise InvalidSchema also for an attribute that fastavro uses itself, as the schema would then count as checked.
     """
     check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
     try:
         schema = json.loads(text)
     except RecursionError as error:
-        raise InvalidSchema(f"too many brackets within each other: expected at most {JSON_LEVELS}") from error
+        raise InvalidSchema(f"too many nested brackets: expected at most {JSON_LEVELS}") from error
     level, depth = [schema], 0
     while level := [below for each in level for below in _parts(each)]:
         depth += 1
-        check_most(depth, JSON_LEVELS, "brackets within each other")
+        check_most(depth, JSON_LEVELS, "nested brackets")
     return schema
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return the objects and lists of a value. Raise InvalidSchema for an attribute of fastavro's own."""
+    """Return the objects and lists in a value. Raise InvalidSchema for an attribute that fastavro uses itself."""
     if isinstance(value, dict) and (own := _OF_FASTAVRO & cast(dict[str, Any], value).keys()):
-        raise InvalidSchema(f"an attribute {min(own)}, which is fastavro's own: expected none")
+        raise InvalidSchema(f"an attribute {min(own)}, which fastavro reserves: expected none")
     inside: Any = cast(dict[str, Any], value).values() if isinstance(value, dict) else value
     return [each for each in inside if isinstance(each, (dict, list))] if isinstance(value, (dict, list)) else []
 
 
 def check_most(count: int, limit: int, unit: str) -> None:
-    """Raise InvalidSchema if there is more than the limit."""
+    """Raise InvalidSchema if a number exceeds its limit."""
     if count > limit:
         raise InvalidSchema(f"{count:,} {unit}: expected at most {limit:,}")
 
@@ -70,36 +70,36 @@ def check_most(count: int, limit: int, unit: str) -> None:
 class _Size(NamedTuple):
     levels: int = 0
     nulls: int = 0
-    """Values that take no bytes, in the largest value."""
+    """The number of values without bytes in the largest value."""
     is_empty: bool = False
-    """True if values take no bytes at all."""
+    """Whether values take no bytes at all."""
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a parsed schema has itself as a part, so that bytes decide how deep its values are.
+    """Return whether a parsed schema contains itself, so that a message decides how deep its values are.
 
-    Raise InvalidSchema beyond a limit.
+    Raise InvalidSchema if a limit is exceeded.
     """
     check_most(len(named), NAMES, "named types")
     measured = _Measured(named)
     size = measured.size(schema, 0)
     limit = REPEATED_NULLS if measured.is_recursive else NULLS
-    check_most(size.nulls, limit, "values that take no bytes in one message")
+    check_most(size.nulls, limit, "values without bytes in one message")
     return measured.is_recursive
 
 
 class _Measured:
-    """Sizes of types: each named type is measured once, however often it is named."""
+    """Sizes of types. Each named type is measured once, however often it is used."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.is_recursive = False
         self._named = named
         self._sizes = dict[str, _Size | None]()
-        """Sizes by name; None for a type that is being measured."""
+        """Sizes by name; None for a type that is still being measured."""
 
     def size(self, schema: Any, level: int) -> _Size:
         """Return the size of a type at depth `level`. Raise InvalidSchema."""
-        check_most(level, LEVELS, "types within each other")
+        check_most(level, LEVELS, "nested types")
         if isinstance(schema, list):
             return self._union(cast(list[Any], schema), level)
         if isinstance(schema, str):
@@ -117,7 +117,7 @@ class _Measured:
         if size is None:
             self.is_recursive = True
             return _Size()
-        check_most(level + size.levels, LEVELS, "types within each other")
+        check_most(level + size.levels, LEVELS, "nested types")
         return size
 
     def _defined(self, schema: Mapping[str, Any], level: int) -> _Size:
@@ -135,7 +135,9 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        beside_number = max((each.nulls for each in sizes), default=1) - 1  # The branch's number.
+        beside_number = (
+            max((each.nulls for each in sizes), default=1) - 1
+        )  # Minus one value: the branch's own number takes a byte.
         return _Size(_above(sizes), max(beside_number, 0))
 
     def _unnamed(self, schema: Mapping[str, Any], level: int) -> _Size:
@@ -144,10 +146,8 @@ class _Measured:
             return self.size(schema["type"], level + 1)
         sizes = [self.size(each, level + 1) for each in parts]
         if "items" in schema and sizes[0].is_empty:
-            raise InvalidSchema(
-                "an array of what takes no bytes: a few bytes may say that there are any number of them"
-            )
-        check_most(max(each.nulls for each in sizes), REPEATED_NULLS, "values that take no bytes in an item")
+            raise InvalidSchema("an array of items without bytes: a few bytes could declare any number of items")
+        check_most(max(each.nulls for each in sizes), REPEATED_NULLS, "values without bytes in an item")
         return _Size(_above(sizes))
 
 
@@ -162,13 +162,13 @@ def _fixed(size: Any) -> _Size:
 
 
 def _check_digits(schema: Mapping[str, Any]) -> None:
-    """Raise InvalidSchema for a decimal of too many digits. The parser refused a scale beyond them, or no number."""
+    """Raise InvalidSchema for a decimal with too many digits. The parser has refused a larger scale or no number."""
     if schema.get("logicalType") == "decimal":
         check_most(schema.get("precision") or 0, DIGITS, "digits of a decimal")
 
 
 def _check_names(names: list[Any]) -> None:
-    """Raise InvalidSchema unless each field has a name of its own that a line can begin with."""
+    """Raise InvalidSchema unless each field has a unique name of printable characters."""
     earlier = set[str]()
     for name in names:
         if not isinstance(name, str) or not name or "\0" in name or not name.isprintable():

@@ -1,8 +1,8 @@
 """The connector: it reads topics, and writes and signals their chunks, until it is stopped.
 
-A session is a member of the consumer group with the partitions that it was given. Any failure ends the session, and
-another one begins after a pause: it continues where the signals end, as after a kill. Unsignalled messages of a
-revoked partition are dropped: its next owner reads them again.
+A session is a member of the consumer group with its assigned partitions. Any failure ends the session. After a pause
+the next one continues where the signals end, as after a kill. Unsignalled messages of a revoked partition are dropped,
+as its next owner reads them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,18 +25,18 @@ from feed_assets.kafka.topic_reader import message_of
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
-"""Fewest seconds between two checks for chunks whose time is over."""
+"""The shortest time in seconds between two checks for chunks whose time is over."""
 
 SAY_SECONDS = 60.0
-"""Seconds between two lines about its progress."""
+"""Seconds between two progress lines."""
 
 PAUSES = (1.0, 60.0)
-"""Seconds to wait after the first failure, then twice as long each time, up to the other number."""
+"""Seconds to wait after the first failure, doubled each time up to the second number."""
 
 
 @dataclass
 class Counts:
-    """Counts since the last line about progress."""
+    """Counts since the last progress line."""
 
     messages: int = 0
     chunks: int = 0
@@ -51,7 +51,7 @@ class Counts:
 def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set; wait for missing topics and unavailable services.
 
-    Raise FencedOff; LogTrimmed, SignalsLost or MessageUnreadable for a partition that needs a person: at the end, if
+    Raise FencedOff; or LogTrimmed, SignalsLost or MessageUnreadable for a partition that needs a person, at the end if
     others are read.
     """
     pause = pauses[0]
@@ -71,7 +71,7 @@ _UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
 
 
 class ConnectorSession:
-    """A member of the group, from its beginning to its end."""
+    """A member of the consumer group, from start to end."""
 
     def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._topics, self._stopping = chunking, topics, stopping
@@ -134,7 +134,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _heed(self, error: KafkaError, name: str) -> None:
-        """Wait for a missing topic: the group assigns its partitions once it is there. Raise other errors."""
+        """Wait for a missing topic: the group assigns its partitions once it exists. Raise other errors."""
         if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
             raise failure(f"read {', '.join(self._topics)}", KafkaException(error))
         self._missing.add(name)
@@ -146,7 +146,7 @@ class ConnectorSession:
             self._counts.add(each)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Open the assigned partitions before anything of them is read."""
+        """Open the assigned partitions before any of their messages is read."""
         about = {name: companion_topics.prepare(self._admin, name) for name in {each.topic for each in places}}
         writers = signalling(self._chunking, [PartitionOfTopic(each.topic, each.partition) for each in places], about)
         opened = [partition for each in writers if (partition := self._opened(each))]
@@ -158,7 +158,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Return a partition; None if it needs a person. Others continue; without others there is an error."""
+        """Open and return a partition; None if it needs a person, unless no other is left: then raise the error."""
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:
@@ -168,7 +168,7 @@ class ConnectorSession:
         return None
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        """Drop open chunks: the partitions' next owners read them again, from the last signals on."""
+        """Drop open chunks. The partitions' next owners read them again from the last signals."""
         self._drop()
         consumer.unassign()
 
@@ -201,7 +201,7 @@ class ConnectorSession:
             say(f"connector: does not read {each}: {companion_topics.NO_TOPIC.format(each)}")
 
     def _lag(self, consumer: Consumer) -> int:
-        """Return the number of unread offsets that the broker has, as far as it has reported."""
+        """Return the number of unread offsets, as far as the broker has reported them."""
         behind = 0
         for place, each in self._open.items():
             _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)

@@ -38,7 +38,7 @@ SCHEMA = {
 }
 _PARSED = avro.parsed(json.dumps(SCHEMA), {})
 _LAST_OFFSET = 2**63 - 2
-"""The offset behind it is a version, too."""
+"""The last valid offset: the offset after it is used as a version, too."""
 
 _MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -46,7 +46,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Signal:
-    """The content of a signal; the fields of SCHEMA."""
+    """The content of a signal, with the fields of SCHEMA."""
 
     topic: str
     partition: int
@@ -69,14 +69,16 @@ class Signal:
 
     @classmethod
     def of(cls, value: bytes) -> "Signal":
-        """Return the signal that is a message's value. Raise InvalidEvent if no connector can have written it."""
+        """Return the signal in a message's value. Raise InvalidEvent if no connector can have written it."""
         try:
             fields, remaining = avro.decoded(value, _PARSED)
             signal = cls(**fields)
-        except Exception as error:  # Whatever the library raises for the bytes.
-            raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
+        except Exception as error:  # The library may raise anything for the bytes.
+            raise InvalidEvent(
+                f"{value[:60]!r} is not a signal ({type(error).__name__}: {str(error)[:200]})."
+            ) from error
         if remaining:
-            raise InvalidEvent(f"{value[:60]!r} is a signal with {remaining} bytes behind it: expected none.")
+            raise InvalidEvent(f"{value[:60]!r} is a signal followed by {remaining} bytes: expected none.")
         check(signal)
         return signal
 
@@ -86,12 +88,12 @@ class Signal:
 
 
 def minute_of(minutes: int) -> str:
-    """Return a minute since 1970 as signals have it."""
+    """Return a minute since 1970 in the form of signals."""
     return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def check(signal: Signal) -> None:
-    """Raise InvalidEvent for a signal that no connector writes, with the field, and what was expected."""
+    """Raise InvalidEvent for a signal that no connector writes, with the field and the expected value."""
     _check_offsets(signal)
     _check_file(signal)
     for minute in signal.minutes:
@@ -99,15 +101,17 @@ def check(signal: Signal) -> None:
 
 
 def check_place(signal: Signal, topic: str, partition: int) -> None:
-    """Raise InvalidEvent for a signal of another topic partition than the one whose signals it is among."""
+    """Raise InvalidEvent for a signal that is in the topic partition of another one."""
     if (signal.topic, signal.partition) != (topic, partition):
-        raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {topic}/{partition}.")
+        raise InvalidEvent(f"it is about {signal.topic}/{signal.partition}: expected {topic}/{partition}.")
 
 
 def _check_offsets(signal: Signal) -> None:
     first, last = signal.first_offset, signal.last_offset
     if not 0 <= first <= last <= _LAST_OFFSET:
-        raise InvalidEvent(f"its offsets are {first} to {last}: expected a first one from 0 on, and one not before it.")
+        raise InvalidEvent(
+            f"its offsets are {first} to {last}: expected a first one of 0 or more, and a last one not before it."
+        )
     room, minutes = last - first + 1, signal.minutes.values()
     if min(signal.records, signal.dead_letters, *minutes) < 0:
         raise InvalidEvent("it has a count below 0 in records, dead_letters or minutes: expected none.")
@@ -116,11 +120,11 @@ def _check_offsets(signal: Signal) -> None:
         "minutes": sum(minutes),
     }.items():
         if count > room:
-            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most as many.")
+            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most that many.")
 
 
 def _check_file(signal: Signal) -> None:
-    """Raise InvalidEvent unless the path is that of the chunk which begins at the first offset: no other is read."""
+    """Raise InvalidEvent unless the path is that of the chunk at the first offset. No other file is read."""
     if signal.path is None:
         if signal.records:
             raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
@@ -135,7 +139,7 @@ def _check_file(signal: Signal) -> None:
 
 
 def chunk_key(signal: Signal) -> str:
-    """Return the key of a signal's file on the blackboard: from its place and offsets, not its path but for `.gz`."""
+    """Return the key of a signal's file, from its place and offsets. Only the suffix `.gz` comes from its path."""
     is_packed = str(signal.path).endswith(".gz")
     return f"{FOLDER}/{key_of(signal.topic, signal.partition, signal.first_offset, is_packed=is_packed)}"
 

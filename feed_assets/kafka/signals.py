@@ -1,8 +1,8 @@
-"""Signals: messages that announce a chunk, on the downstream topic, in the partition of the same number.
+"""Signals: messages that announce a chunk, on the downstream topic, in the partition with the same number.
 
-The signals are the state: reading continues after the last one. A signal and the dead letters of its chunk are one
-transaction, of a producer with the topic partition's transactional id. Only the producer that opened it last can
-write, and a transaction that a killed one had begun is undone.
+The signals are the state: reading continues after the last one. A signal and its chunk's dead letters are written in
+one transaction, by a producer with the topic partition's transactional id. Only the producer that opened it last can
+write. An unfinished transaction of a killed producer is undone.
 """
 
 from collections.abc import Iterable
@@ -21,25 +21,25 @@ from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.signal_message import Signal
 
 TRANSACTION_SECONDS = 60
-"""Seconds after which the broker undoes a transaction that was begun and not ended."""
+"""Seconds after which the broker undoes an unfinished transaction."""
 
 _ROOM = 4096
-"""Bytes of a letter beside its message: headers of ours, and what the broker adds."""
+"""Bytes of a letter beyond its message: our headers, and the broker's overhead."""
 
 LEFT = 4096
-"""Bytes that are kept of the value of a dead letter that is too long for a broker."""
+"""Bytes kept of a dead letter's value that is too long for the broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
-"""Headers of a dead letter: where its message was, and when, in milliseconds since 1970, as a broker may refuse it."""
+"""Headers of a dead letter: its message's offset and, in milliseconds since 1970, its possibly invalid time."""
 
 CUT = "feed_assets.cut"
-"""The header of such a letter: how many bytes its value had."""
+"""The header of a cut letter, with the full length of its value in bytes."""
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     """Return the last committed signal of a topic partition; None if there never was one.
 
-    Raise SignalsLost if the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
+    Raise SignalsLost if the broker has deleted it, or if somebody else has written after it; and KafkaUnavailable.
     """
     name = signals_of(topic)
     if messages := topic_reader.tail(reader, name, partition, bool):
@@ -49,8 +49,8 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     if low > 0:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
-            f"its retention.ms to -1, and delete it: then {topic}/{partition} is read again from its first offset on. "
-            "If that is not 0 any more declare it as another table: a chunk that begins elsewhere would be there twice."
+            f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
+            "offset. If that is no longer 0, declare it as another table, as other chunks would repeat messages."
         )
     return None
 
@@ -61,9 +61,9 @@ def _signal_of(topic: str, partition: int, message: Message) -> Signal:
     except InvalidEvent as error:
         name = signals_of(topic)
         raise SignalsLost(
-            f"the last message of {name}/{partition}, at offset {message.offset}, is none of the connector's: {error} "
+            f"the last message of {name}/{partition}, at offset {message.offset}, is not the connector's: {error} "
             f"Let nobody else write there, and delete the topic {name}: then {topic}/{partition} is read again from "
-            "its first offset on. If that is not 0 any more declare it as another table."
+            "its first offset. If that is no longer 0, declare it as another table."
         ) from error
 
 
@@ -86,7 +86,7 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return the beginning of a letter that is too long for a broker. Its headers name the place of the whole."""
+    """Return the beginning of a letter that is too long for a broker. Its headers name the full message's place."""
     value = letter.message.value or b""
     message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
     return DeadLetter(message, letter.reason)
@@ -99,7 +99,7 @@ def _size(message: Message) -> int:
 
 
 class Signals:
-    """Writer of one topic partition's signals. Once it is made, earlier ones can write no more."""
+    """Writer of one topic partition's signals. Once it exists, earlier writers can no longer write."""
 
     def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, about: About) -> None:
         self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, about.topic_id, schema_id
@@ -109,9 +109,10 @@ class Signals:
             self._producer.init_transactions(SECONDS)
 
     def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:
-        """Write a signal and the dead letters of its chunk: all of them are there, or none.
+        """Write a signal and its chunk's dead letters, all or none.
 
-        Raise FencedOff, or KafkaUnavailable: then it is either, and `last` shows which, once a new writer was made.
+        Raise FencedOff; or KafkaUnavailable, after which both are possible: `last` shows which, after a new writer is
+        made.
         """
         began = monotonic()
         try:
@@ -125,7 +126,7 @@ class Signals:
             raise self._failed(error, monotonic() - began) from error
 
     def _bury(self, letter: DeadLetter) -> None:
-        """Produce the message as it was, with its headers and ours: what was wrong, and where it was."""
+        """Produce the message unchanged, with its headers and ours: the reason, and its place."""
         message = letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
@@ -140,6 +141,6 @@ class Signals:
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
-        """Return our error. A broker that was away for long undoes the transaction, then answers as if fenced off."""
+        """Return our error. After a long outage the broker has undone the transaction, and answers as if fenced off."""
         action = f"signal {self.topic}/{self.partition}"
         return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))

@@ -1,7 +1,7 @@
-"""Chunks of a large backlog by Spark's executors: planned offset ranges as a DataFrame, cut by the service's own code.
+"""Chunks of a large backlog, made by Spark's executors from planned offset ranges with the service's own cutter.
 
-Executors put chunks, the driver signals them, in offset order. Only a chunk that ends at a line of the grid, at another
-schema or as it is full is made here: it depends on its messages alone, so it is the same bytes whenever made again.
+Executors put chunks, and the driver signals them in offset order. Only chunks that end at a grid block, another schema
+or a full size are made here: they depend only on their messages, so repeating gives the same bytes.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # It has no type hints.
 
 SPAN = 100_000
-"""Offsets of one task, as a rule: some seconds of an executor."""
+"""Usual offsets of one task: some seconds of an executor."""
 
 SPANS = 128
-"""Tasks of one Spark job: their results, dead letters above all, are in the driver's memory."""
+"""Tasks of one Spark job. Their results, mainly dead letters, are in the driver's memory."""
 
 DEAD_BYTES = 4 << 20
-"""Bytes of dead letters after which a task ends: the next job continues there."""
+"""Bytes of dead letters after which a task ends. The next job continues there."""
 
 _HEADER = pa.struct({"name": pa.string(), "value": pa.binary()})
 _DEAD = pa.struct(
@@ -57,7 +57,7 @@ _TOLD_DDL = (
 
 @dataclass(frozen=True)
 class Executors:
-    """Spark, whose session starts only for a lag of `least` offsets or more; each task calls `chunking`."""
+    """Spark, whose session starts only for a lag of at least `least` offsets. Each task calls `chunking`."""
 
     session: "Callable[[], SparkSession]"
     chunking: Callable[[], Chunking]
@@ -65,7 +65,7 @@ class Executors:
 
 
 class TaskRange(NamedTuple):
-    """The offsets that one task reads, up to a line of the grid. `until` is where its first chunk ends, if not 0."""
+    """The offsets of one task, up to a grid line. If `until` is not 0, its first chunk ends there."""
 
     number: int
     start: int
@@ -74,7 +74,7 @@ class TaskRange(NamedTuple):
 
 
 def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit: int) -> list[TaskRange]:
-    """Return the spans of partitions, up to the last line of the grid before each one's end, in turns."""
+    """Return the ranges of partitions, in turns, up to the last grid line before each one's end."""
     ordered_ranges = list[tuple[int, TaskRange]]()
     for number, each in opened.items():
         first = max(each.start, each.until)
@@ -87,9 +87,9 @@ def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit:
 def cut(
     executors: Executors, name: str, topic: Topic, task_ranges: Sequence[TaskRange]
 ) -> Iterator[tuple[TaskRange, Kept]]:
-    """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
+    """Make the chunks of some ranges, in order of ranges and offsets. A range may end early, at the end of a chunk.
 
-    Raise KafkaUnavailable if a task fails again and again, and SparkUnavailable.
+    Raise KafkaUnavailable if a task fails repeatedly, and SparkUnavailable.
     """
     make = executors.chunking
 
@@ -114,7 +114,7 @@ def _translated(name: str) -> Generator[None]:
     except SPARK_ERRORS as error:
         raise KafkaUnavailable(
             f"executors cannot make the chunks of {name}: {cause(str(error))}. "
-            "Each needs feed-assets[kafka] installed, and reaches the broker, the registry and the store."
+            "Each needs feed-assets[kafka], and access to the broker, the registry and the store."
         ) from error
 
 
@@ -131,7 +131,7 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterat
                 for kept in ended:
                     yield kept
                     size += _size(kept)
-            except ChunkDiffers:  # The next one to open the partition there finds the chunk, and cuts it as it is.
+            except ChunkDiffers:  # Whoever opens the partition there next finds the chunk, and cuts the same one.
                 return
             if size > DEAD_BYTES:
                 return

@@ -1,8 +1,8 @@
-"""The form in which a schema is read: by itself fastavro also accepts bytes that are no values of it.
+"""The form in which a schema is read. By itself, fastavro also accepts bytes that are not valid values.
 
-It finds an enum's symbol and a union's branch in a list, where -1 is the last one. It reads an int as a long, and any
-byte as a boolean. Here all four are an index into an object with only the valid values. That costs as much as the list,
-but for an int (0.15 µs). A number that takes more bytes than it needs is accepted, as by every library.
+It looks up an enum's symbol and a union's branch in a list, where -1 is the last item. It reads an int as a long, and
+accepts any byte as a boolean. Here all four are keys of a mapping with only the valid values. Except for an int (0.15
+µs), that costs no more than the list. A number with more bytes than necessary is accepted, as in every library.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ _CHECKED = frozenset({"date", "time-millis"})
 
 
 class _Choices(dict[int | str, Any]):
-    """Values that an index may name."""
+    """Values by their valid indexes."""
 
     def __missing__(self, index: int) -> Any:
-        raise ValueError(f"{index} is the index of no symbol of an enum, or branch of a union")
+        raise ValueError(f"{index} is not the index of an enum's symbol or a union's branch")
 
 
 class _Booleans(dict[int, bool]):
-    """Booleans by the number that fastavro makes of the byte, as if it were an index."""
+    """Booleans by the number that fastavro makes of the byte."""
 
     def __missing__(self, _: int) -> bool:
         raise ValueError("a boolean that is neither 0 nor 1")
@@ -30,7 +30,7 @@ class _Ints:
     def __getitem__(self, number: int) -> int:
         if -0x80000000 <= number <= 0x7FFFFFFF:
             return number
-        raise ValueError(f"{number} is no int: expected one of 32 bits")
+        raise ValueError(f"{number} is not an int: expected 32 bits")
 
 
 def _indexed(name: str, values: Any) -> Mapping[str, Any]:
@@ -41,7 +41,7 @@ _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), 
 
 
 class Forms:
-    """Forms of parsed schemas, made once for each type: fastavro puts one object wherever a type is written out."""
+    """Forms of parsed schemas, made once per type: fastavro inserts the same object wherever a type is used."""
 
     def __init__(self) -> None:
         self._known = dict[int, Any]()

@@ -1,4 +1,4 @@
-"""Readers of a topic from a position on: each committed message, in the order of its partition."""
+"""Readers of a topic from a position on: committed messages, in the order of each partition."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from feed_assets.kafka.messages import Headers, Message
 
 _POLL_SECONDS = 0.1
 _FEW = 2
-"""Offsets before the end that hold the last message as a rule: it, and the end of its transaction."""
+"""Offsets before the end that usually include the last message: itself, and the end of its transaction."""
 
 
 class Placed(NamedTuple):
@@ -29,8 +29,8 @@ class Placed(NamedTuple):
 class ReadMessages:
     """Messages after a position, up to a limit.
 
-    `after` has for each partition the offset to continue from. `held` are the partitions in which a transaction has not
-    ended, so messages in it and behind it cannot be read yet. `is_complete`: there was no more.
+    `after` has each partition's next offset. `held` are the partitions with an open transaction: its messages, and all
+    after them, cannot be read yet. `is_complete`: there were no more messages.
     """
 
     after: dict[int, int]
@@ -40,9 +40,9 @@ class ReadMessages:
 
 
 def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> ReadMessages:
-    """Read up to `limit` messages, none more after `size` bytes; a partition not in `after` from its beginning.
+    """Read up to `limit` messages, and stop after `size` bytes. A partition not in `after` is read from its beginning.
 
-    The broker keeps nothing. Raise LogTrimmed, or KafkaUnavailable, also if nothing arrives within `seconds`.
+    The broker stores no position. Raise LogTrimmed; or KafkaUnavailable, also if nothing arrives within `seconds`.
     """
     consumer, until = clients.reader(), monotonic() + seconds
     try:
@@ -73,9 +73,9 @@ def tail(
     is_enough: Callable[[Sequence[Message]], bool],
     is_kept: Callable[[Message], bool] = _any,
 ) -> list[Message]:
-    """Return the last messages of a partition for which `is_kept`, as far back as `is_enough`, or all.
+    """Return a partition's last messages that satisfy `is_kept`, reading back until `is_enough`, or all.
 
-    Behind the last one there may be any number of ends of transactions, and of undone messages. Raise KafkaUnavailable.
+    Any number of transaction ends and undone messages may follow the last one. Raise KafkaUnavailable.
     """
     back = _FEW
     with translated(f"read {topic}/{partition}"):
@@ -90,7 +90,7 @@ def tail(
 
 
 def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
-    """Return the first message from an offset on; None if there is none. Raise KafkaUnavailable."""
+    """Return the first message at or after an offset; None if there is none. Raise KafkaUnavailable."""
     with translated(f"read {topic}/{partition}"):
         return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), _any, limit=1)), None)
 
@@ -133,13 +133,13 @@ def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS)
 
 
 def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """Return the first offset of each partition, and the one behind its last. Raise NoTopic and KafkaException."""
+    """Return the first offset of each partition, and the offset after its last. Raise NoTopic and KafkaException."""
     numbers = partitions(reader, topic)
     return {each: reader.get_watermark_offsets(TopicPartition(topic, each), timeout=SECONDS) for each in numbers}
 
 
 class _Reading:
-    """A topic's partitions while they are read; `unfinished` are those that are not read to their end."""
+    """A topic's partitions being read; `unfinished` are those not read to their end."""
 
     def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], result: ReadMessages) -> None:
         self._consumer, self._topic, self._begins, self.result = consumer, topic, begins, result
@@ -147,7 +147,7 @@ class _Reading:
         consumer.assign([self._place(*each) for each in begins.items()])
 
     def take(self, received: Received) -> None:
-        """Take a message, or note a partition's end."""
+        """Take a message, or record a partition's end."""
         partition, error = received.partition() or 0, received.error()
         if error is None:
             self.result.messages.append(Placed(partition, message_of(received)))
@@ -161,7 +161,7 @@ class _Reading:
             raise KafkaException(error)
 
     def _end(self, partition: int, end: int) -> None:
-        """Note a partition's end, behind the ends of transactions, too: the broker may remove them."""
+        """Record a partition's end, after any ends of transactions, as the broker may remove these."""
         self.unfinished.discard(partition)
         if end:
             self.result.after[partition] = end
@@ -173,8 +173,8 @@ class _Reading:
         low, high = self._consumer.get_watermark_offsets(self._place(partition), timeout=SECONDS)
         return LogTrimmed(
             f"{self._topic}/{partition} was read up to offset {self._begins[partition]}: expected it within {low} to "
-            f"{high}, which the broker has. Messages were removed before they were read, or the topic was made anew. "
-            "`feed-assets reconcile` reads what is there from the beginning, and goes on from there."
+            f"{high}, which the broker has. Messages were removed before they were read, or the topic was recreated. "
+            "`feed-assets reconcile` reads the remaining ones from the beginning, and continues from there."
         )
 
     def _place(self, partition: int, offset: int = OFFSET_BEGINNING) -> TopicPartition:
@@ -182,9 +182,9 @@ class _Reading:
 
 
 def message_of(received: Received) -> Message:
-    """Return a message as the client gives it."""
+    """Return a message in our form."""
     try:
         headers = cast(Headers, received.headers() or ())
-    except SystemError:  # If a name is no UTF-8, the client returns none of the headers.
+    except SystemError:  # If a name is not UTF-8, the client returns no headers at all.
         headers = ()
     return Message(received.offset() or 0, received.key(), received.value(), headers, received.timestamp()[1])

@@ -1,1 +1,1 @@
-"""Event sources, which others own and we only read; and sinks, which our own events are published to."""
+"""Event sources, which others own and we only read, and sinks, to which we publish our own events."""

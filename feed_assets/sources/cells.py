@@ -1,4 +1,4 @@
-"""Cells of others' tables, cut in the database: no gigabyte is fetched only to see that a cell is too long."""
+"""Cells of others' tables, cut in the database, so that a huge cell is never fetched."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 
 
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
-    """Return `column` with values cut just beyond ROW_BYTES; on PostgreSQL JSON and what has parts become text.
+    """Return `column` with values cut just beyond ROW_BYTES. On PostgreSQL, JSON and composite values become text.
 
-    SQLite has any value in a column of any type.
+    SQLite accepts any value in a column of any type.
     """
     short = sa.func.substr(column, 1, ROW_BYTES + 1)
     if backend == "sqlite":
@@ -34,7 +34,7 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:
-    """Return a row in which the texts that `cut` made are values again; what is no JSON stays a text."""
+    """Return a row with the texts made by `cut` parsed again. A text that is not JSON stays a text."""
     if backend != "postgresql":
         return row
     return {name: _loaded(value) if isinstance(kinds[name], _PARSED) else value for name, value in row.items()}
@@ -43,5 +43,5 @@ def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, A
 def _loaded(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):  # Numbers of thousands of digits, or too deep.
+    except (ValueError, RecursionError):  # It has a number with thousands of digits, or is nested too deeply.
         return value

@@ -1,8 +1,8 @@
-"""Wait for the writers that a reader of a PostgreSQL table must wait for: commits are not in the order of numbers.
+"""Waiting for the writers of a PostgreSQL table: transactions do not commit in the order of their numbers.
 
-INSERT locks its table before it draws a number, and holds the lock until its transaction ends; what was committed is
-visible before the lock is let go. So once a number h is visible, everybody who drew a lower one holds such a lock or
-has ended, and a snapshot taken after those have ended holds all up to h. docs/event-sources.md has what is not covered.
+INSERT locks its table before it draws a number, and holds the lock until its transaction ends; commits become visible
+before the lock is released. So once a number h is visible, each transaction with a lower one holds such a lock or has
+ended. A snapshot taken after those end has all numbers up to h. docs/event-sources.md lists the exceptions.
 """
 
 import logging
@@ -48,8 +48,8 @@ _WRITERS = _of_all_below("""
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     GROUP BY l.virtualtransaction, l.pid""")
 _UNSEEN = _of_all_below("""
-    SELECT CASE WHEN pg_is_in_recovery() THEN 'a replica, on which its writers are not seen'
-    WHEN to_regclass(:table) IS NULL THEN 'no table that PostgreSQL knows by this name' ELSE (
+    SELECT CASE WHEN pg_is_in_recovery() THEN 'a replica, which does not show its writers'
+    WHEN to_regclass(:table) IS NULL THEN 'not a table that PostgreSQL knows' ELSE (
         SELECT CASE relkind WHEN 'f' THEN 'a foreign table: ' ELSE 'a materialized view: ' END || relname
         FROM pg_class JOIN below USING (oid) WHERE relkind IN ('f', 'm') LIMIT 1
     ) END""")
@@ -58,7 +58,7 @@ _Writers = list[sa.Row[tuple[str, int | None, float | None]]]
 
 @dataclass(frozen=True)
 class Waiting:
-    """The limit of a read's wait for transactions that may yet commit something earlier."""
+    """The limit of a read's wait for transactions that may still commit an earlier event."""
 
     limit: timedelta = timedelta(seconds=5)
     clock: Callable[[], float] = time.monotonic
@@ -66,15 +66,15 @@ class Waiting:
 
 
 def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
-    """Wait until the transactions that write to the table now have ended; return a message if one has not in time.
+    """Wait until the transactions that now write to the table have ended; return a message if one does not end in time.
 
-    Writers that begin meanwhile have higher numbers. The connection must see what others commit (autocommit).
+    Later writers have higher numbers. The connection must see what others commit (autocommit).
     Raise SourceUnavailable for a table whose writers cannot be seen.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
         raise SourceUnavailable(
-            f"{name} is {unseen}: expected a table where its writers work, since one of them may commit an event after "
+            f"{name} is {unseen}: expected a table that shows its writers, since one of them may commit an event after "
             "a later one. Read the primary's table."
         )
     began, waited_for = waiting.clock(), None
@@ -87,7 +87,7 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """Return the writers, of `among` if given; prepared transactions, which have no pid, always count."""
+    """Return the writers, only those of `among` if given. Prepared transactions, which have no pid, always count."""
     writers = connection.execute(_WRITERS, {"table": name}).all()
     return [writer for writer in writers if among is None or writer.id in among or writer.pid is None]
 
@@ -95,8 +95,8 @@ def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _W
 def _in_words(name: str, writers: _Writers, seconds: float) -> str:
     listed = shortened([_writer_text(writer.pid, writer.seconds) for writer in writers], 3)
     message = (
-        f"{name}: waited {seconds:.1f} s for transactions that write to it: {listed}. They may commit events that "
-        "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."
+        f"{name}: waited {seconds:.1f} s for transactions that write to it: {listed}. They may still commit earlier "
+        "events, so no later event is read until they have ended: see pg_stat_activity."
     )
     _log.warning(message)
     return message

@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EventBatch:
-    """New events of a source after a position, in its order, and the rows that are no events.
+    """New events of a source after a position, in its order, and the rows that are not valid events.
 
-    `position` is where the next read continues; it is saved with what was read, in one transaction. `is_complete`:
-    there was no more. `waits` explains, for a person, what holds back more: a writer that has not ended, half a line.
-    `reports` are for the state store, as `report_state` takes them, and may be repeated, too.
+    `position` is where the next read continues; it is saved with these events, in one transaction. `is_complete`: there
+    were no more events. `waits` explains, for a person, why more are held back: a writer has not ended, or a line is
+    incomplete. `reports` are for the state store, as `report_state` takes them, and may also be repeated.
     """
 
     events: tuple[WriteEvent, ...]
@@ -33,32 +33,33 @@ class Reader(Protocol):
     """An event table that others own: read, never written."""
 
     def read(self, after: str | None, limit: int, seconds: float, /) -> EventBatch:
-        """Return up to `limit` rows after a position of this source; None is the beginning.
+        """Return up to `limit` rows after a position of this source; None means the beginning.
 
-        Raise SourceUnavailable if it cannot be read. A database has `seconds` in all; a blackboard has its own limits.
-        Nothing is skipped. A row may be repeated (the position was lost, a file rewritten): events have an identity.
+        Raise SourceUnavailable if it cannot be read. `seconds` limits a database's whole read; a blackboard has its own
+        limits. Nothing is skipped. A row may be repeated (the position was lost, a file rewritten): events have an
+        identity.
         """
         ...
 
 
 class Positions:
-    """Positions of one declaration, as text. A position of another one is the beginning: other rows, other columns."""
+    """Positions of one declaration, as text. A changed declaration, with other rows or columns, starts anew."""
 
     def __init__(self, *declared: object) -> None:
         self._of = sha256(repr(declared).encode()).hexdigest()[:16]
 
     def dump(self, place: Mapping[str, Any]) -> str:
-        """Return a place as text."""
+        """Return a position as text."""
         return json.dumps({"of": self._of, **place})
 
     def load(self, position: str | None) -> dict[str, Any] | None:
-        """Return the place that a text was made of; None for the beginning."""
+        """Return the position of a text; None for the beginning."""
         if position is None:
             return None
         place: dict[str, Any] = json.loads(position)
         if place.pop("of") == self._of:
             return place
-        _log.warning("The event source is declared otherwise than when it was last read: it is read from the beginning")
+        _log.warning("The event source's declaration has changed since its last read: it is read from the beginning")
         return None
 
 

@@ -1,4 +1,4 @@
-"""Databases that others own: opened to read, their errors translated into ours."""
+"""Databases that others own: opened only to read, with their errors translated into ours."""
 
 import os
 import socket
@@ -22,20 +22,20 @@ from feed_assets.sources.driver_values import load_all
 from feed_assets.sources.marker_columns import MOMENT, moment
 
 ANSWER_SECONDS = 30
-"""Seconds for all queries of one read: Dagster gives up on a tick after 60."""
+"""Seconds for all queries of one read: Dagster stops a tick after 60."""
 
 LATE_SECONDS = 2
-"""Seconds that a read has once a tick's time is over, and that it then has to connect; libpq waits no less."""
+"""Seconds for a read, and for its connection, when the tick's time is already over. It is libpq's minimum."""
 
 _CANCEL_SECONDS = 5
-"""Seconds that a cancelled statement has to end; then the connection is closed."""
+"""Seconds for a canceled statement to end. Then the connection is closed."""
 
 Types = dict[str, sa.types.TypeEngine[object]]
 
 
 @contextmanager
 def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Connection]:
-    """Yield a connection that only reads, for `seconds` unless None. Raise SourceUnavailable if the database fails."""
+    """Yield a read-only connection, for `seconds` unless None. Raise SourceUnavailable if the database fails."""
     is_late = seconds is not None and seconds <= LATE_SECONDS
     engine = _late_reader if is_late else _reader
     with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
@@ -44,9 +44,9 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
 
 @contextmanager
 def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
-    """Cancel what PostgreSQL does on a connection once the time is over, and raise SQLAlchemy's TimeoutError.
+    """Cancel PostgreSQL's work on a connection when the time is over, and raise SQLAlchemy's TimeoutError.
 
-    If the server does not react to that, either, the connection is shut: its client alone would wait for ever.
+    If the server does not react to that either, close the connection: the client itself would wait forever.
     """
     driver: Any = connection.connection.dbapi_connection
     if seconds is None or connection.dialect.name != "postgresql" or not hasattr(driver, "fileno"):
@@ -72,25 +72,25 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # It has just ended, or cannot be cancelled: `shut` follows.
+    with suppress(Exception):  # It has just ended, or cannot be canceled. `shut` follows.
         driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` holds the interpreter's lock until the server answers.
 
 
 def engine_of(url: str) -> sa.Engine:
-    """Return an engine without a pool: a kept connection may be one to a server that no longer answers."""
+    """Return an engine without a pool: a pooled connection may lead to a server that no longer answers."""
     return sa.create_engine(url, poolclass=sa.NullPool, connect_args=connect_args(url))
 
 
 @contextmanager
 def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
-    """Raise what a database or its driver raises as an error of this kind, without the password."""
+    """Turn errors of a database or its driver into errors of this kind, without the password."""
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:
         message = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         raise kind(
-            f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, its "
-            "driver installed. Correct the URL or the database, then try again."
+            f"{masked(url)}: {masked(message, url)}. Expected a database that answers at this SQLAlchemy URL, and its "
+            "driver. Correct the URL or the database, then try again."
         ) from cause(error, url)
 
 
@@ -107,19 +107,19 @@ def _reader(url: str) -> sa.Engine:
 
 @cache
 def _late_reader(url: str) -> sa.Engine:
-    """Return an engine that does not wait long for a connection, whatever the URL says."""
+    """Return an engine with a short connection timeout, whatever the URL says."""
     engine = _reader.__wrapped__(url)
     event.listen(engine, "do_connect", _hurry)
     return engine
 
 
 def _hurry(_dialect: sa.Dialect, _record: object, _args: list[str], options: dict[str, Any]) -> None:
-    if "connect_timeout" in options:  # PostgreSQL's.
+    if "connect_timeout" in options:  # Only PostgreSQL has it.
         options["connect_timeout"] = LATE_SECONDS
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:
-    """Raise SourceUnavailable if there is no such database, which SQLite would make."""
+    """Raise SourceUnavailable for a missing database, which SQLite would otherwise make."""
     if not Path(args[0]).is_file():
         raise SourceUnavailable(f"There is no SQLite database {args[0]}: correct the path, or have its owner make it.")
 
@@ -140,9 +140,9 @@ def columns_of(
     table: str,
     schema: str | None,
     needed: Iterable[str],
-    cure: str = "Declare the name of one that is there.",
+    cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is not there."""
+    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is missing."""
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:

@@ -1,4 +1,4 @@
-"""Declarations of event sources: plain values, which travel as an asset's metadata."""
+"""Declarations of event sources: plain values that are stored in an asset's metadata."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,24 +21,24 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 BoardNamed = Callable[[str | None], Blackboard]
-"""A function that returns the blackboard of a name, and ours for None."""
+"""A function that returns the blackboard with a name; for None, ours."""
 
 
 @typed
 @dataclass(frozen=True)
 class SqlTable:
-    """Events in a table or view of a database, which is only read.
+    """Events in a table or view of a database. It is only read.
 
     Args:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
-        table: Its name.
-        order_by: A column that grows with each event, best a number that the database draws; never null.
-        columns: Which column holds what.
-        where: The values that are read by column, if the table is split into parts.
-        schema: The database's schema that it is in.
+        table: The table's name.
+        order_by: A column that grows with each event and is never null, preferably a number that the database draws.
+        columns: The column for each fact about an event.
+        where: The values to read, by column, if the table is split into parts.
+        schema: The table's schema in the database.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the URL is none.
+        InvalidDefinition: A value is of a wrong type, or the URL is invalid.
     """
 
     url: Url
@@ -60,13 +60,13 @@ class EventFiles:
     """Events in files on the blackboard, read in the order of their names.
 
     Args:
-        prefix: The folder that they are in.
-        format: `csv` (with a header), `jsonl` (one object a line) or `parquet`.
-        columns: Which column holds what.
-        blackboard: The name of the blackboard, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+        prefix: The folder with the files.
+        format: `csv` (with a header), `jsonl` (one object per line) or `parquet`.
+        columns: The column for each fact about an event.
+        blackboard: The name of a blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the prefix no folder.
+        InvalidDefinition: A value is of a wrong type, or the prefix is not a folder.
     """
 
     prefix: Prefix
@@ -84,13 +84,12 @@ class EventFiles:
 class EventTopic:
     """Events in a topic of the Kafka broker of `FEED_ASSETS_KAFKA`, one in each message.
 
-    Args:
-        topic: Its name.
-        format: `json`, an object in each message, or `avro`, in the wire format of Confluent's registry.
-        columns: Which field holds what; `_partition`, `_offset` and `_timestamp` of a message are fields, too.
+    Args: topic: The topic's name. format: `json`, an object in each message, or `avro`, in the wire format of
+        Confluent's registry. columns: The field for each fact about an event; `_partition`, `_offset` and `_timestamp`
+        of a message count, too.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the name cannot be that of a topic.
+        InvalidDefinition: A value is of a wrong type, or the topic's name is invalid.
     """
 
     topic: str
@@ -102,7 +101,7 @@ class EventTopic:
             raise InvalidDefinition(f"topic {self.topic!r}: expected 1 to 249 letters, digits, '_', '-' and '.'.")
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events. Raise InvalidSetting if no broker, or registry, is set."""
+        """Return the reader of these events. Raise InvalidSetting if no broker, or no needed registry, is set."""
         check_installed()
         from feed_assets.sources.topic_events import topic_events
 
@@ -118,12 +117,12 @@ class TopicCounts:
 
     Args:
         dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
-        tier: Who reports the source's counts: the `broker`, by its offsets, if it stamps messages on arrival and
-            nobody writes in transactions; for any other topic we do, as a `reader` of all messages.
+        tier: The reporter of the source's counts. `broker`: the broker's offsets, if it stamps messages on arrival and
+            nobody writes in transactions. `reader`: our own reading of all messages, for any other topic.
         grain: The dataset's smallest windows: minutes that divide an hour, or `hour`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the grain none.
+        InvalidDefinition: A value is of a wrong type, or the grain is invalid.
     """
 
     dataset: str
@@ -137,11 +136,11 @@ class TopicCounts:
 @typed
 @dataclass(frozen=True)
 class SignalTopic:
-    """The signals of a Kafka topic that becomes chunks: one event for each. `kafka_topic` declares it.
+    """The signals of a Kafka topic that is cut into chunks: one event for each. `kafka_topic` declares it.
 
     Args:
-        upstream: The name of the topic that the signals are about.
-        counts: What the records of its chunks are reported as, if they are.
+        upstream: The name of the topic with the messages.
+        counts: How the record counts of its chunks are reported, if they are.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -162,11 +161,11 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """The number of a Kafka topic's messages by window: reports, and no events. `kafka_topic` declares it.
+    """The number of a Kafka topic's messages by window: reports without events. `kafka_topic` declares it.
 
     Args:
         counted: The topic's name.
-        by: What they are reported as.
+        by: How they are reported.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -188,10 +187,10 @@ class CountedTopic:
 @typed
 @dataclass(frozen=True)
 class LoadedTables:
-    """The tables that a loader keeps in a warehouse: an event whenever one was loaded. `warehouse_table` declares it.
+    """The tables that a loader keeps in a warehouse: an event for each load. `warehouse_table` declares it.
 
     Args:
-        warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
+        warehouse: The name of a warehouse in `FEED_ASSETS_WAREHOUSES`.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -209,17 +208,17 @@ class LoadedTables:
 @typed
 @dataclass(frozen=True)
 class EventSource:
-    """A table of events that others own, in one part or split into several, by table or pipeline, or in none.
+    """A table of events that others own: in one part, split into several by table or pipeline, or only received.
 
     Args:
-        name: Its name, which is also part of its sensor's: letters, digits and `_`.
-        parts: Where its events are; `()` if its owners send them to the receiver, and nothing is to be read.
+        name: The source's name, also used for its sensor: letters, digits and `_`.
+        parts: The places of its events; `()` if its owners send all events to the receiver.
         out_of_order: An event whose marker is before its table's last one is recorded with a flag (`flag`), or
             refused and kept as a reject (`refuse`).
 
     Raises:
-        InvalidName: The name cannot be that of a source.
-        InvalidDefinition: A value is of a wrong type, or the name cannot be that of a sensor.
+        InvalidName: The name is not a valid source name.
+        InvalidDefinition: A value is of a wrong type, or the name is not a valid sensor name.
     """
 
     name: str
@@ -236,5 +235,5 @@ _ADAPTER = TypeAdapter(EventSource)
 
 
 def of_json(values: Any) -> EventSource:
-    """Return the declaration that JSON values hold."""
+    """Return the declaration for some JSON values."""
     return _ADAPTER.validate_python(values)

@@ -1,4 +1,4 @@
-"""A table of deletes: the rows of a table that are gone, and since when. It is the alternative to DELETE events."""
+"""A table of deletes: the removed rows of another table, with their times. It is the alternative to DELETE events."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,20 +21,17 @@ _ROWS_PER_READ = 10_000
 @typed
 @dataclass(frozen=True)
 class DeletesTable:
-    """A table or view that lists the rows of another that are gone, and since when; it is only read.
+    """A table or view that lists the removed rows of another table, with their times. It is only read.
 
-    An index on `deleted_at` makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
+    With an index on `deleted_at`, a read takes only as long as its result needs. Texts, as in SQLite, are scanned.
 
-    Args:
-        url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
-        table: Its name.
-        key: The column or columns with the primary key of a deleted row.
-        deleted_at: The column with a moment (UTC if it has no zone), a whole number, or a text of one; a row in which
-            it is null is not deleted.
-        schema: The database's schema that it is in.
+    Args: url: A SQLAlchemy URL, or `env:NAME` for the value of a variable. table: The name of the table of deletes.
+        key: The column or columns with the primary key of a deleted row. deleted_at: The column with the time of the
+        delete: a moment (UTC if it has no zone), a whole number, or a text of one of these. A row in which it is null
+        is not deleted. schema: The table's schema in the database.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the URL is none.
+        InvalidDefinition: A value is of a wrong type, or the URL is invalid.
     """
 
     url: Url = field(repr=False)
@@ -44,16 +41,16 @@ class DeletesTable:
     schema: str | None = field(default=None, kw_only=True)
 
     def read(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """Return the keys deleted in `(start, end]`, both markers of `core.events.encode`; None is the beginning.
+        """Return the keys deleted in `(start, end]`, markers of `core.events.encode`. None is the beginning.
 
         Each key is a tuple, one value for each column. Raise SourceUnavailable if the table cannot be read.
         """
         return (row[:-1] for row in self.rows(start, end))
 
     def rows(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the same keys, each with when it was deleted as the last value: a moment in UTC, or a whole number."""
+        """Yield the same keys, each followed by the time of its delete: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(expand(self.url), None) as connection:  # Only runs read it, and they may take their time.
+        with reading(expand(self.url), None) as connection:  # Only runs read it, without a time limit.
             column_types = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
@@ -71,8 +68,8 @@ class DeletesTable:
             raise SourceUnavailable(f"{self.table}: column {self.deleted_at}: {error} Correct the row.") from None
         if isinstance(marker, int) != isinstance(decode(end), int):
             raise SourceUnavailable(
-                f"{self.table}: column {self.deleted_at} has {value!r}: expected markers of the same kind as those "
-                f"of the table that it belongs to, such as {decode(end)}."
+                f"{self.table}: column {self.deleted_at} has {value!r}: expected markers of the same kind as in the "
+                f"table that it belongs to, such as {decode(end)}."
             )
         return encode(marker)
 
@@ -84,7 +81,7 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions by which the database leaves out what it can; the exact range is applied to its result."""
+    """Return the conditions that let the database skip rows. The exact range is applied to its result."""
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []
@@ -92,7 +89,7 @@ def _range(
 
 
 def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
-    """Return a marker as a column of this type compares it; None if it cannot, or compares texts."""
+    """Return a marker in the form that a column of this type compares; None if there is none, or the type is text."""
     if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
         return marker
     if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):

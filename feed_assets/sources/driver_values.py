@@ -1,4 +1,4 @@
-"""Values that a driver cannot load: they become texts of one cell, where the driver would fail the whole read."""
+"""Values that a driver cannot load. They become texts of one cell, instead of failing the whole read."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ _LOADED = ("date", "time", "timetz", "timestamp", "timestamptz", "interval", "js
 
 
 def load_all(connection: Any, _record: object) -> None:
-    """Make a new connection return texts for what Python lacks: infinity, years beyond 9999, JSON too deep.
+    """Make a new connection return texts for what Python lacks: infinity, years beyond 9999, deeply nested JSON.
 
     On SQLite this includes text that is not UTF-8.
     """
-    if hasattr(connection, "adapters"):  # psycopg's.
+    if hasattr(connection, "adapters"):  # psycopg has adapters.
         for name in _LOADED:
             _tolerate(connection, name)
     elif hasattr(connection, "text_factory"):

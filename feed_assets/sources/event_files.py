@@ -22,11 +22,11 @@ _READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "p
 
 @dataclass(frozen=True)
 class FileEvents:
-    """The events in the files below a prefix of the blackboard, in the order of their names.
+    """The events in the files below a prefix of the blackboard, in the order of the file names.
 
-    A new file must sort after those that are there, and once it is there they no longer grow; until then the last one
-    may, at its end. Names that begin with '_' or '.' are left out. A file that arrives under an earlier name is read
-    when the source is read from the beginning.
+    A new file must sort after the existing ones, which then no longer grow. Until then the last file may grow at its
+    end. Names that begin with '_' or '.' are ignored. A file that arrives late under an earlier name is read only when
+    the source is read from the beginning.
     """
 
     board: Blackboard = field(repr=False)
@@ -45,9 +45,9 @@ class FileEvents:
     def _take(
         self, records: Iterator[Record | Blank | Unfinished], limit: int
     ) -> tuple[list[WriteEvent | Rejected], FilePosition | None, str | None, bool]:
-        """Return up to `limit` rows, the place after them, why there are no more yet, and whether these are all.
+        """Return up to `limit` rows, the position after them, why more must wait, and whether these are all.
 
-        Blank lines found together count as one, so that a read ends where there is nothing else, too.
+        Blank lines in a row count as one, so that a read also ends if only such lines remain.
         """
         rows: list[WriteEvent | Rejected] = []
         last, waits, count, size = None, None, 0, 0
@@ -61,7 +61,7 @@ class FileEvents:
                     rows += [self._row(record)] if isinstance(record, Record) else []
                     last, count, size = record.place, count + 1, size + record.size
         except SourceUnavailable as error:
-            if not last:  # It does not block the rows before it.
+            if not last:  # A broken file does not hold back the rows before it.
                 raise
             return rows, last, str(error), False
         return rows, last, waits, True

@@ -1,4 +1,4 @@
-"""Rows of event tables that others own, as write events."""
+"""Rows of others' event tables, turned into write events."""
 
 import json
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from feed_assets.core.typed import typed
 @typed
 @dataclass(frozen=True)
 class Constant:
-    """A value that every row of a source has, instead of a column.
+    """A value that is the same for every row of a source, instead of a column.
 
     Args:
         value: The value.
 
     Raises:
-        InvalidDefinition: The value is no text.
+        InvalidDefinition: The value is not a text.
     """
 
     value: str
@@ -31,17 +31,17 @@ class Constant:
 @typed
 @dataclass(frozen=True)
 class Columns:
-    """Columns of others by what they hold; None if none does, and a `Constant` if all rows have the same value.
+    """The column for each fact about an event: a name, None for a missing fact, or a `Constant` for all rows.
 
     Args:
-        table_name: The table that was written.
+        table_name: The table that was written to.
         marker: A moment (UTC if it has no zone) or a version from 0.
         event_marker: The event's own time; by default the marker.
-        correlation_id: The update on its way.
+        correlation_id: The id of the update that travels through the pipeline.
         write_operation: One of `Operation`, in any case; by default UPSERT.
         partition_key: The partition that was written; by default `''`, none.
         context: A JSON object or its text; by default `{}`.
-        others_in_context: Whether every column that is not named here goes into the context, under its own name.
+        others_in_context: Whether all other columns go into the context, under their own names.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -64,7 +64,7 @@ class Columns:
         return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
 
     def read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """Return the event of a row, or the row with the reason why it is no event."""
+        """Return the event of a row; if it is invalid, return the row and the reason."""
         try:
             event = self._event(row)
             check_event(event)
@@ -92,7 +92,7 @@ class Columns:
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
-    """Return what a column holds; None also for '', which is how CSV writes nothing."""
+    """Return a column's value; None also for '', which is a missing value in CSV."""
     if column is None or isinstance(column, Constant):
         return column.value if column else None
     return None if row.get(column) == "" else row.get(column)
@@ -133,7 +133,7 @@ def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
 
 
 def _loaded(value: Any) -> Any:
-    """Return the content of JSON text, or a mapping as JSON has it."""
+    """Return the content of JSON text; a mapping as it would be read from JSON."""
     text = json.dumps(cast(Mapping[str, Any], value), default=str) if isinstance(value, Mapping) else value
     return json.loads(text)
 
@@ -147,14 +147,14 @@ def _marker(row: Mapping[str, Any], column: str | None) -> Marker:
 
 
 def as_marker(value: Any) -> Marker:
-    """Return the marker of a database's or file's value: naive moments are UTC. Raise InvalidEvent if it is none."""
+    """Return the marker of a value from a database or file; naive moments are UTC. Raise InvalidEvent if invalid."""
     if isinstance(value, str):
         return parse_marker(value)
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, date) and not getattr(value, "nanosecond", 0):  # A datetime is a date.
+    if isinstance(value, date) and not getattr(value, "nanosecond", 0):  # A datetime is also a date.
         moment = datetime.fromisoformat(value.isoformat())
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     raise InvalidEvent(f"found {value!r}, expected a whole number, or a moment of whole microseconds.")

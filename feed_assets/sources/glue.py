@@ -1,7 +1,7 @@
-"""A sink that keeps an AWS Glue catalog: a table for each feed of intake, a partition for each batch.
+"""A sink that registers feeds of intake in an AWS Glue catalog: a table per feed, a partition per batch.
 
-The location of a partition is the newest valid update of its batch, so it is set again after a kill, and moved back
-if an update becomes invalid. No one folder holds what is valid of a set of batches: so `batch` is a partition key.
+The location of a partition is the newest valid update of its batch. So it is set again after a kill, and moved back if
+an update becomes invalid. A set of batches has no single folder with its valid files, so `batch` is a partition key.
 """
 
 import re
@@ -21,7 +21,7 @@ from feed_assets.core.message_words import sentence
 from feed_assets.core.schemas import column_types
 
 GLUE_SECONDS = 10
-"""Seconds in which Glue answers a request."""
+"""Seconds for Glue to answer a request."""
 
 _HIVE = "org.apache.hadoop.hive"
 _TEXT = (f"{_HIVE}.ql.io.HiveIgnoreKeyTextOutputFormat", "org.apache.hadoop.mapred.TextInputFormat")
@@ -47,7 +47,7 @@ _TYPES = {
     "variant": "string",
     "void": "string",
 }
-"""Glue's names of types that Spark calls otherwise."""
+"""Glue's names of types for which Spark has other names."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class GlueTable:
         return re.sub(r"\W", "_", feed).lower()
 
     def described(self, location: str) -> dict[str, Any]:
-        """Return the storage of the table, or of a partition."""
+        """Return the storage description of the table, or of a partition."""
         written, read, serde = _FORMATS[self.format]
         columns = [{"Name": name.lower(), "Type": glue_type(kind)} for name, kind in column_types(self.schema)]
         return {
@@ -81,13 +81,13 @@ class GlueTable:
 
     @property
     def _reading(self) -> dict[str, str]:
-        """Return how files are read: some engines expect it at the table, others at the storage."""
+        """Return how to read the files. It is set on table and storage, as engines differ in where they look."""
         has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
         return {"skip.header.line.count": "1"} if has_header else {}
 
     @property
     def _written(self) -> dict[str, Any]:
-        """Return how CSV is written, if it is not RFC 4180; the serde has no encodings, and no text for NULL."""
+        """Return the CSV options that differ from RFC 4180. The serde has no encodings, and no text for NULL."""
         if self.dialect is None:
             return {}
         return {"Parameters": {"separatorChar": self.dialect.delimiter, "quoteChar": self.dialect.quote or "\0"}}
@@ -103,7 +103,7 @@ class GlueTable:
 
 @dataclass(frozen=True)
 class Registered:
-    """A batch as it is to be registered: the values of the partition keys, and its location, if it is valid."""
+    """A batch to register: the values of its partition keys, and its location if it is valid."""
 
     table: GlueTable
     values: tuple[str, ...]
@@ -112,7 +112,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class GlueSink:
-    """A database of the Glue catalog that boto3 finds: region, credentials and endpoint are the environment's."""
+    """A database of the Glue catalog. boto3 takes region, credentials and endpoint from the environment."""
 
     database: str
 
@@ -127,11 +127,11 @@ class GlueSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): what others register has other names."""
+        """Return (): tables that others register have other names."""
         return ()
 
     def _declare(self, table: GlueTable) -> None:
-        """Make the database and the table, or bring its columns up to date."""
+        """Create the database and the table, or update its columns."""
         with suppress(self._client.exceptions.AlreadyExistsException):
             self._client.create_database(DatabaseInput={"Name": self.database})
         try:
@@ -166,11 +166,11 @@ class GlueSink:
             yield
         except (BotoCoreError, ClientError) as error:
             raise SinkUnavailable(
-                f"Glue's database {self.database} cannot be kept: {sentence(str(error))} Check region, credentials and "
-                "their rights."
+                f"Glue's database {self.database} cannot be updated: {sentence(str(error))} Check region, credentials "
+                "and permissions."
             ) from error
 
 
 def glue_type(kind: str) -> str:
-    """Return Glue's name of a type in Spark's DDL; names of a struct's fields stay."""
+    """Return Glue's name for a type in Spark's DDL. A struct's field names stay."""
     return re.sub(r"\w+(?!\w|:)", lambda match: _TYPES.get(match[0], match[0]), kind.lower())

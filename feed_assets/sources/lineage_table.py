@@ -1,4 +1,4 @@
-"""The tables that each pipeline writes, from a table or file that others own.
+"""The tables that each pipeline writes, read from a table or file that others own.
 
 Source: "Data Orchestration via Events" (2024), "More complex systems".
 """
@@ -13,11 +13,11 @@ from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.text_rows import json_object
 
 Lineage = dict[str, frozenset[str]]
-"""The names of tables by pipeline."""
+"""The table names of each pipeline."""
 
 
 def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: str | None = None) -> Lineage:
-    """Read lineage from a table or view with a row for each table. Raise SourceUnavailable if that fails."""
+    """Read lineage from a table or view with one row per table. Raise SourceUnavailable on failure."""
     names = sa.column(pipeline, sa.String), sa.column(table_name, sa.String)
     with reading(url) as connection:
         columns_of(connection, table, schema, (pipeline, table_name))
@@ -26,7 +26,7 @@ def read_lineage(url: str, table: str, pipeline: str, table_name: str, schema: s
 
 
 def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: str) -> Lineage:
-    """Read lineage from JSON lines with an object for each table. Failures are SourceUnavailable or Blackboard*."""
+    """Read lineage from JSON lines with one object per table. Raise SourceUnavailable or Blackboard* on failure."""
     rows = rows_of_file(board, key, (pipeline, table_name))
     if rows is None:
         raise SourceUnavailable(f"{board.title} has no file {key}: correct its name, or have its owner publish it.")
@@ -34,9 +34,9 @@ def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: st
 
 
 def rows_of_file(board: Blackboard, key: str, needed: Collection[str]) -> list[dict[str, str]] | None:
-    """Return the objects of a file of JSON lines, of which these texts are needed; None if the file is missing.
+    """Return the objects in a file of JSON lines, each with the `needed` texts; None if the file is missing.
 
-    Raise SourceUnavailable for a line that lacks one, and Blackboard*.
+    Raise SourceUnavailable for a line that lacks one, and Blackboard* if the file cannot be read.
     """
     content = board.get(key)
     return None if content is None else [_row(key, at, line, needed) for at, line in enumerate(content.splitlines(), 1)]
@@ -46,8 +46,8 @@ def _row(key: str, number: int, line: bytes, needed: Collection[str]) -> dict[st
     row = json_object(line.decode(errors="replace"))
     if isinstance(row, str) or not all(isinstance(row.get(name), str) for name in needed):
         raise SourceUnavailable(
-            f"{key} line {number}: found {line[:200].decode(errors='replace')!r}, expected a JSON object with texts as "
-            f"{', '.join(needed)}. Have its owner correct it."
+            f"{key} line {number}: found {line[:200].decode(errors='replace')!r}, expected a JSON object with the "
+            f"texts {', '.join(needed)}. Have its owner correct it."
         )
     return row
 

@@ -1,4 +1,4 @@
-"""Records of a text file as bytes, in little memory: where each one ends, whatever its length and content."""
+"""Records of a text file as bytes, found with little memory, whatever their length and content."""
 
 import logging
 import re
@@ -19,26 +19,26 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Ends(Protocol):
-    """A rule for where the records of a format end."""
+    """A rule for where a format's records end."""
 
     blank: ClassVar[re.Pattern[bytes]]
-    """Lines that are no record: as many as there are."""
+    """A run of blank lines, which are not records."""
     lines: int
-    """Newlines of the record so far."""
+    """Newlines in the record so far."""
     opened: int | None
-    """The line of the record, from 0 on, in which the open quote was opened; None if no quote is open."""
+    """The line of the record, counted from 0, with the opening quote; None if no quote is open."""
 
     def begin(self) -> None:
         """Begin a record."""
         ...
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue the record: return up to where the bytes are decided, and whether that is the record's end."""
+        """Continue the record. Return the position up to which bytes are decided, and whether the record ends there."""
         ...
 
 
 class Newlines:
-    """The rule that a record is a line."""
+    """The rule that each line is a record."""
 
     blank: ClassVar = re.compile(rb"\s*\n")
 
@@ -55,13 +55,13 @@ class Newlines:
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"(?=[^"])'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?=[^"]))[^,\n]*+'
-_FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # Instead of `*+`, which Python before 3.11.5 ends too early (gh-106052).
+_FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # Not `*+`, which stops too early in Python before 3.11.5 (gh-106052).
 
 
 class QuotedNewlines:
-    """The rule of RFC 4180: a field in quotes may have newlines. What breaks the rule is read as csv reads it.
+    """The rule of RFC 4180: a field in quotes may contain newlines. Other text is read as `csv` reads it.
 
-    The patterns never go back: each byte is read once, however the quotes stand.
+    The patterns never backtrack: each byte is read once, whatever the quotes.
     """
 
     blank: ClassVar = re.compile(rb"[\r\n]*\n")
@@ -76,7 +76,7 @@ class QuotedNewlines:
         self._has_begun = False
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue up to the newline outside quotes; a quote or comma at the end of the data waits for what follows."""
+        """Continue up to the newline outside quotes. A final quote or comma waits for the next data."""
         end, is_whole = self._scan(data, start)
         self.lines += data.count(b"\n", start, end)
         return end, is_whole
@@ -105,16 +105,16 @@ def _end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
 
 
 class Text:
-    """A record as it is read, piece by piece; if it is longer than ROW_BYTES, only its beginning is kept."""
+    """A record that is read piece by piece. If it is longer than ROW_BYTES, only its beginning is kept."""
 
     def __init__(self, place: FilePosition) -> None:
         self.line = place.line + 1
-        """The number of its first line."""
+        """The number of the record's first line."""
         self.crc = place.crc
-        """The checksum of the file up to its end."""
+        """The checksum of the file up to the record's end."""
         self.size = 0
         self.opened: int | None = None
-        """The line of its quote that is not closed."""
+        """The line with the record's unclosed quote."""
         self._digest: Any = None
         self._pieces: list[bytes] = []
 
@@ -136,20 +136,20 @@ class Text:
 
     @property
     def shortened(self) -> str:
-        """Return what is kept of a record that is too long."""
+        """Return the kept beginning of a record that is too long."""
         return shortened(b"".join(self._pieces), self.size, self._digest.hexdigest(), REJECT_BYTES)
 
     @property
     def text(self) -> str:
-        """Return the record's text, with surrogates for what is not UTF-8."""
+        """Return the record's text, with surrogates for bytes that are not UTF-8."""
         data = b"".join(self._pieces)
         return (data.removeprefix(_BOM) if self.line == 1 else data).decode(errors="surrogateescape")
 
 
 class Lines:
-    """The records after a place in a file; `place` is where the last one that was taken ends.
+    """The records after a position in a file. `place` is the end of the last record taken.
 
-    The last record of a file that may still grow is whole once it ends with a newline.
+    In a file that may still grow, the last record is complete once it ends with a newline.
     """
 
     def __init__(self, board: Blackboard, file: File, place: FilePosition, may_grow: bool, ends: Ends) -> None:
@@ -185,7 +185,7 @@ class Lines:
         self.place = replace(at, offset=offset, line=at.line + lines, crc=crc, ended=offset == self._size)
 
     def _read(self, text: Text) -> bool:
-        """Read a record, and return whether it ends before the file does."""
+        """Read a record. Return whether it ends before the end of the file."""
         self._ends.begin()
         if not self.place.offset and self._data.startswith(_BOM):
             self._take(text, len(_BOM))
@@ -204,9 +204,9 @@ class Lines:
         self._at = end
 
     def _go_on(self, text: Text, remainder: bytes) -> None:
-        """Continue with a byte that is read together with what follows it; at the end of the file it is the last.
+        """Process the remaining byte, which needs the next one to be decided; at the end of the file it stands alone.
 
-        A quote there closes the one that is open.
+        A quote there closes the open one.
         """
         if (chunk := next(self._chunks, None)) is not None:
             self._data, self._at = remainder + bytes(chunk), 0
@@ -217,15 +217,15 @@ class Lines:
 
     def _why(self, text: Text) -> Unfinished:
         detail = f"; a quote that was opened in line {text.opened} is still open" if text.opened else ""
-        return Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline{detail}")
+        return Unfinished(f"the last line of {self.place.file} has no newline yet{detail}")
 
 
 def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, FilePosition, Iterator[bytes]]:
-    """Return a file's size, and its bytes after a place: all bytes if what was read of it has changed.
+    """Return a file's size and its bytes after a position; all its bytes, if those read before have changed.
 
-    Reading them again is harmless, and leaving one out is not.
+    Repeated rows are harmless, but skipped rows are not.
     """
-    if place.etag and place.etag == file.etag:  # Since it is not ended, there are bytes after the place.
+    if place.etag and place.etag == file.etag:  # The file was not read to its end, so bytes follow.
         served, chunks = _served(board, file.key, place.offset)
         if served.etag == place.etag:
             return served.size, place, chunks
@@ -234,7 +234,7 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
         raise shrunk(file.key, served.size, place.offset, "bytes")
     if (new_chunks := _after(chunks, place)) is not None:
         return served.size, replace(place, etag=served.etag), new_chunks
-    _log.warning(f"{file.key} did not only grow at its end: it is read again from its beginning")
+    _log.warning(f"{file.key} changed before its end: it is read again from its beginning")
     served, chunks = _served(board, file.key, 0)
     return served.size, FilePosition(file.key, served.etag), chunks
 
@@ -246,7 +246,7 @@ def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[byt
 
 
 def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | None:
-    """Return the bytes after a place; None if those before it are not those that were read."""
+    """Return the bytes after a position; None if the bytes before it differ from those read earlier."""
     remaining, crc, tail = place.offset, 0, b""
     while remaining and (chunk := next(chunks, None)) is not None:
         crc, tail, remaining = crc32(chunk[:remaining], crc), chunk[remaining:], remaining - min(remaining, len(chunk))

@@ -1,4 +1,4 @@
-"""Columns of markers: the condition in SQL for the rows of a slice, or a refusal of a column that is none."""
+"""Columns of markers: the SQL condition for a slice's rows, or the refusal of an unsuitable column."""
 
 import re
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.slices import Slice, condition
 
 MOMENT = "feed_assets_moment"
-"""The function of `moment` in each connection to SQLite."""
+"""The name of the function `moment` in each SQLite connection."""
 
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
-"""The forms of moments; markers have no digits behind microseconds."""
+"""The accepted forms of moments. Markers have no digits beyond microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""The most that a text's own day differs from its day in UTC: offsets are shorter than a day."""
+"""The most that the day in a text differs from its day in UTC, as offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
 class MarkerColumn:
-    """The column of a table that its markers are made of.
+    """A table's column that contains the markers.
 
     Attributes:
-        name: Its name.
-        sql: Its name as SQL has it.
-        separator: The character between day and time in the texts of SQLite that sort as moments do.
-        is_mixed: Whether they are texts of SQLite in forms that do not sort as moments do.
+        name: The column's name.
+        sql: The name quoted for SQL.
+        separator: The character between day and time in SQLite texts that sort like moments.
+        is_mixed: Whether the column has SQLite texts in forms that do not sort like moments.
     """
 
     name: str
@@ -37,13 +37,13 @@ class MarkerColumn:
     is_mixed: bool = False
 
     def where(self, piece: Slice) -> str:
-        """Return the condition for the rows of a slice. A row in which the column is NULL is in no slice."""
+        """Return the condition for the rows of a slice. A row with NULL in the column is in no slice."""
         if self.is_mixed:
             return " AND ".join([*self._days(piece), piece.where(f"{MOMENT}({self.sql})")])
         return condition(piece, self.sql, self.separator)
 
     def _days(self, piece: Slice) -> list[str]:
-        """Return bounds by the day that a text names: they use the column's index."""
+        """Return bounds by the day in a text, so that the column's index is used."""
         bounds: list[str] = []
         if isinstance(piece.after, datetime) and piece.after.date() > date.min + _MOST_ZONE:
             bounds += [f"{self.sql} >= '{piece.after.date() - _MOST_ZONE}'"]
@@ -53,9 +53,9 @@ class MarkerColumn:
 
 
 def moment(value: object) -> str | None:
-    """Return a moment's text of SQLite as UTC with microseconds. Return None if it is in none of the forms.
+    """Return a moment in an SQLite text as UTC with microseconds; None if it has none of the accepted forms.
 
-    Without a zone it is in UTC.
+    A moment without a zone is in UTC.
     """
     if not isinstance(value, str) or not _FORM.fullmatch(value):
         return None
@@ -70,7 +70,7 @@ def moment(value: object) -> str | None:
 def marker_column(
     connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], piece: Slice
 ) -> MarkerColumn:
-    """Return the column that a slice's markers are made of. Raise SourceUnavailable if it holds something else."""
+    """Return the column with a slice's markers. Raise SourceUnavailable if it contains something else."""
     sql = quoted_for(connection, by.name)
     is_moment = isinstance(piece.upto, datetime)
     if connection.dialect.name != "sqlite":
@@ -88,17 +88,17 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a name in SQL that is given no parameters: SQLAlchemy doubles `%` for drivers that search for them."""
+    """Return a quoted SQL name for a statement without parameters: else SQLAlchemy doubles `%` for some drivers."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a condition for texts that `moment` reads and that sort as moments, beside literals with this separator.
+    """Return a condition for texts that `moment` accepts and that sort like moments, with this separator.
 
-    It is SQL throughout, as each read checks all rows: `moment` would take three times as long.
+    It is pure SQL, as each read checks all rows: `moment` would take three times as long.
     """
-    # Without `+0 days` SQLite takes 2024-02-31 for a day. IS gives no NULL.
+    # Without `+0 days` SQLite accepts 2024-02-31 as a day. IS never returns NULL.
     second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"
     fraction = f"length({sql}) <= 26 AND substr({sql}, 20) GLOB '.[0-9]*' AND substr({sql}, 21) NOT GLOB '*[^0-9]*'"
     time = f"{sql} IS {second} || substr({sql}, 20) AND (length({sql}) = 19 OR {fraction})"
@@ -106,7 +106,7 @@ def _sorts(sql: str, separator: str) -> str:
 
 
 def _first(connection: sa.Connection, table: sa.TableClause, sql: str, condition: str) -> Any:
-    """Return the first value that meets a condition, and None if there is none."""
+    """Return the first value that meets a condition; None if there is none."""
     where: sa.ColumnElement[Any] = sa.literal_column(f"{sql} IS NOT NULL AND {condition}")
     query = sa.select(sa.literal_column(sql, types.NullType())).select_from(table).where(where).limit(1)
     return connection.execute(query).scalar()
@@ -118,13 +118,13 @@ def _refuse_values(
     value = _first(connection, table, quoted_for(connection, by.name), condition)
     if value is not None:
         raise SourceUnavailable(
-            f"{table.fullname}: column {by.name} has {value!r}, and no slice is known for that row: expected "
-            f"{expected} in each. Correct such rows, or read a view that converts or leaves them out."
+            f"{table.fullname}: column {by.name} has {value!r}, so that row belongs to no slice: expected "
+            f"{expected} in each row. Correct such rows, or read a view that converts or omits them."
         )
 
 
 def _refuse_type(table: sa.TableClause, by: sa.ColumnClause[Any], is_moment: bool) -> None:
-    """Raise SourceUnavailable for a type whose values do not compare as markers do, such as text."""
+    """Raise SourceUnavailable for a type, such as text, whose values do not compare like markers."""
     good = (types.DateTime, types.Date) if is_moment else (types.Integer, types.Numeric)
     try:
         generic = by.type.as_generic(allow_nulltype=True)
@@ -134,6 +134,6 @@ def _refuse_type(table: sa.TableClause, by: sa.ColumnClause[Any], is_moment: boo
         return
     expected, cast = ("a timestamp or a date", "timestamptz") if is_moment else ("a whole number", "bigint")
     raise SourceUnavailable(
-        f"{table.fullname}: column {by.name} is {by.type}: expected {expected}, as the markers of its events are. Name "
+        f"{table.fullname}: column {by.name} is {by.type}: expected {expected}, as in the markers of its events. Name "
         f"another column, or read a view with CAST({by.name} AS {cast})."
     )

@@ -1,6 +1,6 @@
-"""A sink for lineage: OpenLineage's events of runs, sent to its HTTP endpoint or a file of JSON lines.
+"""A sink for lineage: OpenLineage's run events, sent to its HTTP endpoint or a file of JSON lines.
 
-An event is sent again after a kill, with the same run id and type: receivers treat both as one.
+After a kill, an event is sent again with the same run id and type. Receivers treat both as one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,26 +21,26 @@ from feed_assets.core.setting_types import LINEAGE
 from feed_assets.core.time_limits import Opened, in_time
 
 EVENT_SECONDS = 5
-"""Seconds in which an endpoint takes an event, to the end of its answer."""
+"""Seconds for an endpoint to accept an event and answer."""
 
 _ENDPOINT = "api/v1/lineage"
 
 
 @dataclass(frozen=True)
 class OpenLineageSink:
-    """An endpoint, `https://:KEY@host/path`, by default with OpenLineage's own path; or a file, `file:///path`."""
+    """An endpoint, `https://:KEY@host/path` (default path: OpenLineage's own), or a file, `file:///path`."""
 
     url: str = field(repr=False)
 
     def publish(self, events: Sequence[tuple[int, RunEvent]]) -> tuple[str, ...]:
-        """Send events in their order. Raise SinkUnavailable at the first that is not accepted."""
+        """Send events in order. Raise SinkUnavailable at the first that is not accepted."""
         parts = urlsplit(self.url.removeprefix(LINEAGE))
         for _, event in events:
             _write(parts, event) if parts.scheme == "file" else _send(parts, event)
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): events have no places that others could take."""
+        """Return (): nobody else's event can take the place of ours."""
         return ()
 
 
@@ -53,18 +53,18 @@ def _write(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _send(parts: SplitResult, event: RunEvent) -> None:
-    """Post an event. Raise SinkUnavailable if it is refused: it blocks those after it until a person acts."""
+    """Post an event. Raise SinkUnavailable if it is refused: it blocks later events until a person acts."""
     opened, began = list[Opened](), monotonic()
     try:
         in_time(partial(_post, parts, event, opened), lambda: monotonic() > began + EVENT_SECONDS, opened)
     except TimeoutError:
-        raise SinkUnavailable(f"{parts.hostname} did not take an event within {EVENT_SECONDS} s.") from None
+        raise SinkUnavailable(f"{parts.hostname} did not accept an event within {EVENT_SECONDS} s.") from None
     except requests.RequestException as error:
-        raise SinkUnavailable(f"{parts.hostname} takes no event: {masked(str(error))}") from None
+        raise SinkUnavailable(f"{parts.hostname} refuses an event: {masked(str(error))}") from None
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
-    """Post an event once, as the next tick repeats it. No redirect is followed: the POST would become a GET."""
+    """Post an event once; the next tick repeats a failed one. Redirects are not followed: POST would become GET."""
     session = listing_session(opened)
     session.max_redirects = 0
     key = unquote(parts.password or "")

@@ -14,7 +14,7 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.records import FilePosition, Record, Unfinished, check_header, gone, shrunk
 
 GROUP_BYTES = 268_435_456
-"""The most bytes, uncompressed, of the columns that are read of a row group: a larger group is rejected whole."""
+"""The most uncompressed bytes of a row group's needed columns. A larger group is rejected as a whole."""
 
 _ROWS_PER_BATCH = 1000
 _BATCH_BYTES = READ_BYTES
@@ -24,9 +24,9 @@ _DELTA = "DELTA_BYTE_ARRAY"
 def parquet_records(
     board: Blackboard, file: File, place: FilePosition, columns: Columns, _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Yield each row after a place, or all rows of a file written anew that is no shorter. Lines are rows here.
+    """Yield each row after a position. In this format, "lines" of a position are rows.
 
-    The file is fetched whole for each batch.
+    A rewritten file that is not shorter is read from its beginning. The whole file is fetched for each batch.
     """
     # Imported here: a source without Parquet files does not need it.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
@@ -42,7 +42,7 @@ def parquet_records(
                 yield from _records(opened, served, place, columns)
         except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
             raise SourceUnavailable(
-                f"{file.key} cannot be read as Parquet: {str(error).splitlines()[0]} Have it put right, or removed."
+                f"{file.key} cannot be read as Parquet: {str(error).splitlines()[0]} Have it corrected or removed."
             ) from error
 
 
@@ -70,7 +70,7 @@ def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: st
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:
-    """Return the columns to read: no lists, which few bytes can make endless. Raise SourceUnavailable for lists."""
+    """Return the columns to read. Raise SourceUnavailable for lists, as a few bytes can encode endless ones."""
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
@@ -81,12 +81,12 @@ def _names(schema: Any, file: str, columns: Columns) -> list[str]:
 
 
 def _has_lists(kind: Any) -> bool:
-    text = str(kind)  # The text of a struct contains those of its fields.
+    text = str(kind)  # A struct's text contains its fields' texts.
     return "list<" in text or "list_view<" in text or "map<" in text
 
 
 def _texts(metadata: Any) -> list[str]:
-    """Return the columns of texts, whose repeated values are held once: in any encoding but one."""
+    """Return the columns of texts in an encoding that stores repeated values once."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(metadata.num_columns))
     delta = {chunk.path_in_schema for chunk in chunks if _DELTA in chunk.encodings}
@@ -95,11 +95,11 @@ def _texts(metadata: Any) -> list[str]:
 
 
 _Found = tuple[int, int, dict[str, Any], int, str]
-"""A row: the file's rows up to and with it, its number, its values, its bytes, and why it is rejected."""
+"""A row: the number of file rows up to it, its own number, its values, its bytes, and why it is rejected."""
 
 
 class _Group:
-    """A row group, as far as its columns are read, after the `start` rows of the file that precede it."""
+    """A row group, limited to the columns to read; `start` rows of the file precede it."""
 
     def __init__(self, opened: Any, number: int, names: Sequence[str], start: int) -> None:
         self._opened, self._number, self._names, self._start = opened, number, names, start
@@ -110,18 +110,18 @@ class _Group:
 
     @property
     def size(self) -> int:
-        """Return its bytes, uncompressed."""
+        """Return the group's uncompressed bytes."""
         return sum(chunk.total_uncompressed_size for chunk in self._chunks)
 
     def too_large(self, first: int) -> _Found:
-        """Return all its rows after the `first` ones of the file as one rejected row."""
+        """Return all its rows, after the `first` rows of the file, as one rejected row."""
         begin, end = max(first, self._start) + 1, self._start + self.rows
         reason = f"rows {begin} to {end}, row group {self._number}, have {self.size} bytes uncompressed"
-        reason += f": expected at most {GROUP_BYTES} in a row group. Have it written with smaller ones."
+        reason += f": expected at most {GROUP_BYTES} in a row group. Have the file written with smaller row groups."
         return end, begin, {"rows": [begin, end], "bytes": self.size}, 0, reason
 
     def read(self, first: int) -> Iterator[_Found]:
-        """Yield its rows after the `first` ones of the file; if a row has too many bytes, its texts are cut."""
+        """Yield its rows after the `first` rows of the file. If a row has too many bytes, its texts are cut."""
         number = self._start
         for batch in self._opened.iter_batches(self._rows_per_batch, row_groups=[self._number], columns=self._names):
             columns = {name: batch.column(name) for name in batch.schema.names}
@@ -133,19 +133,19 @@ class _Group:
 
     @property
     def _rows_per_batch(self) -> int:
-        """Return so few rows that they are not too large, even if an encoding makes each one as large as its chunk."""
+        """Return a number of rows small enough even if an encoding makes each row as large as its chunk."""
         expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
         mean = self.size // max(self.rows, 1)
         return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))
 
 
 def _is_of(path: str, names: Sequence[str]) -> bool:
-    """Return whether a column of the file is one of these, or in a struct that is."""
+    """Return whether a column of the file is one of these, or part of a struct that is."""
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 
 def _expands(chunk: Any) -> bool:
-    """Return whether a value may be longer than its bytes in the file: a dictionary's texts are read as they are."""
+    """Return whether values may be longer than their bytes in the file. Dictionary texts are read as stored."""
     if chunk.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
         return False
     in_dictionary = "." in chunk.path_in_schema or chunk.physical_type == "FIXED_LEN_BYTE_ARRAY"
@@ -153,7 +153,7 @@ def _expands(chunk: Any) -> bool:
 
 
 def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return a row and the bytes of its texts; one by one, as each row copies what the file may hold once."""
+    """Return a row and the bytes of its texts. Each row copies texts that the file stores once."""
     values = {name: cell.value if hasattr(cell, "dictionary") else cell for name, cell in cells.items()}
     texts = {name: each.as_buffer() for name, each in values.items() if hasattr(each, "as_buffer") and each.is_valid}
     size = sum(text.size for text in texts.values())
@@ -164,11 +164,11 @@ def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _value(cell: Any) -> Any:
-    """Return the value of a cell; a text if Python has none: a moment beyond its calendar, no UTF-8, no such zone."""
+    """Return a cell's value; a text if Python has none: a moment out of range, invalid UTF-8, an unknown zone."""
     try:
         return cell.as_py()
     except (OverflowError, ValueError, KeyError):
         inner = cell.value if hasattr(cell, "dictionary") else cell
         if hasattr(inner, "as_buffer"):
             return bytes(inner.as_buffer()).decode(errors="surrogateescape")
-        return f"a {cell.type} that is in no calendar"
+        return f"a {cell.type} out of Python's range"

@@ -1,6 +1,6 @@
 """The pipelines of our events, published beside them: a table and its view, or JSON lines in a folder.
 
-Each change is a version of its own, and written at once: nobody reads half of one. Versions before it stay.
+Each change is a new version that is written at once, so nobody reads half of one. Earlier versions stay.
 """
 
 import json
@@ -19,13 +19,13 @@ from feed_assets.sources.lineage_table import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
 
 PIPELINE_SECONDS = 5
-"""Seconds in which a database takes a version: its events are published after that, whatever the outcome."""
+"""Seconds for a database to accept a version. Its events are published afterwards, whatever the outcome."""
 
 LOG = "_log"
-"""The suffix that makes the view's name that of the table, which has all versions."""
+"""The suffix that turns the view's name into the name of the table with all versions."""
 
 NEWEST = "newest.jsonl"
-"""The file with the newest version; each version has one of its own, too, by the moment of its publication."""
+"""The file with the newest version. Each version also has a file named by its time of publication."""
 
 _PUBLISHED_AT = "published_at"
 _NAMES = tuple(each.name for each in fields(PipelineTable))
@@ -33,18 +33,18 @@ _COLUMNS = (_PUBLISHED_AT, *_NAMES)
 
 
 class PipelineSink(Protocol):
-    """A place that pipelines are published to."""
+    """A place to which pipelines are published."""
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version with these tables of ours, if the newest one has others; return whether one was published.
+        """Publish a version with these tables of ours, if the newest one differs; return whether one was published.
 
-        A kill at any moment leaves the version before, or this one. Failures are SinkUnavailable or Blackboard*.
+        A kill at any moment leaves the previous version or this one. Failures are SinkUnavailable or Blackboard*.
         """
         ...
 
 
 def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
-    """Return where the pipelines of a sink's events are published; None unless it is a table or folder of events."""
+    """Return where to publish the pipelines of a sink's events; None unless it is a table or folder of events."""
     if isinstance(sink, SqlSink):
         return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
     if isinstance(sink, FileSink):
@@ -54,9 +54,9 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 
 @dataclass(frozen=True)
 class SqlPipelines:
-    """A table on SQLite or PostgreSQL with all versions, and a view of the newest; made if they are not there.
+    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Missing ones are created.
 
-    Columns: those of `PipelineTable`, and `published_at`, a text that sorts as the markers of events do (UTC).
+    The columns are those of `PipelineTable`, and `published_at`, a text that sorts like the markers of events (UTC).
     """
 
     url: str = field(repr=False)
@@ -64,14 +64,14 @@ class SqlPipelines:
     schema: str | None = field(default=None, kw_only=True)
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version in one transaction: see PipelineSink."""
+        """Publish a version in one transaction, as in PipelineSink."""
         with (
             translated(self.url, SinkUnavailable),
             engine_to(self.url).begin() as connection,
             answering(connection, PIPELINE_SECONDS),
         ):
             self._make(connection)
-            if connection.dialect.name == "postgresql":  # The second process sees what the first has written.
+            if connection.dialect.name == "postgresql":  # So a second process sees what the first has written.
                 # No advisory lock: any role that may connect could hold it.
                 name = connection.dialect.identifier_preparer.format_table(self._log)
                 connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
@@ -105,16 +105,16 @@ class SqlPipelines:
 
 @dataclass(frozen=True)
 class FilePipelines:
-    """JSON lines in a folder of the blackboard: a file for each version, and one that has the newest.
+    """JSON lines in a folder of the blackboard: a file for each version, and one with the newest.
 
-    A kill between the two leaves a version that was never the newest: the next tick publishes it again.
+    A kill between the two leaves a version that was never the newest. The next tick publishes it again.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version, each file in one put: see PipelineSink."""
+        """Publish a version, each file in one put, as in PipelineSink."""
         stored = rows_of_file(self.board, f"{self.prefix}/{NEWEST}", _COLUMNS)
         rows = _next(stored or (), tables, now)
         if rows:
@@ -127,7 +127,7 @@ class FilePipelines:
 def _next(
     stored: Iterable[Mapping[str, str]], tables: Collection[PipelineTable], now: datetime
 ) -> list[dict[str, str]]:
-    """Return the rows of the version after the newest, whatever the clock says; [] if the newest has them already."""
+    """Return the rows of the next version, dated after the newest whatever the clock says; [] if nothing changed."""
     stored = [*stored]
     newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)
     merged = together(newest, tables)

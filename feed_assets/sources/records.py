@@ -1,4 +1,4 @@
-"""Rows of an event file, and the places where they end."""
+"""Rows of an event file, and the positions where they end."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 @dataclass(frozen=True)
 class FilePosition:
-    """A position in a file: the `offset` (bytes; rows of Parquet) and the line that were read last.
+    """A position in a file: the `offset` (bytes; for Parquet, rows) and the line that were read last.
 
-    `etag` is the file's, `crc` the checksum of what was read of it, `ended` whether that was all.
+    `etag` is the file's. `crc` is the checksum of the bytes read, `ended` whether those are all.
     """
 
     file: str = ""
@@ -26,7 +26,7 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a file, or its JSON text and the reason why it is no row; and the place after it."""
+    """A row of a file, or its JSON text and the reason why it is invalid; and the position after it."""
 
     place: FilePosition
     line: int
@@ -34,12 +34,12 @@ class Record:
     raw: str = ""
     reason: str = ""
     size: int = 0
-    """Its approximate size in bytes."""
+    """The row's approximate size in bytes."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """Lines of a file without content, as many as were found together, and the place after them."""
+    """A run of blank lines, and the position after it."""
 
     place: FilePosition
     size: int
@@ -47,32 +47,34 @@ class Blank:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The end of a file that is not yet whole."""
+    """The end of a file that is not complete yet."""
 
     reason: str
 
 
 def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> None:
-    """Raise SourceUnavailable unless every needed column is there, and none twice."""
+    """Raise SourceUnavailable unless every needed column exists, each once."""
     columns = tuple(header)
     missing = [column for column in needed if column not in columns]
     if missing or len({*columns}) < len(columns):
         column_text = excerpt(", ".join(columns), REASON_BYTES // 2)
         raise SourceUnavailable(
             f"{file} has the columns {column_text!a}: expected each once, and {', '.join(missing) or 'no more'}. "
-            "Declare what their columns are called, None for what they do not have; or have the file put right, or "
+            "Declare the names of its columns, and None for missing facts; or have the file corrected or "
             "removed."
         )
 
 
 def shrunk(file: str, size: int, read: int, unit: str) -> SourceUnavailable:
-    """Return the error of a file that is shorter than what was read of it."""
+    """Return the error for a file that is shorter than the part read before."""
     return SourceUnavailable(
-        f"{file} has {size} {unit}, and {read} were read: expected that it only grows. Have it put back whole; if "
-        "what it is now is right, read the source from the beginning."
+        f"{file} has {size} {unit}, but {read} were read before: expected that it only grows. Have the file restored; "
+        "if its present content is right, read the source from the beginning."
     )
 
 
 def gone(file: str) -> SourceUnavailable:
-    """Return the error of a file that is listed, but missing."""
-    return SourceUnavailable(f"{file} was removed while it was read: nothing is lost, the next read looks again.")
+    """Return the error for a file that was listed, but is missing."""
+    return SourceUnavailable(
+        f"{file} was removed while it was read: nothing is lost, and the next read lists the files again."
+    )

@@ -1,4 +1,4 @@
-"""Reports to the state store, from files, pipes and programs: lines of JSON, which `core.report_lines` reads."""
+"""Reports to the state store, as lines of JSON from files, pipes and programs; `core.report_lines` parses them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
-"""The most lines that are recorded at once, or fewer with `READ_BYTES`: a publisher waits for one batch at most."""
+"""The most lines per transaction, limited also by `READ_BYTES`: a publisher waits for one batch at most."""
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)
@@ -29,22 +29,21 @@ _MOVES = {"started": backfills.begin, "done": backfills.finish, "failed": backfi
 _OfWindow = QualityReport | BackfillReport
 
 Line = str | Rejected
-"""A line as it was read; one that was too long to be kept is rejected already."""
+"""A line as it was read. A line that is too long to keep is already rejected."""
 
 
 def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> ReportOutcome:
     """Report counts and quality to the state store of the settings.
 
-    Args:
-        records: What `feed-assets state report` reads as lines of JSON, as mappings. Moments may be datetimes.
-        by: Who reports it; by default this process's user.
+    Args: records: The reports as mappings, as `feed-assets state report` reads them from JSON lines. Moments may be
+        datetimes. by: The name of the reporter; by default this process's user.
 
     Returns:
-        How many reports were recorded, known already, or rejected, and these with their reasons; how many windows have
-        changed their state. What is rejected keeps back nothing else, and is kept in the ledger.
+        The numbers of reports that were recorded, known already, or rejected, the latter with their reasons; and the
+        number of windows whose state changed. A rejected report stops no other, and is kept in the ledger.
 
     Raises:
-        LedgerUnavailable: The ledger's database does not answer. What was recorded stays; repeating all is harmless.
+        LedgerUnavailable: The ledger's database does not answer. Recorded reports stay; repeating all is harmless.
     """
     total = ReportOutcome()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
@@ -60,7 +59,7 @@ def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iter
 
 
 def lines_of(file: BinaryIO) -> Iterator[Line]:
-    """Yield the lines of a file or pipe that are not blank, each in bounded memory, whatever it is."""
+    """Yield the lines of a file or pipe that are not blank, in bounded memory whatever its content."""
     number = 0
     while head := file.readline(ROW_BYTES + 1):
         number += 1
@@ -92,7 +91,7 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> ReportOutcome:
-    """Record a batch: its counts at once, then the reports on windows. A kill leaves its beginning: repeat it all."""
+    """Record a batch: first counts, together, then reports on windows. After a kill, repeat the whole batch."""
     counts, window_reports, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)
@@ -121,7 +120,7 @@ def _parsed(line: Line) -> tuple[Report, ...] | _OfWindow | Rejected:
 
 
 def _record_window(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> ReportOutcome:
-    """Record a report on a window: the result of a check, or that it is made again."""
+    """Record a report on a window: the result of a check, or a backfill."""
     with ledger.read() as connection:
         tracked = window_policies.tracked(connection, [each.dataset]).get(each.dataset) or window_policies.default()
     window = tracked.window_from(tracked.path_of(each.sub_partition), each.grain, each.start)

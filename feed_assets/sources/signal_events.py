@@ -1,4 +1,4 @@
-"""The signals of a topic as write events of its chunks, one for each."""
+"""The signals of a topic as write events, one for each chunk."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,22 +21,22 @@ from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""Fields that are not in the context: the event's table and partition have them, or reports to the state store."""
+"""Fields that are not in the context: the event itself, or the reports to the state store, have them."""
 
 
 @dataclass(frozen=True)
 class TopicSignals(Messages):
-    """The signals of an upstream topic. The same signal is the same event, however often it is read.
+    """The signals of an upstream topic. A signal is always the same event, however often it is read.
 
-    Its marker is the offset behind its chunk, so it covers the offsets from the marker before on.
+    Its marker is the offset after its chunk. So it covers the offsets from the previous marker on.
     """
 
     upstream: str
     reported: tuple[str, timedelta] | None = None
-    """The dataset that the chunks are reported to as parts, and the length of its windows."""
+    """The dataset to which the chunks are reported as parts, and the length of its windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
-        """Return up to `limit` signals after a position, none before the first. Raise SourceUnavailable on failure."""
+        """Return up to `limit` signals after a position; None is the beginning. Raise SourceUnavailable on failure."""
         try:
             batch = super().read(after, limit, seconds)
         except SourceUnavailable as error:
@@ -46,9 +46,9 @@ class TopicSignals(Messages):
         return replace(batch, events=self._with_lag(batch.events)) if batch.events else batch
 
     def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
-        """Return the events, each with how many offsets of its partition were behind its chunk as its signal was read.
+        """Return the events, each with its partition's number of offsets after its chunk at the time of reading.
 
-        Each has the number of partitions, too: a page that shows the last event shows one of them.
+        Each also has the number of partitions, as a page that shows only the last event shows only one of them.
         """
         with translated():
             end_by_partition = ends(self.clients, self.upstream)
@@ -67,11 +67,11 @@ class TopicSignals(Messages):
             return Rejected(raw, f"{self.topic}/{partition} offset {message.offset}: {error}")
 
     def _reports(self, messages: Sequence[Placed], /) -> Iterator[Mapping[str, Any]]:
-        """Yield the records of each chunk by window. A chunk is a part that never changes: repetition is harmless."""
+        """Yield the record counts of each chunk by window. A chunk never changes, so repetition is harmless."""
         if self.reported is None:
             return
         for partition, message in messages:
-            with suppress(InvalidEvent, InvalidName):  # Its event is rejected.
+            with suppress(InvalidEvent, InvalidName):  # The event of such a signal is rejected.
                 signal = Signal.of(message.value or b"")
                 self._event(partition, signal, moment_of(message))
                 if signal.minutes:
@@ -80,7 +80,7 @@ class TopicSignals(Messages):
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_message.check_place(signal, self.upstream, partition)
         context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        context["bytes"] = context.pop("size")  # All events call it so, and rules read it.
+        context["bytes"] = context.pop("size")  # All events use this name, and rules read it.
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,
@@ -114,11 +114,11 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
-    """Return a topic's partitions as its signals' events name them. Failures are SourceUnavailable, InvalidSetting."""
+    """Return a topic's partitions as named in its events. Failures are SourceUnavailable or InvalidSetting."""
     with translated():
         return [str(each) for each in sorted(topic_reader.partitions(clients_for(topic).admin(), topic, seconds))]
 
 
 def topic_signals(topic: str, reported: tuple[str, timedelta] | None) -> TopicSignals:
-    """Return the signals of a topic at the broker of the settings. Raise InvalidSetting if that is not set."""
+    """Return the signals of a topic at the settings' broker. Raise InvalidSetting if no broker is set."""
     return TopicSignals(clients_for(topic), signals_of(topic), topic, reported)

@@ -1,6 +1,6 @@
-"""Sinks, which our own events are published to: a SQL table, or JSON lines on the blackboard.
+"""Sinks to which our own events are published: a SQL table, or JSON lines on the blackboard.
 
-Publishing again what was published changes nothing, so the caller moves its cursor afterwards and may die before.
+Publishing again changes nothing, so the caller may be killed before it moves its cursor.
 """
 
 import json
@@ -23,10 +23,10 @@ from feed_assets.ledger.database import insert_missing
 from feed_assets.sources.databases import answering, engine_of, translated
 
 SINK_SECONDS = 10
-"""Seconds in which a database takes a batch: one tick publishes to all sinks, one after the other."""
+"""Seconds for a database to accept a batch: one tick publishes to all sinks, one after the other."""
 
 PIPELINES = "_pipelines"
-"""The suffix of a table or folder of events that makes its name that of its pipelines (`sources/pipeline_sink.py`)."""
+"""The suffix of a table or folder of events that gives the name of its pipelines (`sources/pipeline_sink.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -40,31 +40,31 @@ _Event_contra = TypeVar("_Event_contra", contravariant=True)
 
 
 class Sink(Protocol[_Event_contra]):
-    """A place that events are published to."""
+    """A place to which events are published."""
 
     def publish(self, events: Sequence[tuple[int, _Event_contra]]) -> tuple[str, ...]:
-        """Publish events with their sequence numbers, in that order; return what of others was in the way, and skipped.
+        """Publish events in the order of their numbers; return the names of others' items in their place.
 
         Failures are SinkUnavailable or Blackboard*.
         """
         ...
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return what lies after event `after` and hides our next ones from readers, except our `own` events."""
+        """Return others' items after event `after` that hide our next events from readers, except our `own` events."""
         ...
 
 
 def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[WriteEvent]:
     """Open the sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
 
-    Raise InvalidDefinition if it names none, or a prefix where one of these `feeds` lives.
+    Raise InvalidDefinition if it is neither, or if one of these `feeds` is below the prefix.
     """
     if prefix := check_place(url, feeds):
         return FileSink(board, prefix)
     database, _, table = url.rpartition("#")
     if not database or not table:
         raise InvalidDefinition(
-            f"{masked(url)!r} is no sink: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
+            f"{masked(url)!r} is not a sink: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
             "URL and a table, such as postgresql+psycopg://user:password@host/database#events."
         )
     schema, _, name = table.rpartition(".")
@@ -74,30 +74,30 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
     """Return the prefix of a sink on the blackboard, else None.
 
-    Raise InvalidDefinition if a feed lives in it, or in the folder of its pipelines.
+    Raise InvalidDefinition if a feed is in it, or in the folder of its pipelines.
     """
     scheme, _, path = url.partition(":")
     prefix = path.strip("/")
     if scheme != "blackboard" or not prefix:
         return None
     try:
-        Feed.parse(prefix)  # Its grammar; `_feed_assets` is not of it.
+        Feed.parse(prefix)  # A prefix has a feed's grammar, which excludes `_feed_assets`.
     except InvalidName as error:
-        raise InvalidDefinition(f"{url} is no sink: expected a folder of its own. {error}") from error
+        raise InvalidDefinition(f"{url} is not a sink: expected a separate folder. {error}") from error
     for feed, folder in product(feeds, (prefix, f"{prefix}{PIPELINES}")):
         if f"{feed}/".startswith(f"{folder}/") or f"{folder}/".startswith(f"{feed}/"):
             raise InvalidDefinition(
-                f"{url} is no sink: it writes to {folder}/, and the feed {feed} lives there. Name another folder."
+                f"{url} is not a sink: its folder {folder}/ contains the feed {feed}. Name another folder."
             )
     return prefix
 
 
 @dataclass(frozen=True)
 class SqlSink:
-    """A table on SQLite or PostgreSQL, made if it is not there; columns as SqlEvents expects them, and an `id`.
+    """A table on SQLite or PostgreSQL, created if missing, with the columns that SqlEvents expects and an `id`.
 
     `marker` and `event_marker` are texts that sort: UTC moments as 2010-12-01T06:00:00.000000Z, whole numbers with 20
-    digits. There is one row for each (table_name, partition_key, correlation_id, marker).
+    digits. Each (table_name, partition_key, correlation_id, marker) has one row.
     """
 
     url: str = field(repr=False)
@@ -106,10 +106,10 @@ class SqlSink:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("sqlite", "postgresql")):
-            raise InvalidDefinition(f"{masked(self.url)} is no database for a sink: expected sqlite or postgresql.")
+            raise InvalidDefinition(f"{masked(self.url)} is not a database for a sink: expected sqlite or postgresql.")
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish in one transaction; events that are there stay as they are. Raise SinkUnavailable on failure."""
+        """Publish in one transaction. Existing events stay as they are. Raise SinkUnavailable on failure."""
         with (
             translated(self.url, SinkUnavailable),
             engine_to(self.url).begin() as connection,
@@ -119,11 +119,11 @@ class SqlSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): a row of others has an id of its own, and takes no place that ours would need."""
+        """Return (): another writer's row has its own id, and takes no place of ours."""
         return ()
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
-        """Publish in the caller's transaction, where data and event share a database: both are there, or neither."""
+        """Publish in the caller's transaction. If data and events share a database, both are committed or neither."""
         table = self._table
         table.create(connection, checkfirst=True)
         insert_missing(connection, table, [_row(event) for event in events])
@@ -136,30 +136,30 @@ class SqlSink:
             sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
             *(sa.Column(name, sa.Text, nullable=False) for name in _TEXTS),
             sa.UniqueConstraint(*_KEY),
-            sqlite_autoincrement=True,  # Else the id of the last row is reused after its removal.
+            sqlite_autoincrement=True,  # Otherwise the id of a removed last row is reused.
         )
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """JSON lines in a folder of the blackboard, a file for each batch, named by its first sequence number alone.
+    """JSON lines in a folder of the blackboard: a file for each batch, named by its first sequence number.
 
-    So two processes that publish from the same event on write one file: the second finds that of the first. A file
-    counts as ours if it holds what we would write; any other is skipped, and neither read further nor overwritten.
+    Two processes that publish from the same event write the same file: the second finds the first one's. A file is ours
+    if it contains what we would write. Any other file is skipped, without reading on or overwriting.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish the events that no file of ours has yet; return the keys of others' files in their place."""
+        """Publish the events that no file of ours has yet. Return the keys of others' files in their place."""
         unpublished, number, foreign = self._unpublished(events)
         key = self._key(number)
         while unpublished:
             lines = _lines(unpublished)
             if self.board.create(key, lines):
                 break
-            if count := self._count(key, lines):  # Another process of ours was faster.
+            if count := self._count(key, lines):  # Another process of ours has published them meanwhile.
                 unpublished, number = unpublished[count:], unpublished[min(count, len(unpublished) - 1)][0]
                 key = self._key(number)
             else:
@@ -167,19 +167,19 @@ class FileSink:
         return tuple(sorted(foreign))
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return the files after all that we have published: readers follow names, and would skip our next ones.
+        """Return the files after all our own: readers follow names, and would skip our next files.
 
-        `own` returns the numbers of the events that another process of ours may be publishing this moment.
+        `own` returns the numbers of the events that another process of ours may be publishing now.
         """
         files = self._from(after + 1)
         numbers = own() if files else ()
         return tuple(file.key for file in files if self._number(file) not in numbers)
 
     def _unpublished(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
-        """Return the events that no file of ours has, the number that a further file begins with, and others' files.
+        """Return the events that no file of ours has, the number that begins the next file, and others' files.
 
-        Files exist after a kill, beside another process, and after a position that moved back, as with a ledger from a
-        backup. Readers are past them, so the rest follows the last one.
+        Files exist after a kill, beside another process, and after a position that moved back, as with a restored
+        ledger. Readers have passed them, so the next file follows the last one.
         """
         at = {sequence: index for index, (sequence, _) in enumerate(events)}
         published, foreign, number = set[int](), set[str](), events[0][0] if events else 0
@@ -195,7 +195,7 @@ class FileSink:
         return unpublished, next((each for each, _ in unpublished if each > number or not published), number), foreign
 
     def _count(self, key: str, lines: bytes) -> int:
-        """Return how many of these lines a file begins with, if it holds nothing else or all of them; else 0."""
+        """Return how many of these lines a file begins with, if it has nothing else or all of them; else 0."""
         content = self.board.get(key, len(lines)) or b""
         return content.count(b"\n") if content.endswith(b"\n") and lines.startswith(content) else 0
 
@@ -203,12 +203,12 @@ class FileSink:
         return self.board.files_from(self.prefix, self._key(number))
 
     def _number(self, file: File) -> int:
-        """Return the number that a file's name begins with; -1 for another name."""
+        """Return the number at the beginning of a file's name; -1 if there is none."""
         match = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
         return int(match[1]) if match else -1
 
     def _beside(self, number: int) -> str:
-        """Return a name that sorts after all that begin with a number (`_` follows `.`), and before the next number."""
+        """Return a name that sorts after all names with this number (`_` follows `.`), and before the next number."""
         names = [file.key.removesuffix(_ENDS) for file in self._from(number) if self._number(file) == number]
         return f"{max(names, default=self._key(number))}_{_ENDS}"
 
@@ -221,7 +221,7 @@ def _lines(events: Sequence[Numbered]) -> bytes:
 
 
 def line_of(sequence: int, event: WriteEvent) -> bytes:
-    """Return an event as one JSON object, in one line without its end."""
+    """Return an event as one line of JSON, without the newline."""
     return json.dumps({"sequence": sequence, **_row(event)}).encode()
 
 
@@ -244,7 +244,7 @@ def _row(event: WriteEvent) -> Mapping[str, Any]:
 
 
 def text_of(marker: Marker) -> str:
-    """Return a marker as a text that sorts."""
+    """Return a marker as a text that sorts like it."""
     if isinstance(marker, datetime):
         return marker.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return f"{marker:0{_DIGITS}d}"

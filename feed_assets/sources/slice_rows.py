@@ -1,6 +1,6 @@
-"""Rows of a slice as a frame of Spark: by JDBC where its driver is, else by SQLAlchemy in Spark's Python workers.
+"""Rows of a slice as a Spark frame: by JDBC if its driver is available, else by SQLAlchemy in Python workers.
 
-Both read ranges of the marker's column side by side, batch by batch: nothing of it is in the driver's memory.
+Both read ranges of the marker column in parallel, batch by batch, so the driver holds none of the rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,33 +42,33 @@ from feed_assets.settings import expand
 from feed_assets.sources.databases import Types, columns_of, reading
 from feed_assets.sources.marker_columns import MarkerColumn, marker_column, moment, quoted_for
 
-pa: Any = pyarrow  # It has no types.
-arrow: Any = arrow_types  # It leaves types of Arrow open.
+pa: Any = pyarrow  # It has no type hints.
+arrow: Any = arrow_types  # Its type hints are incomplete.
 
 ROWS_PER_TASK = 500_000
 """Rows that one task reads, if markers are spread evenly over the slice."""
 
 MOST_TASKS = 200
 ROWS_PER_BATCH = 10_000
-"""Rows that a task has in memory."""
+"""Rows that a task holds in memory."""
 
 JDBC_DRIVERS = {"postgresql": "org.postgresql.Driver"}
 """JDBC driver classes by SQLAlchemy's name of the database."""
 
 _SHORT_INTEGERS = {"postgresql"}
-"""Databases whose `integer` has 32 bits, with a sign."""
+"""Databases whose `integer` has 32 bits and a sign."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as it is read.
+    """A table to read.
 
     Attributes:
         url: The URL of its database.
-        source: The table in expressions.
-        sql: Its name in SQL.
+        source: The table for SQLAlchemy expressions.
+        sql: The table's name in SQL.
         types: The types of its columns in the database.
-        kinds: Their types in Spark.
+        kinds: The types of its columns in Spark.
     """
 
     url: str
@@ -103,10 +103,10 @@ def _ranges(
     column: MarkerColumn,
     kind: types.TypeEngine[Any],
 ) -> list[Slice]:
-    """Return parts of a slice that are next to each other, of about as many rows each."""
-    if column.is_mixed:  # Each part would read all rows of its days.
+    """Return adjacent parts of a slice with about equal numbers of rows."""
+    if column.is_mixed:  # Otherwise each part would read all rows of its days.
         return [piece]
-    is_text = connection.dialect.name == "sqlite"  # Its texts may be no days of the calendar: `_exact` refuses them.
+    is_text = connection.dialect.name == "sqlite"  # SQLite's texts may be invalid days: `_exact` refuses them.
     by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
     query = sa.select(sa.func.count(), sa.func.min(by), sa.func.max(by)).select_from(table)
     count, *ends = connection.execute(query.where(_condition(column.where(piece)))).one()
@@ -120,19 +120,19 @@ def _ranges(
 
 
 def _marker(value: object) -> Marker | None:
-    """Return a value of the database as a marker. Return None for what ranges are not made of."""
+    """Return a database's value as a marker; None for a type that cannot form ranges."""
     if isinstance(value, str) and (text := moment(value)):
         return datetime.fromisoformat(text)
     return value if isinstance(value, int | datetime) else None
 
 
 def _condition(text: str) -> sa.ColumnElement[Any]:
-    """Return a condition that is rendered as it is: in `sa.text` a colon in a column's name begins a parameter."""
+    """Return a condition rendered literally: in `sa.text`, a colon in a column's name begins a parameter."""
     return sa.literal_column(text)
 
 
 def _between(low: Any, high: Any, share: float) -> Marker:
-    """Return the marker at a share of the way between two; moments without a zone are in UTC."""
+    """Return the marker at a share of the way between two. Moments without a zone are in UTC."""
     if isinstance(low, int):
         return low + int((high - low) * share)
     marker: datetime = low + (high - low) * share
@@ -140,12 +140,12 @@ def _between(low: Any, high: Any, share: float) -> Marker:
 
 
 def _is_plain(url: sa.URL) -> bool:
-    """Return whether a URL has all that JDBC needs: it names no socket, no password file, and no other options."""
+    """Return whether a URL has only what JDBC supports: no socket, no password file, no other options."""
     return bool(url.host and url.username and url.password) and {*url.query} <= {"sslmode"}
 
 
 def _has_driver(spark: SparkSession, driver: str | None) -> bool:
-    """Return whether the session's JVM has a class; False for a Connect server, which has no JVM here."""
+    """Return whether the session's JVM has a class; False for a Connect server, whose JVM is elsewhere."""
     jvm: Any = getattr(spark, "_jvm", None) if driver else None
     if jvm is None:
         return False
@@ -185,7 +185,7 @@ def _by_arrow(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> 
     queries: list[Any] = [
         sa.select(*columns).select_from(table.source).where(_condition(condition)) for condition in conditions
     ]
-    tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its stub leaves types of Arrow open.
+    tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its type stubs are incomplete.
     return tasks.mapInArrow(_reader(table.url, table.source.fullname, queries, kinds), kinds)
 
 
@@ -194,11 +194,11 @@ def _with_zone(column: StructField) -> StructField:
 
 
 def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
-    """Return a column as it is queried: as text, if it has no type in Spark."""
+    """Return the expression to query a column: as text, if its type does not exist in Spark."""
     kind, name = table.types[column.name], column.name
     if column.dataType == StringType() and not isinstance(kind, types.String):
         return sa.cast(sa.column(name), sa.Text).label(name)
-    # On SQLite SQLAlchemy would round a NUMERIC(p, s) by that scale, and fail on another form of a moment.
+    # SQLAlchemy would round SQLite's NUMERIC(p, s) to that scale, and fail on other forms of moments.
     is_raw = table.url.startswith("sqlite") and isinstance(column.dataType, DecimalType | TimestampType | DateType)
     return sa.column(name, types.NullType() if is_raw else kind)
 
@@ -206,7 +206,7 @@ def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
 def _reader(
     url: str, table: str, queries: Sequence[Any], kinds: StructType
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the function of a Python worker: it reads the ranges whose numbers it receives."""
+    """Return a Python worker's function, which reads the ranges whose numbers it receives."""
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         schema = arrow.to_arrow_schema(kinds, timezone="UTC")
@@ -222,7 +222,7 @@ def _reader(
 
 
 def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
-    """Return rows as a batch of Arrow. Raise SourceUnavailable for a value of another type than its column has."""
+    """Return rows as an Arrow batch. Raise SourceUnavailable for a value that does not fit its column's type."""
     arrays: list[Any] = []
     for field, values in zip(schema, zip(*rows, strict=True), strict=True):
         try:
@@ -237,9 +237,9 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
 
 
 def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
-    """Return values as Arrow takes them or refuses them: it would cut the fraction of a float in a column of integers.
+    """Return values that Arrow can convert exactly. It would cut a float's fraction in a column of integers.
 
-    SQLite keeps to no declared type, and has moments and dates as text.
+    SQLite enforces no declared types, and stores moments and dates as text.
     """
     if pa.types.is_decimal(kind):
         return [value if value is None or isinstance(value, Decimal) else Decimal(str(value)) for value in values]
@@ -249,7 +249,7 @@ def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
 
 
 def _temporal(value: Any, kind: Any) -> date | None:
-    """Return a day or moment. Raise ValueError for a number: Arrow would count it as days or microseconds from 1970."""
+    """Return a date or moment. Raise ValueError for a number, which Arrow would read as days or microseconds."""
     is_day = pa.types.is_date(kind)
     if value is None or isinstance(value, date):
         return value
@@ -260,7 +260,7 @@ def _temporal(value: Any, kind: Any) -> date | None:
 
 
 def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:
-    """Return the type of Spark for a type of a database; what has none is text, as the database writes it."""
+    """Return the Spark type for a database type. A type without one becomes text, as the database prints it."""
     generic = _generic(kind)
     if isinstance(generic, types.DateTime):
         return TimestampType() if generic.timezone else TimestampNTZType()

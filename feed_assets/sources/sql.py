@@ -37,9 +37,9 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
     (sa.DateTime, sa.Date): ("'0001-01-02'", "'9999-12-31'"),
     (sa.Numeric, sa.Float): ("'-Infinity'", "'Infinity'"),
 }
-"""The bounds, exclusive, of the values that a column orders, by type; NaN is above infinity."""
+"""The exclusive bounds of values in an `order_by` column, by type. NaN sorts above infinity."""
 
-_CURE = "Declare what they are called, and None for what events do not have: columns=Columns(event_marker=None, …)."
+_CURE = "Declare the columns' names, and None for missing facts: columns=Columns(event_marker=None, …)."
 
 ROWS_PER_FETCH = 100
 """Rows that are fetched at a time: each may have a cell of `ROW_BYTES`."""
@@ -47,7 +47,7 @@ ROWS_PER_FETCH = 100
 
 @dataclass(frozen=True)
 class _Place:
-    """The last value of `order_by` that was read, and how often each row with it was read: more may follow with it."""
+    """The last `order_by` value that was read, and how often each of its rows was read: more may follow."""
 
     last: Any = None
     read: Counter[str] = field(default_factory=Counter[str])
@@ -55,11 +55,11 @@ class _Place:
 
 @dataclass(frozen=True)
 class SqlEvents:
-    """The events in a table or view at any SQLAlchemy URL; SELECT is all that it needs.
+    """The events in a table or view at any SQLAlchemy URL. It needs only SELECT.
 
-    `order_by` is a column that grows with each event and is never null: a number that the database draws as it inserts,
-    else a moment. `where` selects a part of a source: by column the values that are read. Rows with equal values of
-    `order_by` are not lost, whenever they arrive. On PostgreSQL, nor are rows that commit late (`waiting`).
+    `order_by` is a column that grows with each event and is never null: a number that the database draws on insert,
+    else a moment. `where` selects a part of a source: the values to read, by column. Rows with equal `order_by` values
+    are not lost, whenever they arrive. On PostgreSQL, rows that commit late are not lost either (`waiting`).
     """
 
     url: str = field(repr=False)
@@ -75,7 +75,7 @@ class SqlEvents:
         """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
-            if connection.dialect.name == "postgresql":  # Each statement sees what is committed by then.
+            if connection.dialect.name == "postgresql":  # Each statement then sees the latest commits.
                 connection.execution_options(isolation_level="AUTOCOMMIT")
             self._look_up(connection)
             final, waits = self._final(connection, place)
@@ -88,16 +88,18 @@ class SqlEvents:
         return batch_of(rows, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """Return the event of a row; reject the row if a cell of it is too long to be parsed."""
+        """Return the event of a row. Reject the row if one of its cells is too long to be parsed."""
         long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
         if long is None:
             return self.columns.read(parsed(row, self._types, self._backend))
-        return Rejected(as_text(row), f"column {long} has more than {ROW_BYTES} characters: expected at most so many.")
+        return Rejected(
+            as_text(row), f"column {long} has more than {ROW_BYTES} characters: expected at most that many."
+        )
 
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Return up to `limit` unread rows, of no more bytes than a read returns; and whether these are all."""
+        """Return up to `limit` unread rows, with at most the bytes of one read, and whether these are all."""
         size, new = 0, list[dict[str, Any]]()
         rows = self._rows(connection, place, final, limit + place.read.total() + 1)
         first = next(rows, None)
@@ -112,7 +114,7 @@ class SqlEvents:
         return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
-        """Return the condition for rows among which no others can appear; in words, which writers must end first."""
+        """Return the condition for rows before which no others can still appear, and which writers must end first."""
         if connection.dialect.name != "postgresql":
             return sa.true(), None
         top = self._top(connection)
@@ -131,12 +133,12 @@ class SqlEvents:
             yield from (dict(row) for row in result.mappings())
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
-        """Raise SourceUnavailable if the last row is gone and others are there: numbers may have begun anew."""
+        """Raise SourceUnavailable if the last row is gone and others exist: numbers may have begun anew."""
         if place.last is None or (top := self._top(connection)) is None:
             return
         raise SourceUnavailable(
-            f"{self._name}: it was read up to {self.order_by} {place.last}, and its highest is {top}. If only its last "
-            "rows were removed, nothing is to be done: later ones are read. If its numbers began anew, or it is an "
+            f"{self._name}: it was read up to {self.order_by} {place.last}, but its highest is {top}. If only its last "
+            "rows were removed, do nothing: later rows are read. If its numbers began anew, or it is an "
             "older copy, read it again from the beginning."
         )
 
@@ -144,7 +146,7 @@ class SqlEvents:
         return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
-        """Return the query for this part; on PostgreSQL `order_by` is not cut: parts of texts may sort otherwise."""
+        """Return the query for this part. PostgreSQL's `order_by` is not cut: parts of texts may sort differently."""
         uncut = self.order_by if self._backend == "postgresql" else None
         cells = [
             each if each.name == uncut else cut(each, self._types[each.name], self._backend) for each in self._from.c
@@ -156,7 +158,7 @@ class SqlEvents:
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 
     def _look_up(self, connection: sa.Connection) -> None:
-        """Look up the columns to read, with their types: SQLite reads the name of a missing one as a text."""
+        """Look up the columns to read, with their types: SQLite would read a missing column's name as a text."""
         if self._types:
             return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
@@ -166,7 +168,7 @@ class SqlEvents:
         )
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
-        """Return, on PostgreSQL, the conditions by which `order_by` is a value that others can follow."""
+        """Return PostgreSQL's conditions for an `order_by` value that other values can follow."""
         kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
         if bounds is None or self._backend != "postgresql":
@@ -187,7 +189,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # With its table: in ORDER BY a bare name means the cut value.
+        return self._from.c[self.order_by]  # With the table's name, as in ORDER BY a bare name means the cut value.
 
     @property
     def _positions(self) -> Positions:
@@ -216,7 +218,7 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows without those that were read at the last value, each as often as it was."""
+    """Yield the rows without those already read at the last value, each as often as it was read."""
     remaining = place.read.copy()
     for row in rows:
         if row[order_by] == place.last and remaining[_digest(row)] > 0:

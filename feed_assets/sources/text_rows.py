@@ -1,4 +1,4 @@
-"""Rows of CSV and JSON lines, whose last line may be half-written."""
+"""Rows of CSV and JSON lines. The last line may be half-written."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from feed_assets.sources.records import Blank, FilePosition, Record, Unfinished,
 def json_records(
     board: Blackboard, file: File, place: FilePosition, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Yield each line, blank ones as Blank; a line that is no JSON object has that reason."""
+    """Yield each line, blank ones as Blank. A line that is not a JSON object has the reason."""
     lines = Lines(board, file, place, may_grow, Newlines())
     for text in lines:
         if isinstance(text, Blank):
@@ -31,18 +31,18 @@ def json_records(
 
 
 def json_object(line: str) -> dict[str, Any] | str:
-    """Return a JSON object, or why the line is none."""
+    """Return a JSON object, or why the line is not one."""
     try:
         value = json.loads(line) if _is_text(line) else None
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else "no JSON object in UTF-8"  # pyright: ignore[reportUnknownVariableType]
+    return value if isinstance(value, dict) else "not a JSON object in UTF-8"  # pyright: ignore[reportUnknownVariableType]
 
 
 def csv_records(
     board: Blackboard, file: File, place: FilePosition, columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Yield each line after the header, by RFC 4180; an empty field is nothing. What does not fit has the reason."""
+    """Yield each record after the header, by RFC 4180. An empty field is null. An invalid record has the reason."""
     lines = Lines(board, file, place, may_grow, QuotedNewlines())
     for text in lines:
         if isinstance(text, Blank):
@@ -62,7 +62,7 @@ def csv_records(
 
 
 def _values(text: Text) -> list[str] | str:
-    """Return the fields of a record, or why it is none."""
+    """Return the fields of a record, or why it is invalid."""
     try:
         values = next(csv.reader([text.text], strict=True))
         return misplaced_quote(text.text) or values
@@ -72,7 +72,7 @@ def _values(text: Text) -> list[str] | str:
 
 
 def _row(header: tuple[str, ...], text: Text, values: list[str] | str) -> dict[str, Any] | str:
-    """Return a record by its header, or why it is none."""
+    """Return a record by the header's names, or why it is invalid."""
     if isinstance(values, str):
         return values
     if not _is_text(text.text):
@@ -83,7 +83,7 @@ def _row(header: tuple[str, ...], text: Text, values: list[str] | str) -> dict[s
 
 
 def _too_long(place: FilePosition, text: Text) -> str:
-    """Return why a record is rejected of which only the beginning was kept, else ''."""
+    """Return why a record is rejected whose beginning alone was kept; else ''."""
     if not text.is_too_long:
         return ""
     lines = f" up to line {place.line}" if place.line > text.line else ""
@@ -92,7 +92,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return a row, or its text with the reason why it is none."""
+    """Return a row, or its text with the reason why it is invalid."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)
@@ -100,7 +100,7 @@ def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Recor
 
 
 def _is_text(text: str) -> bool:
-    """Return whether the text was UTF-8."""
+    """Return whether the text was valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

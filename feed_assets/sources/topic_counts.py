@@ -1,11 +1,11 @@
-"""Source counts of a topic: its messages in each window, as reports to the state store.
+"""Source counts of a topic: the number of messages in each window, as reports to the state store.
 
 | tier | who counts |
 |---|---|
-| `broker` | the broker, by its offsets, where it stamps messages and nobody writes in transactions |
-| `reader` | we, by reading each message: for any other topic |
+| `broker` | the broker's offsets, if the broker stamps messages and nobody writes in transactions |
+| `reader` | our own reading of each message, for any other topic |
 
-Source: "Data Dependency Driven Orchestration", where the counts of a topic are those of an audit at its source.
+Source: "Data Dependency Driven Orchestration", where a topic's counts come from an audit at its source.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ MESSAGES = 50_000
 """Messages that are read at a time."""
 
 WINDOWS = 288
-"""Windows that the broker counts at a time: a day of 5 minutes."""
+"""Windows counted at a time by the broker's offsets: a day of 5 minutes."""
 
 
 def _now() -> datetime:
@@ -37,8 +37,8 @@ def _now() -> datetime:
 class SourceCounts:
     """The source counts of one topic for a dataset of the state store, by windows of one length.
 
-    The broker's count of a window is reported once the window has been over for at least `step`, by our clock: clocks
-    differ. Reports may be repeated: those of a window, or a cell, are the same, or newer ones.
+    The broker's count of a window is reported once the window has been over for `step` by our clock, as clocks differ.
+    Reports may be repeated: one of the same window or cell is equal or newer.
     """
 
     clients: Clients = field(repr=False)
@@ -49,13 +49,15 @@ class SourceCounts:
     now: Callable[[], datetime] = field(default=_now, compare=False)
 
     def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> EventBatch:
-        """Return the reports on what arrived after a position. Raise SourceUnavailable if the broker cannot count."""
+        """Return the reports after a position. Raise SourceUnavailable if the broker cannot count."""
         place = self._positions.load(after)
         with translated():
             topic_id = message_counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
             if self.tier == "reader":
                 return self._by_reading(place, after, topic_id, seconds)
-            if why := message_counts.refusal(self.clients, self.topic):  # Each time: a topic may be altered.
+            if why := message_counts.refusal(
+                self.clients, self.topic
+            ):  # Checked each time, as a topic's settings may change.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after, topic_id)
 
@@ -91,7 +93,7 @@ class SourceCounts:
         return EventBatch((), (), position, bounds[-1] == last, reports=(self._report(counts.windows, counts.ranges),))
 
     def _first(self) -> datetime | None:
-        """Return the first window of which the broker has all messages; None for a topic without messages."""
+        """Return the first window whose messages the broker still has completely; None for an empty topic."""
         oldest = message_counts.oldest(self.clients, self.topic)
         starts = [self._start_of(each.moment) + (self.step if each.is_cut else timedelta()) for each in oldest]
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
@@ -100,7 +102,7 @@ class SourceCounts:
     def _report(
         self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
     ) -> dict[str, Any]:
-        """Return a report with the offsets of each window: the broker's position, which parts are compared with."""
+        """Return a report with each window's offsets, which are the broker's position to compare parts with."""
         window_counts: list[dict[str, Any]] = []
         for start, count in sorted(windows.items()):
             offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}

@@ -1,4 +1,4 @@
-"""Events in a Kafka topic, one in each message."""
+"""Events in a Kafka topic, one per message."""
 
 import json
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from feed_assets.sources.text_rows import json_object
 
 @dataclass(frozen=True)
 class Messages(ABC):
-    """The messages of a topic as events, in the order of their partition, without those of aborted transactions."""
+    """A topic's messages as events, in the order of each partition, without those of aborted transactions."""
 
     clients: Clients = field(repr=False)
     topic: str
@@ -38,7 +38,7 @@ class Messages(ABC):
             rows = [self._row(each) for each in page.messages]
         position = self._positions.dump({"next": dict(sorted(page.after.items()))}) if page.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(page.held))
-        waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
+        waits = f"a transaction in {held} has not ended: it and all later messages wait" if held else None
         batch = batch_of(rows, position, page.is_complete, waits)
         return replace(batch, reports=tuple(self._reports(page.messages)))
 
@@ -56,7 +56,7 @@ class Messages(ABC):
 
 @dataclass(frozen=True)
 class TopicEvents(Messages):
-    """The events in the messages of a topic, as one JSON object each, or Avro by the registry's schemas.
+    """The events in a topic's messages: one JSON object each, or Avro with the registry's schemas.
 
     `_partition`, `_offset` and `_timestamp` (milliseconds since 1970) are columns, too.
     """
@@ -79,7 +79,7 @@ class TopicEvents(Messages):
         return row
 
     def _fields(self, value: bytes) -> Mapping[str, Any] | str:
-        """Return the fields of a message, or why it has none."""
+        """Return the fields of a message, or why they cannot be read."""
         if self.schemas is None:
             return json_object(value.decode(errors="surrogateescape"))
         try:
@@ -94,7 +94,7 @@ class TopicEvents(Messages):
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Raise the errors of an event source for Kafka's."""
+    """Turn Kafka's errors into errors of an event source."""
     try:
         yield
     except (KafkaUnavailable, LogTrimmed) as error:
@@ -102,20 +102,22 @@ def translated() -> Generator[None]:
 
 
 def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
-    """Return the events in a topic at the settings' broker. Raise InvalidSetting if it or Avro's registry is unset."""
+    """Return the events in a topic at the settings' broker. Raise InvalidSetting if it or a registry is unset."""
     registry = settings().kafka_registry if form == "avro" else None
     if form == "avro" and registry is None:
-        raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
+        raise InvalidSetting(
+            f"{topic} has Avro messages: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it."
+        )
     schemas = _schemas(registry.get_secret_value()) if registry else None
     return TopicEvents(clients_for(topic), topic, form, columns, schemas)
 
 
 def clients_for(topic: str) -> Clients:
-    """Return the clients of the settings' broker, which has `topic`. Raise InvalidSetting if it is not set."""
+    """Return the clients of the settings' broker for `topic`. Raise InvalidSetting if no broker is set."""
     conf = settings().kafka.get_secret_value()
     if "bootstrap.servers" not in conf:
         raise InvalidSetting(
-            f"{topic} is a topic, and FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
+            f"{topic} is a topic, but FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
             '{"bootstrap.servers": "kafka:9092"}. Set it.'
         )
     return Clients(conf)
@@ -123,5 +125,5 @@ def clients_for(topic: str) -> Clients:
 
 @cache
 def _schemas(url: str) -> Schemas:
-    """Return the schemas of a registry, kept for the process: each schema is requested once."""
+    """Return the schemas of a registry, cached for the process: each schema is requested once."""
     return Schemas(url)

@@ -1,4 +1,4 @@
-"""A sink that is a Kafka topic: each of our events is one message, there once, in the order of its table."""
+"""A sink that is a Kafka topic: each of our events is one message, exactly once, in the order of its table."""
 
 import json
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -15,11 +15,11 @@ from feed_assets.sources.topic_events import clients_for
 
 @dataclass(frozen=True)
 class TopicSink:
-    """A topic, which must exist. Messages are JSON objects as in files; the key is the table's name.
+    """A topic, which must exist. Messages are JSON objects as in files. The key is the table's name.
 
-    A batch is one transaction of a producer that fences off every other one of ours. Then the end of the topic shows
-    what is published already: after a kill, and beside another process, each event is there once. After a position that
-    moved back, as with a ledger from a backup, this holds for equal events.
+    A batch is one transaction of a producer that fences off our other producers. Then the topic's end shows what is
+    published already: after a kill, and beside another process, each event appears once. After a position that moved
+    back, as with a restored ledger, this holds for equal events.
     """
 
     clients: Clients = field(repr=False)
@@ -39,27 +39,27 @@ class TopicSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): a message of others has an offset of its own, and takes no place that ours would need."""
+        """Return (): another producer's message has its own offset, and takes no place of ours."""
         return ()
 
 
 def topic_sink(topic: str) -> TopicSink:
-    """Return the sink of a topic at the broker of the settings. Raise InvalidSetting if that is not set."""
+    """Return the sink of a topic at the settings' broker. Raise InvalidSetting if no broker is set."""
     return TopicSink(clients_for(topic), topic)
 
 
 def _reaches(messages: Sequence[Message], first: int) -> bool:
-    """Return whether there is an event of ours from before `first`."""
+    """Return whether the messages include an event of ours from before `first`."""
     return any(number is not None and number < first for number in map(_number, messages))
 
 
 def _is_ours(message: Message) -> bool:
-    """Return whether we wrote a message: those of others, in any number, are not kept."""
+    """Return whether we wrote a message. Other messages, however many, are not kept."""
     return _number(message) is not None
 
 
 def _number(message: Message) -> int | None:
-    """Return the sequence number of an event of ours; None for what somebody else has written."""
+    """Return the sequence number of our event; None for another producer's message."""
     try:
         sequence = json.loads(message.value or b"")["sequence"]
     except (ValueError, KeyError, TypeError, RecursionError):

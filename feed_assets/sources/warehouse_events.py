@@ -1,4 +1,4 @@
-"""The tables of a warehouse as event tables: one event for each partition of which something was loaded."""
+"""The tables of a warehouse as event tables: one event for each partition with new loads."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +26,11 @@ from feed_assets.warehouse.shapes import Column
 from feed_assets.warehouse.target import engine_of
 
 OWNERS = "owners"
-"""The key of the owners in the context of an event, beside the columns: those that the topic's schema names."""
+"""The key of the owners in an event's context, beside the columns: those named by the topic's schema."""
 
 
 class Loaded(NamedTuple):
-    """A topic partition, the offset up to which its table has it, and when (UTC) it was last loaded."""
+    """A topic partition, the offset up to which its table is loaded, and the time (UTC) of its last load."""
 
     topic: str
     partition: int
@@ -41,16 +41,16 @@ class Loaded(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in positions."""
+        """Return the partition's name in positions."""
         return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True)
 class TableLoads:
-    """The loads of a warehouse's tables, as its state tables have them: these change in the transaction of the rows.
+    """The loads of a warehouse's tables, from its state tables, which change in the same transaction as the rows.
 
-    Several loads between two reads are one event. For a topic its marker is the first offset that is not loaded, so it
-    covers the offsets from the marker before on. For a dataset, whose partitions are replaced, it is the moment of the
+    Several loads between two reads are one event. For a topic, its marker is the first offset that is not loaded, so it
+    covers the offsets from the previous marker on. For a dataset, whose partitions are replaced, it is the time of the
     load.
     """
 
@@ -58,7 +58,7 @@ class TableLoads:
     engine: Engine = field(repr=False)
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> EventBatch:
-        """Return events of up to `limit` partitions whose load is not a position's. Failures are SourceUnavailable."""
+        """Return events of up to `limit` partitions loaded since a position. Failures are SourceUnavailable."""
         if self.engine.absence():
             return EventBatch((), (), after, True)
         place = self._positions.load(after) or {}
@@ -79,7 +79,7 @@ class TableLoads:
         return EventBatch(events, (), position if events else after, is_complete)
 
     def _declared(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Return what the schemas of tables declare, for Dagster to show: columns, and owners as one text."""
+        """Return what the tables' schemas declare, for Dagster to show: columns, and owners as one text."""
         shapes = {each: load_state.read(connection, each).shape for each in tables}
         return {
             table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
@@ -135,19 +135,19 @@ class TableLoads:
 
 
 def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
-    """Return an event with the known values of its context."""
+    """Return an event whose context has only the known values."""
     event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
     check_event(event)
     return event
 
 
 def table_loads(warehouse: str) -> TableLoads:
-    """Return the loads of a warehouse of the settings. Raise InvalidSetting if it is not set."""
+    """Return the loads of a warehouse in the settings. Raise InvalidSetting if it is missing there."""
     return TableLoads(warehouse, _engine(warehouse))
 
 
 def states(warehouse: str) -> list[TableState]:
-    """Return the tables of a warehouse of the settings, by its state tables. Raise SourceUnavailable on failure."""
+    """Return the tables of a warehouse in the settings, by its state tables. Raise SourceUnavailable on failure."""
     engine = _engine(warehouse)
     if engine.absence():
         return []
@@ -157,7 +157,7 @@ def states(warehouse: str) -> list[TableState]:
 
 @contextmanager
 def looking(engine: Engine) -> Generator[Connection]:
-    """Open a connection to a warehouse. Raise SourceBusy or SourceUnavailable for what it raises."""
+    """Open a connection to a warehouse, and turn its errors into SourceBusy or SourceUnavailable."""
     try:
         with engine.open() as connection:
             yield connection
@@ -173,8 +173,8 @@ def _engine(warehouse: str) -> Engine:
 
 
 def _ends(topic: str) -> dict[int, int]:
-    """Return where the partitions of a topic end; {} for one that is gone while its table stays."""
-    from feed_assets.kafka.lag import ends  # This needs Kafka's packages, which a dataset's table does without.
+    """Return the end offsets of a topic's partitions; {} for a deleted topic whose table remains."""
+    from feed_assets.kafka.lag import ends  # Imported here: a dataset's table needs no Kafka packages.
     from feed_assets.sources.topic_events import clients_for, translated
 
     with translated():
@@ -185,7 +185,7 @@ def _ends(topic: str) -> dict[int, int]:
 
 
 def _loaded(connection: Connection) -> list[Loaded]:
-    """Return the partitions of which anything is loaded."""
+    """Return the partitions with any load."""
     rows = load_state.tables(connection) if load_state.exists(connection) else []
     return [
         Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)

@@ -1,1 +1,1 @@
-"""Spark: one session, pinned reading that loses nothing in silence, and writing that leaves nothing uncounted."""
+"""Spark: one session, reading of pinned files that loses no record silently, and writing that counts all rows."""

@@ -1,6 +1,6 @@
 """Spark's configuration for other teams' buckets: each has the endpoint and the profile of its blackboard.
 
-s3a has one user for each bucket, for all callers (Hadoop's per-bucket configuration).
+s3a has one user for each bucket, shared by all callers (Hadoop's per-bucket configuration).
 """
 
 from urllib.parse import urlsplit
@@ -24,16 +24,16 @@ _AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connectio
 
 
 def buckets(settings: Settings) -> dict[str, str]:
-    """Return the configuration of other teams' buckets. Raise InvalidSetting if one is reached in two ways."""
+    """Return the configuration of other teams' buckets. Raise InvalidSetting if two disagree on a bucket."""
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}
     for name, place in settings.blackboards.get_secret_value().items():
         for bucket, _ in _on_s3(place):
             if ways.setdefault(bucket, (place.endpoint, place.profile)) != (place.endpoint, place.profile):
                 raise InvalidSetting(
-                    f"FEED_ASSETS_BLACKBOARDS[{name!r}]: the bucket {bucket} is reached with another endpoint or "
-                    "profile by another blackboard, and Spark knows one of each for a bucket: expected the same. Give "
-                    "both the same, or have the data in a bucket of their own."
+                    f"FEED_ASSETS_BLACKBOARDS[{name!r}]: the bucket {bucket} has another endpoint or profile in "
+                    "another blackboard, but Spark keeps one of each for a bucket: expected the same. Set both alike, "
+                    "or move the data to a bucket of their own."
                 )
             values |= _bucket(f"{S3A}.bucket.{bucket}", place, settings.s3_endpoint)
     return values
@@ -50,7 +50,7 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
-    """Return the options of one bucket. AWS's own are set only if our own blackboard has an endpoint."""
+    """Return the options of one bucket. AWS's endpoint is set only if our own blackboard has another one."""
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:

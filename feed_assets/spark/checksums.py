@@ -1,6 +1,6 @@
-"""Checksums of Parquet's pages: in all that we write, and verified in all that Spark reads for us.
+"""Checksums of Parquet pages: written with all our data, and verified whenever Spark reads for us.
 
-Each read and each write sets them again. Otherwise the configuration of a Connect server, a cluster or a user wins.
+Each read and each write sets them again. Otherwise a Connect server's, a cluster's or a user's configuration wins.
 """
 
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 _VERIFY, _WRITE = "parquet.page.verify-checksum.enabled", "parquet.page.write-checksum.enabled"
 
 VERIFIED: dict[str, bool | str] = {_VERIFY: True}
-"""Options of each read. Pages without a checksum are read as they are."""
+"""Options of each read. Pages without a checksum are read unverified."""
 
 WRITTEN = {_WRITE: "true"}
 """Options of each write."""
 
 OF_SERVER = dict.fromkeys((_VERIFY, _WRITE), "true")
-"""Configuration of a session of a Connect server, for what a dataset's function reads and writes itself."""
+"""Configuration of a Connect server's session, for the reads and writes of a dataset's own function."""
 
 OF_SESSION = {f"spark.hadoop.{name}": value for name, value in OF_SERVER.items()}
-"""The same for a session that has not started yet: later this form has no effect."""
+"""The same for a session that has not started yet. After the start, this form has no effect."""
 
 
 def without_switches(values: Mapping[str, str]) -> dict[str, str]:

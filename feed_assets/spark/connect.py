@@ -1,7 +1,7 @@
 """The session of a Connect server on this machine, which may receive a token without TLS.
 
-The program `python -m feed_assets.spark.connect sc://…` warms a server up. It is a process of its own: in another one,
-PySpark would delay the end after an interrupt, by retrying an ended server for ten minutes.
+The program `python -m feed_assets.spark.connect sc://…` warms a server up. It is a separate process, since PySpark
+retries an ended server for ten minutes and would delay our own end after an interrupt.
 """
 
 import sys
@@ -25,7 +25,7 @@ class OnLoopback(DefaultChannelBuilder):
 
 
 def connect(remote: str) -> SparkSession:
-    """Return the session of a Connect server at `sc://127.0.0.1:port`: this process's, or a new one."""
+    """Return the session of the Connect server at `sc://127.0.0.1:port`: the process's existing one, or a new one."""
     return SparkSession.builder.channelBuilder(OnLoopback(remote)).getOrCreate()
 
 

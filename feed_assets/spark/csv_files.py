@@ -1,4 +1,4 @@
-"""CSV by RFC 4180, read as text first: whatever a parser would guess, alter or drop is a reason to reject.
+"""CSV by RFC 4180, read as text first. A record is rejected where a parser would guess, alter or drop something.
 
 Spark's parser cuts the records. Its schema has more columns than the files, so it returns each record's raw text
 besides the fields. A record is plain if its length is that of its fields and delimiters, and it holds no quote and no
@@ -22,7 +22,7 @@ from feed_assets.spark.tasks import in_one_task
 LineEnd = Literal["\n", "\r"]
 
 _OPTIONS: dict[str, bool | str] = {
-    "enforceSchema": True,  # headers are compared before: the schema has more columns than they have
+    "enforceSchema": True,  # headers are compared earlier, as the schema has more columns than the files
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
     "multiLine": True,  # without it a line break in quotes splits a record; with it a file is one task
@@ -30,17 +30,17 @@ _OPTIONS: dict[str, bool | str] = {
     "ignoreMissingFiles": False,
 }
 MORE = 50
-"""Columns that are declared to Spark in addition. Spark returns no raw text of a record that fills them all."""
+"""Additional columns declared to Spark. Spark returns no raw text of a record that fills all columns."""
 
 _NO_QUOTE = "\uffff"
-"""Quote character of a dialect without one: no text contains it. Spark's own is NUL, which some texts contain."""
+"""Quote character of a dialect without quotes: no text contains it. Spark's own is NUL, which some texts contain."""
 
 _CHARSETS = {"UTF-8": "UTF-8", "UTF-16": "UTF-16", "Latin-1": "ISO-8859-1"}
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A column of the schema, and the names of the columns that hold its text and its value."""
+    """A column of the schema, with the names of the columns that hold its text and its value."""
 
     name: str
     kind: DataType
@@ -50,7 +50,7 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns that are computed in steps. Whatever is used twice gets a step of its own."""
+    """Columns that are computed in steps. An expression that is used twice gets its own step."""
 
     scanned: StructType
     is_record: Column
@@ -118,23 +118,23 @@ def _columns(
 
 
 def _is_record() -> Column:
-    # A blank line that ends with CR and LF. Spark accepts no condition on `_corrupt` alone.
+    # Matches a blank line that ends with CR and LF. Spark accepts no condition on `_corrupt` alone.
     is_blank = (sf.coalesce("_corrupt", sf.lit("?")) == "") & (sf.coalesce("_text0", sf.lit("")) == "\r")
-    # Spark reads a file that is a byte order mark alone as a record with NUL.
+    # Spark reads a file with nothing but a byte order mark as a record with NUL.
     is_mark = (sf.coalesce("_corrupt", sf.lit("?")) == "\ufeff") & (sf.coalesce("_text0", sf.lit("")) == "\0")
     return ~is_blank & ~is_mark
 
 
 def _opaque(column: Column) -> Column:
-    """Return an expression of all columns from which Spark's optimizer infers nothing.
+    """Return an expression of all columns that Spark's optimizer cannot analyze.
 
-    It would keep each inference under the old and the new name of each column: 2^n of them, which never ended.
+    It would keep each inference under the old and new name of each column: 2^n inferences, which never finish.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str], grammar: Grammar) -> Column:
-    """Return the reasons. Only odd records are searched for them; a correct record costs a few checks."""
+    """Return the reasons of a record. They are searched only in odd records; a correct record costs a few checks."""
     typed = [each for each in fields if not isinstance(each.kind, StringType)]
     absent = [next(each for each in fields if each.name == name) for name in required]
     refused = [sf.col(each.text).isNotNull() & sf.col(each.value).isNull() for each in typed]

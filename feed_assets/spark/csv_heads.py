@@ -1,4 +1,4 @@
-"""The beginning of each CSV file, compared with its declaration: Spark itself reads a header and ignores it."""
+"""The first bytes of each CSV file, compared with its declaration. Spark itself reads a header but ignores it."""
 
 import bz2
 import zlib
@@ -32,10 +32,10 @@ _UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
     ".deflate": zlib.decompressobj,
     ".bz2": bz2.BZ2Decompressor,
 }
-"""Packings that are unpacked here. Spark reads the first line of files in other packings."""
+"""Compressions that are decompressed here. For others, Spark reads the first line."""
 
 _BLOCK = 1 << 20
-"""Bytes that hold a whole block of bzip2, whatever is in it: a part of a block unpacks to nothing."""
+"""Bytes that surely contain a whole bzip2 block: part of a block decompresses to nothing."""
 
 
 def line_ends(
@@ -43,7 +43,8 @@ def line_ends(
 ) -> Mapping[str, Literal["\n", "\r"]]:
     """Return the line end of the records of each file, by key.
 
-    Raise UnreadableUpdate for a file that is not as declared, UpdateChanged for one that is not as listed.
+    Raise UnreadableUpdate for a file that differs from the declaration, UpdateChanged for one that differs from the
+    list.
     """
 
     def beginning(file: File) -> Beginning:
@@ -79,10 +80,12 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a packed file. Raise ValueError if it ends before there are any."""
+    """Return the first bytes of a compressed file. Raise ValueError if it ends before its first byte."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
-    while not text and unpacker.eof and (remaining := unpacker.unused_data):  # An empty file before others.
+    while (
+        not text and unpacker.eof and (remaining := unpacker.unused_data)
+    ):  # The first of several joined files is empty.
         unpacker = _UNPACKERS[packing]()
         text = unpacker.decompress(remaining, size)
     if not text and not unpacker.eof and is_all:
@@ -91,9 +94,9 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
 
 
 def _first_line(spark: SparkSession, path: str) -> bytes:
-    """Return the text up to the first LF, with any CR in it. Only Spark can unpack the file.
+    """Return the text up to the first LF, including any CR. Only Spark can decompress the file.
 
-    If a CR is within it, whether LF follows is unknown: the file's records may end with CR alone.
+    A CR in it may be a line end without LF: the file's records may end with CR alone.
     """
     lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
     begins = sf.substring("value", 1, HEAD_BYTES).alias("value")

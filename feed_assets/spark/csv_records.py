@@ -1,4 +1,4 @@
-"""The grammar of a CSV record as Spark's columns: RFC 4180, and pairs of quotes in a field without quotes around it."""
+"""The CSV record grammar as Spark columns: RFC 4180, plus doubled quotes in fields without surrounding quotes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,54 +12,55 @@ from pyspark.sql import functions as sf
 from feed_assets.core.csv_dialect import CsvDialect
 
 _PAIR = "\0"
-"""Placeholder of a doubled quote during the check against the grammar. A record with quotes and NUL is rejected."""
+"""Placeholder of a doubled quote during the grammar check. A record with quotes and NUL is rejected."""
 
 _MARK = "\ufeff"
-"""The byte order mark. Spark removes it from the first record of a file in UTF-8, Java's decoder in UTF-16."""
+"""The byte order mark. Spark removes it from a UTF-8 file's first record, Java's decoder from a UTF-16 one."""
 
 _SIMPLE = 64
-"""Most columns of a record that one pattern checks: Java's patterns recurse for each column."""
+"""The most columns of a record that one pattern checks: Java's patterns recurse for each column."""
 
 _CONTROLS = "[\u0080-\u009f]"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """Rules for a record's raw text and its fields as Spark's parser cut them; `texts` names the fields' columns."""
+    """Rules for a record's raw text and its fields as Spark's parser cut them. `texts` names the fields' columns."""
 
     texts: Sequence[str]
     dialect: CsvDialect
     line_end: Literal["\n", "\r"]
 
     def raw(self) -> Column:
-        """Return the text of the record without its line end.
+        """Return the record's text without its line end.
 
-        Spark returns none for a record with as many fields as are declared to it; return its first fields, then `…`.
+        Spark returns no text if a record has as many fields as it was given columns. Then return the first fields and
+        `…`.
         """
         form = {"sep": self.dialect.delimiter, "quote": self._quote or "", "escape": self._quote or ""}
         as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
         first = sf.concat(sf.to_csv(sf.struct(*self.texts), {**form, **as_is}), sf.lit(f"{self.dialect.delimiter}…"))
-        # Spark has removed LF, and CR before it.
+        # Spark has already removed LF, and a CR before it.
         text = sf.col("_corrupt") if self.line_end == "\n" else self._without_line_end(sf.col("_corrupt"))
         return sf.coalesce(text, first)
 
     def last(self) -> Column:
-        """Return the last field without the CR of a line that ends with CR and LF; NULL if nothing is left of it.
+        """Return the last field without the CR of a CR-LF line end; NULL if that leaves it empty.
 
-        A CR within quotes stays. If a record ends with a quote, its last field was in quotes if nothing is left of it
-        after all such fields are removed.
+        A CR within quotes stays. If a record ends with a quote and nothing is left of it after its quoted fields are
+        removed, the last field was in quotes.
         """
         text, raw = sf.col(self.texts[-1]), sf.col("_raw")
         stripped = sf.nullif(_without_cr(text), sf.lit(""))
         if self._quote is None:
             return sf.when(text.endswith("\r"), stripped).otherwise(text)
-        # `_unquoted` is used once here: Spark computes what is used twice for every record, needed or not.
+        # `_unquoted` is used once: if used twice, Spark would compute it for every record, needed or not.
         was_quoted = self._unquoted.rlike(rf"(?:\A|{self._delimiter})\z")
         is_fine = sf.when(~text.endswith("\r"), text).when(~raw.endswith(self._quote), stripped)
         return is_fine.when(was_quoted, text).otherwise(stripped)
 
     def is_plain(self) -> Column:
-        """Return whether the record is its fields with delimiters between, mostly by adding up lengths."""
+        """Return whether the record is exactly its fields joined by delimiters, mostly by adding up lengths."""
         lengths = " + ".join(f"coalesce(octet_length({text}), 0)" for text in self.texts)
         width = len(self.dialect.delimiter.encode()) * (len(self.texts) - 1)
         raw = sf.col("_raw")
@@ -69,7 +70,7 @@ class Grammar:
         return plain & ~raw.contains(self._quote) if self._quote else plain
 
     def nulled(self, text: str) -> Column:
-        """Return the field, NULL if it is the declared text for NULL."""
+        """Return the field, or NULL if it is the declared text for NULL."""
         field = sf.col(text)
         return field if self.dialect.null_value is None else sf.nullif(field, sf.lit(self.dialect.null_value))
 
@@ -81,9 +82,9 @@ class Grammar:
         return is_plain | raw.rlike(self._simple)
 
     def reasons(self, every: Column) -> Column:
-        """Return why the record is malformed, as an array of one; `every` if it is not.
+        """Return an array with the rule that a malformed record breaks; for a well-formed record return `every`.
 
-        Arrays make Spark compute once what is used often.
+        The array makes Spark compute a reused expression only once.
         """
         raw = sf.col("_raw")
         unquoted = raw if self._quote is None else self._unquoted
@@ -92,18 +93,18 @@ class Grammar:
         return sf.get(chosen, sf.lit(0))
 
     def may_hold_odd_text(self) -> Column:
-        """Return whether `odd_texts` may find something: a line break stands in quotes, so its record is not plain."""
+        """Return whether `odd_texts` may find something. A line break within quotes makes a record not plain."""
         raw = sf.col("_raw")
         is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
         odd = raw.rlike(_CONTROLS) if self.dialect.encoding == "Latin-1" else raw.contains("\ufffd")
         return is_broken | odd
 
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
-        """Return what is wrong with texts whatever their type; NULL for each text that is right.
+        """Return what is wrong with texts, whatever their types; NULL for each correct text.
 
-        The parser silently turns bytes of another encoding into U+FFFD: a real U+FFFD is refused with them. A quote
-        that is never closed may swallow the records after it up to the next quote: a field then holds a line that is
-        a record. A real text with such a line is refused, too: a needless reject is better than lost records.
+        The parser silently turns bytes of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote
+        that is never closed may swallow the next records up to another quote: a field then contains a line that looks
+        like a record. A genuine text with such a line is refused, too: a needless reject is better than lost records.
         """
         if self.dialect.encoding == "Latin-1":
             why = "holds control characters U+0080 to U+009F: is it Windows-1252?"
@@ -132,7 +133,7 @@ class Grammar:
 
     @cached_property
     def _simple(self) -> str:
-        """Return a pattern for records without NUL in which no quote is doubled."""
+        """Return a pattern for records without NUL and without doubled quotes."""
         quoted = rf"{self._mark}[^{self._mark}{_PAIR}]*+{self._mark}"
         field = rf"(?:{quoted}|[^{self._mark}{self._delimiter}{_PAIR}\r\n]*+)"
         return rf"\A(?!{_MARK}){field}(?:{self._delimiter}{field}){{{len(self.texts) - 1}}}\z"
@@ -141,7 +142,7 @@ class Grammar:
     def _unquoted(self) -> Column:
         """Return the record without its well-formed quoted fields.
 
-        A field that still begins with a quote either never closes it, or has text after the closing quote.
+        A remaining field that begins with a quote never closes it, or has text after the closing quote.
         """
         pairs = sf.replace(sf.col("_raw"), sf.lit((self._quote or "") * 2), sf.lit(_PAIR))
         quoted = rf"{_PAIR}*+{self._mark}[^{self._mark}]*+{self._mark}|{_PAIR}++"
@@ -149,7 +150,7 @@ class Grammar:
         return sf.regexp_replace(pairs, sf.lit(pattern), sf.lit(""))
 
     def _without_line_end(self, raw: Column) -> Column:
-        """Return the text of a record that ends with CR. Restore the LF at a file's end, which Spark removed."""
+        """Return the text of a record that ends with CR. Restore an LF at the file's end, which Spark removed."""
         last, raw = sf.col(self.texts[-1]), _without_cr(raw)
         is_without = last.endswith("\n") & ~raw.endswith("\n")
         if self._quote:
@@ -198,7 +199,7 @@ class Grammar:
         return reduce(lambda condition, case: condition.when(*case), further, sf.when(*first))
 
     def _wrong(self, names: Sequence[str], is_bad: Callable[[Column], Column], why: str) -> Column:
-        """Return `why` for each bad text, as an array: Java compiles that better than code for each column."""
+        """Return an array with `why` for each bad text: Java compiles an array better than code for each column."""
         named, texts = sf.array(*map(sf.lit, names)), sf.array(*map(sf.col, self.texts))
         return sf.zip_with(named, texts, lambda name, text: sf.when(is_bad(text), sf.concat(name, sf.lit(f": {why}"))))
 

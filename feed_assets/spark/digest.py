@@ -1,4 +1,4 @@
-"""The data version: a digest of the rows alone, whatever their order, their files, and the names of the parts."""
+"""The data version: a digest of the rows alone, independent of their order, their files and the parts' names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from feed_assets.spark.parse import EXACT_JSON, column
 
 
 def parts(schema: StructType) -> dict[str, Column]:
-    """Return the aggregates of a digest. Count and sums detect what xor alone would not: two equal rows."""
+    """Return the aggregates of a digest. Count and sums detect two equal rows, which xor alone would miss."""
     return parts_of(hash_of([(_hashable(field.name, field.dataType), column(field.name)) for field in schema]))
 
 
@@ -24,9 +24,9 @@ def parts_of(row: Column) -> dict[str, Column]:
 
 
 def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
-    """Return the hash of a row; each column is given as it is hashed, and as it is compared with NULL.
+    """Return the hash of a row. Each column is given twice: as it is hashed, and as it is compared with NULL.
 
-    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would be equal: each column adds its own flag.
+    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would be equal: each column adds a flag.
     """
     return sf.xxhash64(*[part for hashed, each in columns for part in (hashed, each.isNull())])
 
@@ -37,7 +37,7 @@ def digest(schema: StructType, values: Mapping[str, Any]) -> str:
 
 
 def measured(frame: DataFrame) -> tuple[int, str]:
-    """Return a frame's number of records and its digest, as `write` does: one Spark job, to be wrapped in `reading`."""
+    """Return a frame's record count and digest, equal to those of `write`: one Spark job. Call it within `reading`."""
     row = frame.agg(*[found.alias(name) for name, found in parts(frame.schema).items()]).collect()[0]
     values = row.asDict()
     return values["_records"], digest(frame.schema, values)
@@ -50,10 +50,10 @@ def _bits(row: Column, low: int, width: int) -> Column:
 def _hashable(name: str, kind: DataType) -> Column:
     if _has_map(kind):
         raise InvalidDefinition(
-            f"column {name!r} is a {kind.simpleString()}, whose entries have no order, so it has no digest: "
-            "write array_sort(map_entries(…)) in its place."
+            f"column {name!r} is a {kind.simpleString()}, whose entries have no order, so a digest is impossible: "
+            "use array_sort(map_entries(…)) instead."
         )
-    # Inside of arrays and structs NULLs are skipped as well, and [[1], [2]] is [[1, 2]]: JSON keeps them apart.
+    # Inside arrays and structs xxhash64 skips NULLs, too, and [[1], [2]] equals [[1, 2]]. JSON keeps them apart.
     nested = isinstance(kind, (ArrayType, StructType, VariantType))
     return sf.to_json(sf.struct(column(name)), EXACT_JSON) if nested else column(name)
 

@@ -1,4 +1,4 @@
-"""Detection of a Spark that has ended, after an error; and Spark's end when the run that uses it is interrupted."""
+"""Detection, after an error, of a Spark that has ended; and the end of Spark when a run is interrupted."""
 
 import errno
 import re
@@ -22,20 +22,20 @@ _SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UN
 
 _NO_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|SparkOutOfMemoryError")
 _EXIT_WITHOUT_MEMORY = 52
-"""Status with which Spark ends a JVM for an OutOfMemoryError (`SparkExitCode.OOM`)."""
+"""Exit status of a JVM that Spark ends after an OutOfMemoryError (`SparkExitCode.OOM`)."""
 
 _KILLED = "it was killed, ran out of memory, or its server was stopped."
-_NEXT = "This process can begin no other: start the command again."
+_NEXT = "This process cannot start another Spark: start the command again."
 SECONDS_TO_CANCEL = 5
-"""Seconds that Spark may take to cancel its jobs, and its process to end, before it is killed."""
+"""Seconds before Spark is killed, for canceling its jobs and for its process to end."""
 
 
 @contextmanager
 def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
-    """Separate errors caused by Spark's end, its memory or a full disk from others; an interrupt ends Spark's work.
+    """Detect errors caused by Spark's end, lack of memory or a full disk. An interrupt ends Spark's work.
 
-    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull for whatever was raised
-    because of them.
+    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull in place of any error
+    that one of these causes.
     """
     heap = _heap(spark)
     try:
@@ -58,7 +58,7 @@ def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
 def refuse_an_ended_one() -> None:
     """Raise SparkUnavailable if this process's session has ended.
 
-    No other session replaces it: what user code keeps of it, such as functions of its own, would not work there.
+    It is not replaced: objects that user code keeps from it, such as its functions, would not work in another one.
     """
     context = getattr(SparkContext, "_active_spark_context", None)
     if context and _is_stopped(context):
@@ -72,8 +72,8 @@ def _ended() -> SparkUnavailable:
 def _needs_more(heap: str, size: int) -> str:
     return (
         f"the run needs more memory: Spark had a heap of {heap} for {size / (1 << 20):,.1f} MiB of input. Set "
-        'spark.driver.memory in FEED_ASSETS_SPARK_CONF, such as {"spark.driver.memory": "8g"}, or have the function '
-        "keep less at a time."
+        'spark.driver.memory in FEED_ASSETS_SPARK_CONF, such as {"spark.driver.memory": "8g"}, or change the function '
+        "to hold less in memory at a time."
     )
 
 
@@ -87,12 +87,12 @@ def _heap(spark: object) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of Spark's is about too little memory."""
+    """Return whether a Spark error is about too little memory."""
     return isinstance(error, SPARK_ERRORS) and bool(_NO_MEMORY.search(text_of(error)))
 
 
 def _ended_for_memory(spark: object) -> bool:
-    """Return whether a session's JVM has ended itself for want of memory."""
+    """Return whether a session's JVM has ended itself because it ran out of memory."""
     process: Any = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
     context = _context(spark)
     if context is None or process is None or not _is_stopped(context):
@@ -103,16 +103,16 @@ def _ended_for_memory(spark: object) -> bool:
 
 
 def _has_ended(spark: SparkSession, error: BaseException) -> bool:
-    """Return whether a session is gone, by its JVM; of a Connect server only the error shows it.
+    """Return whether a session has ended: its JVM shows that, or for a Connect server only the error.
 
-    With a JVM the error does not count: another service that a function uses may raise the same.
+    With a JVM the error proves nothing: another service that a function uses may raise the same one.
     """
     context = _context(spark)
     return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
 
 
 def _is_stopped(context: SparkContext) -> bool:
-    """Return whether a JVM is gone, or has stopped its context."""
+    """Return whether a context's JVM has ended, or has stopped the context."""
     try:
         java: Any = getattr(context, "_jsc", None)
         return java is None or bool(java.sc().isStopped())
@@ -121,20 +121,20 @@ def _is_stopped(context: SparkContext) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an error is that of a full disk: Python's by its number, the JVM's by its text."""
+    """Return whether an error means a full disk: Python's shows it by number, the JVM's by text."""
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(text_of(error)))
 
 
 def _context(spark: object) -> SparkContext | None:
-    """Return the context of a session with its own JVM; None for a Connect server's, which really is another class."""
+    """Return the context of a session with its own JVM; None for a Connect server, whose session has another class."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None
 
 
 def _halt(spark: SparkSession) -> None:
-    """End all that Spark does for this process, so that nothing is written after its parts were swept.
+    """End all of Spark's work for this process, so that nothing is written after a sweep of its parts.
 
-    This thread's connection to the JVM holds half an answer: another thread has its own. The JVM is ended, since a job
-    that is cancelled may run on for a while.
+    This thread's connection to the JVM may be in the middle of an answer, so another thread is used. The JVM is ended
+    as well, since a canceled job may continue for a while.
     """
     thread = threading.Thread(target=_cancel, args=(spark,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Memory of a Spark that runs on this machine, unless the user sets it."""
+"""Memory of a Spark that runs on this machine, if the user does not set it."""
 
 import os
 import re
@@ -9,23 +9,23 @@ import psutil
 
 HEAP = "spark.driver.memory"
 _SHARE = 4
-"""Divisor of the machine's memory that gives a heap, as in the JVM's own default: Python and other runs need some."""
+"""A heap is the machine's memory divided by this, as in the JVM's default: Python and other runs need some, too."""
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
-"""The file with a container's memory limit: otherwise a container sees the memory of the whole machine."""
+"""The file with a container's memory limit. Without it, a container would see the whole machine's memory."""
 
 
 def default_heap() -> dict[str, str]:
-    """Return the heap that fits this machine, as configuration.
+    """Return the configuration of a heap that fits this machine.
 
-    Return an empty one if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` names a heap.
+    Return an empty one if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` sets a heap.
     """
     return {} if os.environ.get("SPARK_DRIVER_MEMORY") or _is_in_defaults() else {HEAP: f"{_bytes() >> 20}m"}
 
 
 def in_words(values: Mapping[str, str]) -> str:
-    """Return in words the heap of a configuration, and the setting that changes it."""
+    """Return a text with the heap of a configuration and the setting that changes it."""
     size = values.get(HEAP) or os.environ.get("SPARK_DRIVER_MEMORY") or "1g"
     return f"a heap of {size} ({HEAP} in FEED_ASSETS_SPARK_CONF sets another)"
 

@@ -1,4 +1,4 @@
-"""Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
+"""Read pinned updates by their exact file lists. No record is silently nulled, rounded, split or dropped."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -41,14 +41,15 @@ def read(
     required: Sequence[str] = (),
     dialect: CsvDialect = RFC_4180,
 ) -> DataFrame:
-    """Return the tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
+    """Return the tagged frame of some updates: the schema's columns in order, then `_raw`, `_file`, `_reasons`.
 
-    `schema` is DDL; `parse` has the table of what each type accepts; timestamps are UTC. A NULL in a `required` column
-    is a reason. `dialect` is how CSV is written. Raise UnreadableUpdate for files that Spark would skip, or that are
-    not as declared, UpdateChanged for one that is not as listed. Spark reads at the action: wrap that in
-    `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds want files of some hundred megabytes.
+    `schema` is DDL; `parse` has the table of accepted values by type; timestamps are UTC. A NULL in a `required`
+    column is a reason to reject. `dialect` describes CSV. Raise UnreadableUpdate for files that Spark would skip or
+    that differ from the declaration, and UpdateChanged for one that differs from the list. Spark reads at the action:
+    wrap it in `reading(updates)`. A CSV file and a .gz file are one task each: split big feeds into files of some
+    hundred megabytes.
 
-    The rows of Parquet files, as Spark counts them by the footers alone, are compared with those that these announce.
+    For Parquet files, the row count that Spark finds is compared with the count that the footers declare.
     """
     declared = ddl(spark, schema)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
@@ -56,7 +57,7 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # The key of a single file is known: Spark adds no URL to each row. With several it is made of the URL where used.
+    # For a single file the key is constant, so Spark adds no URL to each row. For several it is made from the URL.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
     key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):
@@ -78,14 +79,14 @@ def read(
 
 
 def clean(tagged: DataFrame) -> DataFrame:
-    """Return the rows without reasons, without the three columns that reading added."""
+    """Return the rows without reasons, without the three columns that `read` added."""
     return tagged.where(is_clean()).drop(*META)
 
 
 def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: StructType | None = None) -> DataFrame:
-    """Return the rows of an update that `write` made, sealed or not yet, by its exact files; nothing is tagged.
+    """Return the rows of an update that `write` made, sealed or not yet, by its exact files. Nothing is tagged.
 
-    Without a schema Spark takes it from one footer: all parts of such an update are one job's, and alike.
+    Without a schema Spark takes it from one footer: all parts come from one job and are alike.
     """
     paths = [escaped(spark_path(board.url, key)) for key in _keys([update], "parquet")]
     with reading([update]):
@@ -95,7 +96,7 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 
 
 def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update], schema: Any) -> DataFrame:
-    """Return the columns of a `pyarrow.Schema` of Parquet updates, NULL where a part lacks one; nothing is tagged."""
+    """Return the columns of a `pyarrow.Schema` from Parquet updates, NULL where a part lacks one. Nothing is tagged."""
     keys = _keys(updates, "parquet")
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     columns = columns_of(board, updates)
@@ -108,7 +109,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":
     """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
-    # Here, not above: a process that reads only CSV and JSON does not pay for it.
+    # Imported here: a process that reads only CSV and JSON does not need it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}
@@ -116,32 +117,32 @@ def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileC
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:
-    """Return a schema of DDL, such as `id string, at timestamp`, as a value."""
+    """Parse a DDL schema, such as `id string, at timestamp`."""
     return _ddl(spark, schema, spark.conf.get("spark.sql.timestampType"))
 
 
 @lru_cache(SCHEMAS)
 def _ddl(spark: SparkSession, schema: str, _timestamp: str | None) -> StructType:
-    """Return the same, cached while `timestamp` means the same: a profile may change its meaning."""
+    """Parse a DDL schema, cached by the meaning of `timestamp`, which a profile may change."""
     # pyspark's stubs name pandas and pyarrow, which have no complete types.
     return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
 
 
 def _keys(updates: Sequence[Update], form: Format) -> list[str]:
-    """Return the keys to read, each once and sorted. Raise UnreadableUpdate for files that Spark would skip."""
+    """Return the keys to read, sorted, each once. Raise UnreadableUpdate for files that Spark would skip."""
     if not updates:
         raise UnreadableUpdate("No updates to read: expected at least one pinned update.")
     for update in updates:
         if not update.files:
-            raise UnreadableUpdate(f"{update.path} has no files: there is nothing to read. Publish it with its data.")
+            raise UnreadableUpdate(f"{update.path} has no files: expected at least one. Publish it with its data.")
         check_readable(update, form)
     return sorted({file.key for update in updates for file in update.files})
 
 
 def _key(board: Blackboard, url: Column) -> Column:
-    """Return the key under the blackboard from a row's URL: `file:/a%20b` or `file:///a%20b`, `+` left alone.
+    """Return the key below the blackboard from a row's URL, such as `file:/a%20b` or `file:///a%20b`. `+` stays `+`.
 
-    It runs for each row, so only odd URLs are decoded.
+    This runs for each row, so only URLs with escapes are decoded.
     """
     decoded = sf.url_decode(sf.replace(url, sf.lit("+"), sf.lit("%2B")))
     path = sf.when(url.contains("%"), decoded).otherwise(url)

@@ -1,4 +1,4 @@
-"""The Java that Spark would start on, found as Spark's own scripts find it, and its version."""
+"""The Java that Spark would start with, found as Spark's own scripts find it, and its version."""
 
 import os
 import re
@@ -10,35 +10,35 @@ from pathlib import Path
 from feed_assets.core.errors import SparkUnavailable
 
 OLDEST = 17
-"""The oldest Java that Spark runs on."""
+"""The oldest Java version that Spark supports."""
 
 _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 _SECONDS_TO_ANSWER = 30
 _DO = (
     f"Install a Java {OLDEST} runtime (`apt install openjdk-{OLDEST}-jre-headless`, `brew install openjdk@{OLDEST}`) "
-    "or set JAVA_HOME; or name a Connect server in FEED_ASSETS_SPARK_REMOTE, which brings its own."
+    "or set JAVA_HOME; or name a Connect server in FEED_ASSETS_SPARK_REMOTE, which has its own Java."
 )
 
 
 def java() -> str:
-    """Return the Java that Spark starts on, with its version. Raise SparkUnavailable if it is missing or too old."""
+    """Return the Java that Spark starts with, and its version. Raise SparkUnavailable if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if path is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
-        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and there is no java {where}. {_DO}")
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but there is no java {where}. {_DO}")
     version = _version(path)
     if version < OLDEST:
-        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} is Java {version}. {_DO}")
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but {path} is Java {version}. {_DO}")
     return f"Java {version} ({path})"
 
 
 @cache
 def _version(path: str) -> int:
-    """Return the version of a java. Errors are not cached: a machine that was too busy is tried again."""
+    """Return the version of a `java`. Errors are not cached, so that a machine that was too busy is tried again."""
     match = _VERSION.search(_version_text(path))
     if match is None:
-        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but {path} does not print its version. {_DO}")
     return int(match[1])
 
 

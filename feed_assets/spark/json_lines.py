@@ -1,4 +1,4 @@
-"""JSON lines, one object a line, strictly: no value is converted to another JSON type than the declared one.
+"""Strict JSON lines, one object per line: no value is converted to another JSON type than the declared one.
 
 | declared type | JSON value |
 |---|---|
@@ -9,10 +9,10 @@
 | boolean | true, false |
 | date, timestamp | string, in the forms that `parse` takes |
 
-A whole line is rejected if it is not UTF-8, not one object, or holds an unknown field, a field twice, or half of a
-surrogate pair. Blank lines are no records. Nested values are not read: publish Parquet.
+A whole line is rejected if it is not UTF-8 or not one object, or has an unknown field, a repeated field, or half of a
+surrogate pair. Blank lines are not records. Nested values cannot be read: publish Parquet.
 
-One pattern (`plain_json`) proves all of that for plain lines; the others are parsed here.
+For plain lines, one pattern (`plain_json`) proves all of that. All others are parsed here.
 """
 
 from collections.abc import Sequence
@@ -44,15 +44,15 @@ def read_json(
     file: Column,
     order: Sequence[str],
 ) -> DataFrame:
-    """Return the tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
+    """Return the tagged frame of JSON lines. `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
 
-    Lines with the fields in `order` may be plain.
+    Lines whose fields have the order `order` may be plain.
     """
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
     plain = plain_json.values(sf.when(is_plain, raw), schema)
     judged = sf.when(~is_plain, _judged(raw, sf.col("_utf8"), schema, required))
     lines = _lines(spark, paths, file, plain_json.is_plain(sf.col("value"), schema, required, order))
-    # Structs keep columns of the schema apart from ours.
+    # Structs separate the schema's columns from ours.
     lines = lines.select("_raw", "_file", "_is_plain", plain.alias("_plain"), judged.alias("_odd"))
     values = [_value(field).alias(field.name) for field in schema]
     reasons = sf.when(is_plain, sf.array().cast("array<string>")).otherwise(sf.col("_odd.reasons"))
@@ -60,8 +60,8 @@ def read_json(
 
 
 def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:
-    """Return `_raw`, `_file`, and whether the line is UTF-8 (`_utf8`), and plain (`_is_plain`)."""
-    # A line that begins like an object is not blank: it needs no pattern.
+    """Return `_raw`, `_file`, `_utf8` (whether the line is UTF-8) and `_is_plain`."""
+    # A line that begins with a brace is not blank and needs no pattern.
     is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
     lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
     is_utf8 = sf.is_valid_utf8("value")
@@ -75,7 +75,7 @@ def _value(field: st.StructField) -> Column:
 
 
 def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Sequence[str]) -> Column:
-    """Return the `values` of a line, and the `reasons` against it."""
+    """Return the `values` of a line, and the `reasons` to reject it."""
 
     def result(line: Column, wrong: Column, texts: Column, values: Column) -> Column:
         reasons = _reasons(line, wrong, texts, values, schema, required)
@@ -98,10 +98,10 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
 
 
 def _parsed(raw: Column) -> Column:
-    """Return the `keys` of a line and its `record`, which is NULL unless the line is one JSON value.
+    """Return the `keys` of a line and its `record`, which is NULL unless the line is exactly one JSON value.
 
-    The parser stops after the first value and ignores the rest. Only a line that ends there can be parsed both as the
-    element of an array and as a member of an object: what may follow in the one may not in the other.
+    The parser ignores everything after the first value. So the line is parsed twice, as an array's element and as an
+    object's member: trailing text that is valid in one is invalid in the other.
     """
     text = sf.regexp_replace(raw, "\\A\ufeff", "")
     member = sf.try_parse_json(sf.concat(sf.lit('{"record":'), text, sf.lit("}")))
@@ -118,7 +118,7 @@ def _text(line: Column, wrong: Column, field: st.StructField) -> Column:
 
 
 def _wrong_kind(line: Column, field: st.StructField) -> Column:
-    """Return a reason if the value has another JSON type, else NULL. JSON's null is `VOID`, and missing."""
+    """Return a reason if the value has another JSON type, else NULL. A JSON null has the type `VOID` and is missing."""
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
     kind = sf.schema_of_variant(_item(line, field.name, "variant"))
     is_wrong = ~kind.rlike(rf"\A(VOID|{kinds})\z")

@@ -1,4 +1,4 @@
-"""The JVM of a session in this process: who may connect to it, and settings that others cannot read."""
+"""The JVM of this process's session: who may connect to it, and how its settings are hidden from other users."""
 
 import os
 import re
@@ -19,23 +19,23 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.spark.scratch import UMASK, make_scratch, remove_at_exit
 
 ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
-"""Configuration for a master on this machine: executors of another one must reach the driver and its blocks."""
+"""Configuration for a master on this machine. Executors on other machines must reach the driver and its blocks."""
 
 AUTHENTICATED = {"spark.authenticate": "true"}
-"""Configuration for executors within the JVM: Spark makes a secret at each start, and shares it with nobody."""
+"""Configuration for executors inside the JVM: Spark makes a secret at each start, and keeps it to itself."""
 
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
 
 def of_python_workers() -> dict[str, str]:
-    """Return the configuration of Python workers; an empty one for another Python, which may lack feed_assets."""
+    """Return the configuration of Python workers; for another Python, which may lack feed_assets, an empty one."""
     return _WORKERS if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable else {}
 
 
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a JVM with a configuration: our Python workers start without the current folder.
+    """Return the environment of a JVM with a configuration. Python workers start without the current folder.
 
-    They import nothing from it until `python_workers` puts it behind what is installed.
+    They import nothing from that folder until `python_workers` adds it after the installed packages.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 
@@ -51,7 +51,7 @@ def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Ge
 
 
 def _escaped(text: str) -> str:
-    """Return a text that `java.util.Properties` reads unaltered in any encoding: all but plain characters by number."""
+    """Return a text that `java.util.Properties` reads unaltered in any encoding: unusual characters by number."""
     return re.sub(r"[^\w./-]", lambda match: _numbers(match[0]), text, flags=re.ASCII)
 
 
@@ -64,7 +64,7 @@ _BANNER = re.compile(
     r"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting (default|Spark) log level to|"
     r"To adjust logging level use|.* WARN (Utils: (Your hostname,|Set SPARK_LOCAL_IP)|NativeCodeLoader: Unable to load)"
 )
-"""Lines that Spark prints to stderr at each start, whoever starts it, and that nobody can act on."""
+"""Lines that Spark prints to stderr at each start, and that nobody can act on."""
 
 _ENTRY = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ (?P<logger>[\w.$]+): ")
 _FAILED_TASKS = {
@@ -75,7 +75,7 @@ _FAILED_TASKS = {
     "TaskSetManager",
     "Utils",
 }
-"""Loggers whose entries about a failed task repeat the error of its run."""
+"""Loggers of failed tasks, whose entries repeat the error of the run."""
 _EXCEPTION = re.compile(r"\s*(Caused by: |Suppressed: )?([a-z]\w*\.)+[\w$]*(Exception|Error|Throwable)\b")
 _ENDS = re.compile(r"Error: (Could not create the Java Virtual Machine|A fatal exception has occurred)")
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
@@ -83,13 +83,13 @@ _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
 _HIDES: set[str] = set()
 
 SECONDS_TO_END = 5
-"""Seconds that a JVM which has not started may take to close its stderr, and that one may take to end."""
+"""Seconds for a JVM that failed to start to close its stderr, and for a running one to end."""
 
 
 def hide_banner(*, keeps_traces: bool = False) -> None:
     """Hide the start messages of a Spark that this process starts, and its stack traces unless `keeps_traces`.
 
-    Its other output goes to stderr.
+    All other output goes to stderr.
     """
     _HIDES.add("banner")
     if not keeps_traces:
@@ -98,9 +98,9 @@ def hide_banner(*, keeps_traces: bool = False) -> None:
 
 @contextmanager
 def _output() -> Generator[dict[str, int]]:
-    """Yield the streams for the JVM's output. If the banner is hidden, a thread passes the output on to stderr.
+    """Yield the streams for the JVM's output. If the banner is hidden, a thread copies the other lines to stderr.
 
-    Raise ChildProcessError with the JVM's output, which nobody has read yet, if it does not start.
+    Raise ChildProcessError, with the JVM's output, if the JVM does not start.
     """
     if not _HIDES:
         yield {}
@@ -119,7 +119,7 @@ def _output() -> Generator[dict[str, int]]:
 
 
 class _Listener(threading.Thread):
-    """Reader of a JVM's output: holds it while the JVM starts, and prints it afterwards."""
+    """A reader of a JVM's output: it holds the output while the JVM starts, and prints it afterwards."""
 
     def __init__(self, reads: int) -> None:
         super().__init__(daemon=True)
@@ -134,7 +134,7 @@ class _Listener(threading.Thread):
                     _ = sys.stderr.write(line) if self._is_up else self.held.append(line)
 
     def pass_on(self) -> None:
-        """Print what was held, and from now on each line as it arrives."""
+        """Print the held output, and from now on each line as it arrives."""
         with self._lock:
             sys.stderr.writelines(self.held)
             self._is_up = True
@@ -145,9 +145,9 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out Java's stack traces, and entries of failed tasks, which the run's own error repeats.
+    """Remove Java's stack traces, and log entries of failed tasks, which the run's own error repeats.
 
-    A function's output may look like the text of an exception: a real one has frames below it, or is in an entry.
+    A function's output may look like an exception. A real exception has stack frames after it, or is in a log entry.
     """
     held: list[str] = []
     is_hidden = has_frames = False
@@ -170,9 +170,9 @@ def _plain(lines: Iterable[str]) -> Iterator[str]:
 
 
 def start_context(values: Mapping[str, str]) -> None:
-    """Start Spark in this process with a configuration, unless it has run here before.
+    """Start Spark in this process with a configuration, unless it is started already.
 
-    PySpark itself would put each value on the command line of the JVM, which every user of the machine may read.
+    PySpark itself would put each value on the JVM's command line, which every user of the machine can read.
     """
     if vars(SparkContext)["_gateway"] is None:
         remove_at_exit(scratch := make_scratch(values), _end_jvm)
@@ -182,14 +182,18 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **scratch.environment}
             with _environment(submit), _output() as output:
-                how = {**output, "umask": UMASK, "pass_fds": scratch.locks}  # For the JVM: our process may be a user's.
+                how = {
+                    **output,
+                    "umask": UMASK,
+                    "pass_fds": scratch.locks,
+                }  # The umask is only for the JVM: the process may be a user's own.
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
-        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file Spark strips blanks at the ends.
+        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # From the file, Spark would strip outer blanks.
         SparkContext(gateway=gateway, conf=conf)
 
 
 def _end_jvm() -> None:
-    """End the JVM as the end of this process would, and wait: it stops Spark, which removes and writes files."""
+    """End the JVM, as the end of this process would, and wait for it: Spark still removes and writes files."""
     process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
     if process is not None:
         _expect_the_end_of_accumulators()
@@ -199,7 +203,7 @@ def _end_jvm() -> None:
 
 
 def _expect_the_end_of_accumulators() -> None:
-    """Keep PySpark's server of accumulators from printing a traceback when the JVM's connection ends."""
+    """Keep PySpark's accumulator server from printing a traceback when the JVM's connection ends."""
     context: Any = vars(SparkContext)["_active_spark_context"]
     if server := getattr(context, "_accumulatorServer", None):
         server.handle_error = _print_nothing

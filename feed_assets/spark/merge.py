@@ -1,7 +1,7 @@
-"""Merge of an increment's rows into the existing ones, by key.
+"""Merge of an increment's rows into the existing rows, by key.
 
-The rows of the increment are evaluated once, and kept: a second reading of somebody's table may return other rows.
-A row that is replaced in one reading and missing in the other would be lost.
+The increment's rows are evaluated once and kept: a second read of somebody's table may return other rows. A row that
+is replaced in one read but missing in the other would be lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.parse import column
 
 SMALL = 500_000
-"""Most rows of an increment that each task holds in memory, so that the existing rows are not sorted for them."""
+"""The most rows of an increment that each task holds in memory, to avoid sorting the existing rows."""
 
 _AT, _DELETED, _ROWS = "_merge_at", "_merge_deleted", "_merge_rows"
 
@@ -29,27 +29,28 @@ def merge_by_key(
 ) -> DataFrame:
     """Merge the rows of an increment into the dataset's previous ones: an upsert, with deletes.
 
-    A row of `new` replaces the one with its key; equal rows are one. Merging the same rows once more changes nothing.
-    A NULL in one of several columns of a key is a value as any other.
+    A row of `new` replaces the one with its key. Equal rows count once. Merging the same rows again changes nothing.
+    In a key of several columns, NULL is a value like any other.
 
     Args:
-        previous: The existing rows, as a function's parameter `previous` gets them; None if all is loaded.
+        previous: The existing rows, as in a function's parameter `previous`; None if everything is loaded.
         new: The rows of the increment, with the columns of `previous`.
         key: The column or columns of the key.
-        deletes: The deleted keys: the columns of the key, and `newest_by` with the moment of the delete. Without
-            `newest_by` a key that is also in `new` stays.
-        newest_by: The column that orders the rows of a key, such as a moment or an offset; NULL comes first. The
-            greatest stays, so that a row read late, or again, replaces nothing newer. Of equals that of `new` stays,
-            and of these a delete. A delete leaves no trace: an older row that is merged after it is back.
+        deletes: The deleted keys: the key's columns, and `newest_by` with the time of the delete. Without `newest_by`
+            a deleted key that is also in `new` stays.
+        newest_by: The column that orders the rows of a key, such as a time or an offset; NULL comes first. The row
+            with the greatest value stays, so that a row read late or again replaces nothing newer. Among equal
+            values, `new` wins over `previous`, and a delete over both. A delete leaves no trace: an older row that is
+            merged later returns.
 
     Returns:
-        The merged rows, in no order.
+        The merged rows, in any order.
 
     Raises:
         InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, or `deletes` other
             types, or a named column is missing.
-        SparkRuntimeException: A key is NULL as a whole, or two different rows of `new` have one key, and `newest_by`,
-            if given, does not order them. If all is loaded, it is raised when the rows are written.
+        SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have one key, and no
+            `newest_by` orders them. If everything is loaded, this is raised when the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys
@@ -71,7 +72,7 @@ def merge_by_key(
 
 
 def _rows(changes: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the changes that are rows."""
+    """Return the changes that are rows, not deletes."""
     return changes.where(~column(_DELETED)).select(*map(column, new.columns))
 
 
@@ -80,7 +81,7 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 
 
 def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
-    """Return the last change of each key: one of its rows, or its delete, whose other columns are NULL."""
+    """Return the last change of each key: a row, or a delete, whose other columns are NULL."""
     at = column(newest_by) if newest_by else sf.lit(None)
     changes = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
     if deletes is not None:
@@ -94,9 +95,9 @@ def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], new
 
 
 def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
-    """Return a condition that is true, or fails with an error that names the key."""
+    """Return a condition that is true, or that fails with an error naming the key."""
     key_text = sf.to_json(sf.struct(*map(column, keys)))
-    lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
+    lacks = f"{newest_by} does not order them" if newest_by else "newest_by=… would order them"
     message = sf.concat(
         sf.lit("merge_by_key: different rows of an increment have the key "), key_text, sf.lit(f": {lacks}.")
     )
@@ -117,7 +118,7 @@ def _same_key(keys: Sequence[str]) -> Column:
 
 
 def _comes_later(newest_by: str | None) -> Column:
-    """Return whether a change is newer than the existing row, or as new."""
+    """Return whether a change is newer than the existing row, or equally new."""
     if newest_by is None:
         return sf.expr("true")
     existing = _of("known", newest_by)
@@ -129,9 +130,9 @@ def _of(frame: str, name: str) -> Column:
 
 
 def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None, named: Sequence[str]) -> None:
-    """Raise InvalidDefinition for arguments that are no DataFrames, and for columns that do not fit."""
+    """Raise InvalidDefinition for arguments that are not DataFrames, and for columns that do not match."""
     if not named:
-        raise InvalidDefinition("merge_by_key: the key has no column: expected one or more. Name those of the key.")
+        raise InvalidDefinition("merge_by_key: the key has no column: expected one or more. Name the key's columns.")
     for argument, frame in (("previous", previous), ("new", new), ("deletes", deletes)):
         if not isinstance(frame, DataFrame) and (frame is not None or argument == "new"):
             raise InvalidDefinition(
@@ -153,8 +154,8 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
         )
     if previous is not None and (differences := _differences(dict(previous.dtypes), "there", new_types, "new")):
         raise InvalidDefinition(
-            f"merge_by_key: the increment's columns are not those of the rows that are there ({differences}): expected "
-            "the same. Cast them, or have all rows loaded anew: materialize the partition by hand."
+            f"merge_by_key: the increment's columns differ from those of the existing rows ({differences}): expected "
+            "the same. Cast them, or materialize the partition by hand, which loads all rows anew."
         )
 
 

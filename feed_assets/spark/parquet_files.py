@@ -1,7 +1,7 @@
-"""Parquet checked against a declared schema: Spark silently fills a missing column with NULLs and hides an added one.
+"""Parquet files, checked against a declared schema. Spark silently fills missing columns and hides extra ones.
 
-Footers are read on the driver, and Spark gets the types to read. By itself it would follow a writer's notes beside the
-columns, and end with Java's errors for types that it lacks.
+Footers are read on the driver, and Spark is given the types to read. By itself it would follow a writer's notes in the
+footer, and fail with Java errors for types that it lacks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
-    "datetimeRebaseMode": "CORRECTED",  # for files that name no version of Spark, whatever the session's setting
+    "datetimeRebaseMode": "CORRECTED",  # for files without a Spark version, whatever the session's setting
     "int96RebaseMode": "CORRECTED",
     **VERIFIED,
 }
@@ -39,9 +39,9 @@ def read_parquet(
     required: Sequence[str],
     file: Column,
 ) -> DataFrame:
-    """Return the tagged frame of Parquet files (columns and path by key); `_raw` is the row as JSON.
+    """Return the tagged frame of Parquet files (columns and path by key). `_raw` is the row as JSON.
 
-    Raise UnreadableUpdate for a file whose columns or types differ; their order may.
+    Raise UnreadableUpdate for a file with other columns or types; their order may differ.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]
@@ -61,7 +61,7 @@ def rows_of(
     file: Column,
     extra: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return the columns of `schema`, NULL where a file lacks one, and `extra` of each row. `file` is its key."""
+    """Return the columns of `schema`, NULL where a file lacks one, plus `extra`. `file` is the column with the key."""
     alike: dict[tuple[Stored, ...], list[str]] = {}
     for key, each in columns.items():
         alike.setdefault(tuple(_stored(each, schema)), []).append(paths[key])
@@ -75,16 +75,16 @@ def rows_of(
 
 
 def count_rows(spark: SparkSession, paths: Mapping[str, str], schema: StructType) -> int:
-    """Return the rows that Spark finds in all files together, in one job that reads footers and no data."""
+    """Return the number of rows that Spark finds in all files, in one job that reads only footers."""
     return spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values()).count()
 
 
 def rows_by_file(
     spark: SparkSession, paths: Mapping[str, str], schema: StructType, key: Callable[[Column], Column]
 ) -> dict[str, int]:
-    """Return the rows that Spark finds in each file, by its key, in a job that reads footers and no data.
+    """Return the number of rows that Spark finds in each file, by key, in one job that reads only footers.
 
-    `key` turns a URL into a key, once for each file and not for each row.
+    `key` turns a URL into a key, once per file instead of once per row.
     """
     rows = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
     counts = rows.groupBy(sf.col("_metadata.file_path").alias("url")).count()
@@ -92,7 +92,7 @@ def rows_by_file(
 
 
 def _stored(columns: "FileColumns", schema: StructType) -> Iterator[Stored]:
-    """Yield how the columns of a schema are stored in a file; as they are declared where nothing is converted."""
+    """Yield how each column of a schema is stored in a file; as declared, if no value is converted."""
     for field in schema:
         at = columns.types.get_field_index(field.name)
         is_same = at < 0 or columns.types.field(at).type == columns.stored.field(at).type
@@ -122,7 +122,7 @@ def _check(columns: "Mapping[str, FileColumns]", schema: StructType) -> None:
 
 
 def _is_variant(stored: st.DataType, expected: st.DataType | None) -> bool:
-    """Return whether a column is declared as a variant and stored as one; Spark 4.0 did not annotate it."""
+    """Return whether a column is declared as a variant and stored as one. Spark 4.0 wrote it without annotation."""
     if not isinstance(expected, st.VariantType) or not isinstance(stored, StructType):
         return isinstance(stored, st.VariantType)
     return {"metadata", "value"} <= {*stored.fieldNames()}

@@ -1,4 +1,4 @@
-"""Strict conversion of text to values: a text not exactly of the declared type is a reason, never NULL or a guess.
+"""Strict conversion of text to values: a text not exactly of the declared type is a reject, never NULL or a guess.
 
 | declared type | accepted text | refused, with a reason |
 |---|---|---|
@@ -12,7 +12,7 @@
 | timestamp_ntz | the same without an offset | an offset |
 
 A timestamp's fraction has 1 to 6 digits; its offset is `Z`, `±HH:MM`, `±HHMM` or `±HH`, and UTC if there is none.
-Empty CSV fields, quoted or not, and JSON's null are NULL: missing, which only `required` refuses.
+Empty CSV fields, quoted or not, and JSON null are NULL, that is, missing. Only `required` refuses them.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,15 +26,17 @@ from feed_assets.core.message_words import with_article
 from feed_assets.core.schemas import quoted
 
 META = ("_raw", "_file", "_reasons")
-"""The columns that a tagged frame has after those of the schema."""
+"""The columns of a tagged frame after those of the schema."""
 
 EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""Options of `to_json` that keep what its defaults drop: NULLs, and microseconds."""
+"""Options of `to_json` that keep NULLs and microseconds, which its defaults drop."""
 
-_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # A text: one call to the JVM in place of twenty.
+_REASONS = (
+    "coalesce(_reasons, cast(array() AS array<string>))"  # As a text it costs one call to the JVM instead of twenty.
+)
 
 SCHEMAS = 128
-"""Schemas of a session that are cached, with what depends on them alone."""
+"""The most schemas per session that are cached with the columns made from them."""
 
 _FORMS: dict[type[st.DataType], str] = {
     st.IntegralType: text_forms.INTEGER,
@@ -48,12 +50,12 @@ _FORMS: dict[type[st.DataType], str] = {
 
 
 def column(name: str) -> Column:
-    """Return the column of exactly this name."""
+    """Return the column with exactly this name."""
     return sf.col(quoted(name))
 
 
 def matches(text: Column, pattern: str) -> Column:
-    r"""Return whether the whole text is of this form: `$` would accept a line break at the end, `\z` does not."""
+    r"""Return whether the whole text matches a pattern. Unlike `\z`, `$` would accept a line break at the end."""
     return text.rlike(rf"\A(?:{pattern})\z")
 
 
@@ -64,7 +66,7 @@ def value(text: Column, kind: st.DataType) -> Column:
         return text
     typed = converted(text, kind)
     fits = matches(text, form)
-    if isinstance(kind, st.DecimalType):  # The other forms have no more digits than their types keep.
+    if isinstance(kind, st.DecimalType):  # Other patterns allow only as many digits as the type keeps.
         fits = fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(typed) != sf.lit(float("inf")))
@@ -72,13 +74,13 @@ def value(text: Column, kind: st.DataType) -> Column:
 
 
 def converted(text: Column, kind: st.DataType) -> Column:
-    """Return the value of a text in the form of this type; NULL if it has none, as a day that does not exist."""
+    """Return the value of a text in the form of this type; NULL if there is none, as for 30 February."""
     moment = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z")))
     return (moment if _is_moment(kind) else text).try_cast(kind)
 
 
 def complaint(name: str, text: Column, kind: st.DataType, typed: Column) -> Column:
-    """Return why the text is not of this type (`typed` is its `value`), as `<column>: …`; NULL if it is, or is NULL."""
+    """Return `<column>: …` with the reason why a text is not of this type, else NULL. `typed` is the text's `value`."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & typed.isNull(), wrong)
@@ -90,7 +92,7 @@ def missing(name: str, text: Column) -> Column:
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """Return the complaints that are not NULL; an empty array, never NULL, if there are none, as for most rows."""
+    """Return the complaints that are not NULL; usually an empty array, but never NULL."""
     none = sf.array().cast("array<string>")
     if not complaints:
         return none
@@ -98,9 +100,9 @@ def collected(complaints: Sequence[Column]) -> Column:
 
 
 def once(column: Column, use: Callable[[Column], Column]) -> Column:
-    """Return the result of `use` on a column, which is computed once and only where its result is needed.
+    """Return the result of `use` on a column. The column is computed once, and only where the result is needed.
 
-    An array does that. It also keeps rare code out of what Java compiles for each row: Java does not compile long code.
+    An array achieves that. It also moves rare code out of the code per row: Java does not compile very long methods.
     """
     return sf.get(sf.transform(sf.array(column), use), sf.lit(0))
 
@@ -111,7 +113,7 @@ def reasons() -> Column:
 
 
 def is_clean() -> Column:
-    """Return whether a row of a tagged frame has no reason against it; never NULL.
+    """Return the condition that a row of a tagged frame has no reasons. It is never NULL.
 
     Returns:
         The condition.
@@ -120,7 +122,7 @@ def is_clean() -> Column:
 
 
 def form_of(kind: st.DataType) -> str | None:
-    """Return the pattern of texts of this type; None if any text is one."""
+    """Return the pattern for texts of this type; None if any text is valid."""
     return next((form for types, form in _FORMS.items() if isinstance(kind, types)), None)
 
 
@@ -129,7 +131,7 @@ def _is_moment(kind: st.DataType) -> bool:
 
 
 def _has_offset(text: Column) -> Column:
-    """Return whether a text in the form of a moment names its offset. A pattern would take ten times as long."""
+    """Return whether a text in timestamp form has an offset. A pattern would take ten times as long."""
     return text.endswith("Z") | text.contains("+") | (sf.locate("-", text, len("YYYY-MM-DD ")) > 0)
 
 
@@ -138,7 +140,7 @@ def _digits(kind: st.DataType) -> int:
 
 
 def _too_fine(text: Column, kind: st.DataType) -> Column:
-    """Return whether there are more digits after the point than the type keeps: both casts silently round or cut."""
+    """Return whether a text has more fraction digits than the type keeps: both casts would silently round or cut."""
     if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):

@@ -1,8 +1,8 @@
-"""Plain lines of JSON: one pattern shows that they are clean. They cost a third of what others do.
+"""Plain lines of JSON: one pattern proves that they are clean. They cost a third of other lines.
 
-A line is plain if its fields stand in a known order and each value is written as most programs write it. The pattern
-leaves nothing to be found out later: no field twice, no unknown one, no number that a type cannot hold, and no day that
-does not exist. All other lines, clean or not, are judged by `json_lines`.
+A line is plain if its fields have a known order and each value is written in the usual way. The pattern leaves nothing
+to check: no repeated or unknown field, no number out of range, no day that does not exist. `json_lines` judges all
+other lines, clean or not.
 """
 
 import json
@@ -19,13 +19,13 @@ from feed_assets.feeds.text_files import first_part
 from feed_assets.spark.parse import converted
 
 _SIMPLE = 64
-"""Most fields of a line that one pattern checks: Java's patterns recurse for each field."""
+"""The most fields of a line that one pattern checks: Java's patterns recurse for each field."""
 
 _HEAD_BYTES = 65_536
-"""Bytes of a file that are searched for its first line."""
+"""Bytes of a file in which its first line is searched."""
 
 _LONGEST = 1 << 22
-"""Bytes of a plain line at most: Spark's parser refuses texts of 20 million characters."""
+"""The most bytes of a plain line: Spark's parser refuses texts of 20 million characters."""
 
 _BLANKS = r"[ \t]*+"
 _ESCAPE = r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})'
@@ -45,21 +45,21 @@ _FORMS: dict[type[st.DataType], str] = {
     st.TimestampNTZType: f'"{_DAY}{_TIME}"',
 }
 _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.IntegerType: 9, st.LongType: 18}
-"""Decimal digits with which every number fits the type."""
+"""Decimal digits that fit the type in any combination."""
 
 _FROM_TEXT = (st.DateType, st.TimestampType, st.TimestampNTZType)
-"""Types that Spark's parser returns as text. Numbers are not among them: it would make their text from a double."""
+"""Types that Spark's parser returns as text. Numbers are not among them: their text would be made from a double."""
 
 _OPTIONS = {
-    "mode": "FAILFAST",  # A line that only the pattern accepts ends the run: it is never silently NULL.
-    "columnNameOfCorruptRecord": "\0",  # No column of any schema has that name.
+    "mode": "FAILFAST",  # A line that the pattern wrongly accepts fails the run, instead of becoming NULL.
+    "columnNameOfCorruptRecord": "\0",  # No schema has a column with this name.
 }
 
 
 def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
-    """Return the fields of the first line that needs no unpacking; none if there is none, or it is no object, or long.
+    """Return the order of fields in the first line of an uncompressed file; [] if there is no such line or object.
 
-    Raise UpdateChanged for a file that is not as listed, UnreadableUpdate for one that does not fit its name.
+    Raise UpdateChanged for a file that differs from the list, UnreadableUpdate for one that does not fit its name.
     """
     file = next((each for each in files if each.size and not ending_of(each.key)), None)
     if file is None:
@@ -73,7 +73,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 
 
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
-    """Return whether a text is a plain line, with all or some of the schema's fields in this order; not for NULL."""
+    """Return whether a text is a plain line with all or some of the schema's fields in this order. Not for NULL."""
     forms = {field.name: _form(field.dataType) for field in schema}
     if len(forms) > _SIMPLE or None in forms.values():
         return sf.lit(False)
@@ -84,31 +84,31 @@ def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order
 
 
 def values(line: Column, schema: st.StructType) -> Column:
-    """Return the values of a plain line, as a struct of the schema's columns; NULL for NULL."""
+    """Return the values of a plain line as a struct of the schema's columns; NULL for NULL."""
     kinds = [st.StringType() if isinstance(each.dataType, _FROM_TEXT) else each.dataType for each in schema]
     texts = st.StructType([st.StructField(each.name, kind) for each, kind in zip(schema, kinds, strict=True)])
     return sf.from_json(line, texts, _OPTIONS)
 
 
 def typed(struct: Column, field: st.StructField) -> Column:
-    """Return one column of the struct that `values` returned."""
+    """Return one column of the struct returned by `values`."""
     inner = struct.getField(field.name)
     result = converted(inner, field.dataType) if isinstance(field.dataType, _FROM_TEXT) else inner
-    # A sum is never -0.0: `json_lines` does not distinguish it from 0.
+    # The sum turns -0.0 into 0.0, as `json_lines` does.
     return (
         result + sf.lit(0).cast(field.dataType) if isinstance(field.dataType, (st.DoubleType, st.FloatType)) else result
     )
 
 
 def _field(name: str, form: str, *, is_required: bool) -> str:
-    """Return a pattern of a field with what follows: a comma and another field, or the end of the object."""
+    """Return a pattern for a field and what follows: a comma and another field, or the end of the object."""
     value = form if is_required else rf"(?:{form}|null)"
     text = rf'"\Q{name}\E"{_BLANKS}:{_BLANKS}{value}{_BLANKS}(?:,{_BLANKS}(?=")|(?=\}}))'
     return text if is_required else f"(?:{text})?+"
 
 
 def _form(kind: st.DataType) -> str | None:
-    """Return a pattern of values; None for a type that only `json_lines` judges."""
+    """Return a pattern for values; None for a type that only `json_lines` judges."""
     if isinstance(kind, st.DecimalType):
         number = rf"-?{_integer_pattern(kind.precision - kind.scale)}{_fraction(kind.scale)}"
         return rf'(?:{number}|"{number}")'

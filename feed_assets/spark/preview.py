@@ -1,4 +1,4 @@
-"""The first rows of a written update, observed during the write: a Markdown table for the UI."""
+"""The first rows of a written update, observed during the write, as a Markdown table for the UI."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,34 +12,34 @@ from feed_assets.core.markdown import as_text, table
 from feed_assets.core.schemas import quoted
 
 ROWS = 5
-"""Rows that are shown at most."""
+"""The most rows that are shown."""
 SHOWN = "_feed_assets_shown"
-"""A column with the number and the texts of each task's first rows, else NULL; dropped once it was observed."""
+"""A column with number and texts of each task's first rows, else NULL. It is dropped after the observation."""
 _ROWS_OF_A_TASK = 1 << 33
 _LONGEST, _FETCHED = 60, 500
-"""Most characters of a text that are shown, and that Spark returns: white space in it is shown as one blank."""
+"""The most characters of a text that are shown, and that Spark returns. White space is shown as one blank."""
 
 
 def with_shown(frame: DataFrame) -> DataFrame:
-    """Return the frame with the column SHOWN: computed before an observation, which would not compile it.
+    """Return the frame with the column SHOWN. It is computed before the observation, whose code is not compiled.
 
     Raises InvalidDefinition for a frame that has a column of that name.
     """
     if SHOWN in map(str.lower, frame.columns):
-        raise InvalidDefinition(f"column {SHOWN!r} is ours: expected data without it. Rename it.")
+        raise InvalidDefinition(f"column {SHOWN!r} is reserved: expected data without it. Rename it.")
     numbered = frame.select("*", sf.expr(f"monotonically_increasing_id() AS {SHOWN}"))
     return numbered.withColumn(SHOWN, sf.expr(_row_sql(frame.schema)))
 
 
 def first_rows() -> Column:
-    """Return the first rows of each task as one value, which an observation can take."""
+    """Return an aggregate with the first rows of each task, which an observation can take."""
     return sf.collect_list(SHOWN)
 
 
 def _row_sql(schema: StructType) -> str:
-    """Return SQL, which is one call to the JVM in place of ten for each column.
+    """Return SQL for a row's number and texts: one call to the JVM instead of ten for each column.
 
-    Spark makes the texts: Python would show timestamps in its own process's time zone.
+    Spark makes the texts, as Python would show timestamps in its own time zone.
     """
     texts = ", ".join(map(_text, schema))
     struct = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
@@ -47,7 +47,7 @@ def _row_sql(schema: StructType) -> str:
 
 
 def markdown(schema: StructType, numbered: Sequence[Any]) -> str:
-    """Return the first of all these rows as a Markdown table; long values are cut."""
+    """Return the first of these rows as a Markdown table. Long values are cut."""
     rows = [each["texts"] for each in sorted(numbered, key=lambda each: each["number"])[:ROWS]]
     return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 

@@ -1,6 +1,6 @@
-"""The daemon of Spark's Python workers, which finds modules of the current folder after installed ones.
+"""The daemon of Spark's Python workers, which searches the current folder for modules only after installed ones.
 
-PySpark's own is started in that folder with `python -m`: a file there called like a library would run in its place.
+PySpark's own daemon starts with `python -m` in that folder: a file there with a library's name would run instead.
 """
 
 import signal
@@ -11,6 +11,6 @@ from pyspark.daemon import manager
 
 if __name__ == "__main__":
     sys.path.append(str(Path.cwd()))
-    # A JVM that was started by nohup blocks SIGHUP, also for its children, and the daemon ends its workers by it.
+    # A JVM started by nohup blocks SIGHUP, also for its children. The daemon needs SIGHUP to end its workers.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     manager()

@@ -1,9 +1,9 @@
-"""Tagged frames: rows that carry the reasons why they are not clean, until they are split in two.
+"""Tagged frames: rows with the reasons why they are not clean, until they are split into clean and rejected rows.
 
-A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
-the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows. While the clean rows
-are written, the digest of the others is observed, and some of them are collected, KEPT at most. If these are not all,
-the rejected rows are computed once more and must have that digest.
+A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key below
+the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows. The write of the
+clean rows also observes the rejected rows' digest, and collects up to KEPT of them. If there are more, the rejected
+rows are computed again and must have that digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,38 +31,38 @@ from feed_assets.spark.written_frame import write, written
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
 KEPT = 10_000
-"""Most rejected records that the pass that writes the clean rows collects."""
+"""The most rejected records that the write of the clean rows collects."""
 _OF_ALL_TASKS = 100_000
-"""Most of them from all tasks together, before only those with the least hashes are kept."""
+"""The most records from all tasks together, of which those with the least hashes are kept."""
 _TASK_BYTES = 64 << 20
-"""Fewest bytes that a task reads of large data."""
+"""The fewest bytes that a task reads of large data."""
 _LONGEST = 400
-"""Most bytes of a record that the pass collects, with its reasons and its file."""
+"""The most bytes of a record, with its reasons and file, that the pass collects."""
 _REJECT = "_feed_assets_reject"
-"""A column with a rejected record and its hash; NULL for a clean one."""
+"""A column with a rejected record and its hash; NULL for a clean row."""
 _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"), strict=True))
-"""SQL of a tagged frame for the columns of REJECTS. It is a text, made once: each part of a column is a JVM call."""
+"""SQL for the columns of REJECTS in a tagged frame. It is a text, made once: each part of a column is a JVM call."""
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
 _NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
 def is_tagged(frame: DataFrame) -> bool:
-    """Return whether the frame carries `_raw`, `_file` and `_reasons`."""
+    """Return whether the frame has the columns `_raw`, `_file` and `_reasons`."""
     return set(META) <= set(frame.columns)
 
 
 def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
-    """Give each row for which a condition is true one more reason.
+    """Add a reason to each row for which a condition is true.
 
     Args:
         tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
         when: The condition; NULL counts as false.
-        reason: Why the row is turned away, such as `position: not 1, 2 or 3`.
+        reason: The reason to reject the row, such as `position: not 1, 2 or 3`.
 
     Returns:
-        The frame with its reasons.
+        The frame with the added reasons.
     """
-    # The reasons are named once in it, so that Spark makes one expression of several in a row.
+    # `_reasons` occurs once, so that Spark merges several calls into one expression.
     addition = sf.when(when, sf.array(sf.lit(reason))).otherwise(sf.expr("cast(array() AS array<string>)"))
     return tagged.withColumn("_reasons", sf.concat(reasons(), addition))
 
@@ -70,16 +70,16 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
     """Reject all but the first row of each key.
 
-    Only rows without a reason so far compete: a rejected row never displaces a good one. A key with a NULL in it is no
+    Only rows without a reason compete, so that a rejected row never displaces a good one. A key with a NULL is not a
     key, and has no duplicates: reject it as missing.
 
     Args:
         tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
         key: The columns of the key.
-        order: The order in which the first row stays; of equals, the lesser `_raw`, then `_file`.
+        order: The order in which the first row stays; among equals, the least `_raw`, then `_file`.
 
     Returns:
-        The frame with its reasons.
+        The frame with the added reasons.
     """
     competes = is_clean()
     for name in key:
@@ -90,17 +90,17 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 
 @dataclass(frozen=True)
 class RejectedRows:
-    """Rejected rows, with the columns REJECTS, and their counts by the pass that wrote the clean rows.
+    """Rejected rows, with the columns REJECTS, and their counts from the write of the clean rows.
 
-    If that pass did not collect all of them, the rows are read or computed again to be written, and must then have the
-    same digest: no frame is cached for them.
+    If that write did not collect all of them, they are read or computed again, and must have the same digest. No
+    frame is cached for that.
     """
 
     rows: DataFrame
     counts: Callable[[], Mapping[str, Any]]
 
     def written(self) -> DataFrame:
-        """Return the rows to be written."""
+        """Return the rejected rows to write."""
         counts = self.counts()
         kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]
         if len(kept) < counts["_records"]:
@@ -110,21 +110,21 @@ class RejectedRows:
 
     @classmethod
     def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "RejectedRows"]:
-        """Split a function's result: (clean rows, rejected rows). Writing all clean rows counts the others."""
+        """Split a function's result into clean and rejected rows. Writing all clean rows counts the rejected ones."""
         observation = Observation()
         counts = reject_counts(tagged.sparkSession, kept).values()
         records = apart(tagged)
         counted = records.observe(observation, *counts)
 
         def count() -> Mapping[str, Any]:
-            # If a frame has no clean rows, the optimizer removes the observation, which then has no values.
+            # If no row can be clean, the optimizer removes the observation, which then has no values.
             return observed_values(observation) or records.agg(*counts).collect()[0].asDict()
 
         return without_rejects(counted), cls(rejected_rows(tagged), count)
 
 
 def apart(tagged: DataFrame) -> DataFrame:
-    """Return a tagged frame with rejected records in a column, NULL for clean rows, in place of text and reasons."""
+    """Return a tagged frame with rejected records in one column (NULL for clean rows), not text and reasons."""
     return tagged.withColumn(_REJECT, _reject(tagged.sparkSession)).drop("_raw", "_reasons")
 
 
@@ -136,9 +136,9 @@ def _reject(_session: SparkSession) -> Column:
 
 
 def kept_of(updates: Sequence[Update]) -> int:
-    """Return how many rejected records each task that reads some updates may collect.
+    """Return how many rejected records each task may collect while it reads some updates.
 
-    The driver keeps those of every task until the job ends, in several copies of 40 MB at most.
+    The driver keeps those of every task until the job ends, in several copies of at most 40 MB.
     """
     tasks = 1 + sum(len(update.files) for update in updates) + bytes_of(updates) // _TASK_BYTES
     return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
@@ -146,21 +146,21 @@ def kept_of(updates: Sequence[Update]) -> int:
 
 @lru_cache(SCHEMAS)
 def reject_counts(_session: SparkSession, kept: int) -> dict[str, Column]:
-    """Return aggregates by name of a frame that `apart` made: its rejects' digest parts, and `kept` of the rejects."""
+    """Return aggregates, by name, for a frame made by `apart`: the rejects' digest parts, and `kept` of the rejects."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
     sample = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
     return {name: each.alias(name) for name, each in {**parts_of(row), "_some": sample}.items()}
 
 
 def without_rejects(frame: DataFrame) -> DataFrame:
-    """Return the clean rows of a frame that `apart` made."""
+    """Return the clean rows of a frame made by `apart`."""
     return frame.where(f"{_REJECT} IS NULL").drop(_REJECT, "_file")
 
 
 def write_rejects(rejected: Sequence[RejectedRows], board: Blackboard, partition: Partition, update_id: str) -> Written:
-    """Write rejected rows under a claimed update that holds nothing yet: without Spark if there are none.
+    """Write rejected rows under an empty claimed update. Without any, Spark is not used.
 
-    Raise UnstableRejects if they differ from those that were counted when the clean rows were written.
+    Raise UnstableRejects if they differ from those counted while the clean rows were written.
     """
     counts = [each.counts() for each in rejected]
     if not any(each["_records"] for each in counts):
@@ -172,14 +172,14 @@ def write_rejects(rejected: Sequence[RejectedRows], board: Blackboard, partition
     expected = combined(counts)
     if result.data_version != digest(REJECTS, expected):
         raise UnstableRejects(
-            f"{partition.feed}: {expected['_records']:,} records were rejected while the dataset was written, and "
-            f"{result.records:,} or others when they were written themselves: expected the same, so that each record "
-            "is either in the dataset or rejected. Nothing was published. Have the function reject by its input "
-            "alone: give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
+            f"{partition.feed}: {expected['_records']:,} records were rejected while the dataset was written, but "
+            f"{result.records:,} or other ones when they were computed again: expected the same, so that each record "
+            "is either in the dataset or rejected. Nothing was published. Make the function's rejects depend on its "
+            "input alone: give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
         )
     return result
 
 
 def rejected_rows(tagged: DataFrame) -> DataFrame:
-    """Return the rejected rows of a tagged frame as REJECTS."""
+    """Return the rejected rows of a tagged frame with the columns REJECTS."""
     return tagged.where(~is_clean()).selectExpr(*_NAMED)

@@ -1,4 +1,4 @@
-"""Rows that Spark reads of each Parquet file, compared with those that the file's footer announces."""
+"""The rows that Spark reads from each Parquet file, compared with the count in the file's footer."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ from feed_assets.core.errors import UnreadableUpdate
 
 
 def check_counts(announced: Mapping[str, int], counted: Mapping[str, int]) -> None:
-    """Raise UnreadableUpdate for the first file of which Spark read fewer rows than announced, or more."""
+    """Raise UnreadableUpdate for the first file from which Spark read fewer or more rows than its footer declares."""
     for key, rows in announced.items():
         if (read := counted.get(key, 0)) != rows:
             further = sum(counted.get(each, 0) != expected for each, expected in announced.items()) - 1
             raise UnreadableUpdate(
-                f"{key} cannot be read whole: its footer announces {rows:,} rows, and Spark read {read:,}"
-                f"{f' ({further} more files are like it)' if further else ''}. "
+                f"{key} cannot be read completely: its footer declares {rows:,} rows, but Spark read {read:,}"
+                f"{f' ({further} more files differ, too)' if further else ''}. "
                 "Invalidate the update, and have it published again."
             )

@@ -1,4 +1,4 @@
-"""Further Spark configuration for one run: it reaches that run and no other, or it is refused."""
+"""Additional Spark configuration for one run: it affects only that run, or it is refused."""
 
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from feed_assets.spark.sizing import SMALL, conf_for
 from feed_assets.spark.spark_errors import SPARK_ERRORS
 
 _SIZES: list[int] = []
-"""Bytes that each run on this process's session reads now: the session is sized for the largest."""
+"""Bytes that each present run on this process's session reads: the session is sized for the largest."""
 _UNSIZED: dict[str, str] = {}
-"""The session's values of the keys in SMALL while no run uses it."""
+"""The session's values of the keys in SMALL while no run uses the session."""
 _SIZING = RLock()
 
 
@@ -28,15 +28,15 @@ def profiled(
 ) -> Generator[SparkSession]:
     """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
-    Both are undone at the end, also if the run fails. What Spark takes only when it starts has an effect if this call
-    starts the session for the profile: it `may_start` one in a process of a single run. Raise InvalidSetting if a
-    session without it is running already.
+    Both are undone at the end, also if the run fails. Some keys have an effect only if this call starts the session:
+    `may_start` allows that, for a process with a single run. Raise InvalidSetting for such a key if a session
+    without it is already running.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     own = {*settings.spark_conf.get_secret_value(), *profile}
     with _SIZING:
-        # A session that is running already would take what it can of the profile, and keep that.
+        # A running session would apply a part of the profile, and keep it for later runs.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
@@ -54,7 +54,7 @@ def profiled(
 
 @contextmanager
 def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
-    """Size the session for a run until the block ends. Leave it alone after an interrupt, which ends Spark."""
+    """Size the session for a run until the block ends. After an interrupt, which ends Spark, change nothing."""
     with _SIZING:
         if not _SIZES:
             _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
@@ -74,7 +74,7 @@ def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[No
 
 
 def _follow_the_largest(spark: SparkSession, own: Collection[str]) -> None:
-    """Size the session for the largest run on it; set it to its own values if there is none."""
+    """Size the session for the largest run on it; if there is no run, restore its own values."""
     with _SIZING:
         sized = {**_UNSIZED, **(conf_for(max(_SIZES), _UNSIZED, own) if _SIZES else {})}
         for key, value in sized.items():
@@ -86,10 +86,10 @@ def _refuse_what_came_too_late(spark: SparkSession, profile: Mapping[str, str]) 
     for key, value in profile.items():
         if not spark.conf.isModifiable(key) and spark.conf.getAll.get(key) != value:
             raise InvalidSetting(
-                f"a Spark profile sets {key}, which Spark takes only when it starts, and this run's session lives "
-                "already: expected what can be changed at any time, such as spark.sql.shuffle.partitions. Set it for "
-                "every run, by FEED_ASSETS_SPARK_CONF or on the Connect server; or have Dagster's daemon launch it "
-                "without FEED_ASSETS_SPARK_REMOTE, in a process with a Spark of its own."
+                f"a Spark profile sets {key}, which Spark reads only when it starts, but this run's session is "
+                "running: expected a key that can be changed at any time, such as spark.sql.shuffle.partitions. Set it "
+                "for every run, by FEED_ASSETS_SPARK_CONF or on the Connect server; or have Dagster's daemon launch it "
+                "without FEED_ASSETS_SPARK_REMOTE, in a process with its own Spark."
             )
 
 
@@ -98,11 +98,11 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
         spark.conf.set(key, value)
     except SPARK_ERRORS as error:
         why = excerpt(str(error))
-        raise InvalidSetting(f"a Spark profile sets {key} to what Spark does not take: {why}. Correct it.") from error
+        raise InvalidSetting(f"a Spark profile sets {key} to a value that Spark refuses: {why}. Correct it.") from error
 
 
 def _restore(spark: SparkSession, keys: Iterable[str], before: Mapping[str, str]) -> None:
-    """Undo a profile. Callers do not after an interrupt, which ends this process's Spark."""
+    """Undo a profile. It is not called after an interrupt, which ends this process's Spark."""
     for key in keys:
         value = before.get(key)
         if value is None:

@@ -1,7 +1,7 @@
-"""Private scratch folders of a Spark that we start: what it shuffles, spills and buffers are rows of feeds.
+"""Private scratch folders of a Spark that we start: its shuffles, spills and buffers contain rows of feeds.
 
-A folder is locked by the process that makes it and by its JVM, which inherits the lock: where both were killed, the
-sensor `orphans` removes it. A lock is seen in each container that has the folder; a process id is not.
+A folder is locked by the process that makes it and by its JVM, which inherits the lock. If both are killed, the sensor
+`orphans` removes the folder. Unlike a process id, a lock is visible in every container that has the folder.
 """
 
 import atexit
@@ -21,17 +21,17 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import OWNED, home
 
 UMASK = 0o077
-"""Umask of a JVM that we start and its Python workers: whatever they make, wherever, is for this user alone."""
+"""Umask of a JVM that we start and its Python workers: only this user can read their files."""
 
 LOCAL_DIR, LOCAL_DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
-"""The setting and the variable that name disks for scratch files. Where both are set Spark takes the variable."""
+"""The setting and the variable that name disks for scratch files. If both are set, Spark uses the variable."""
 
 HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
 _LOCK = "held"
 _MOST_SECONDS_UNLOCKED = 3600
-"""Age at which a folder without its name is one of a process that was killed: its maker renames it at once."""
+"""Age at which an unnamed folder must be of a killed process: its maker renames it at once."""
 _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -49,13 +49,13 @@ class Scratch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that have a JVM use the folders."""
+        """Return the variables that make a JVM use the folders."""
         return {LOCAL_DIRS: ",".join(map(str, self.folders))}
 
     def conf(self, master: str) -> dict[str, str]:
         """Return the folder in which Hadoop buffers uploads to S3. By default all users share one with a known name.
 
-        Only a `local` master gets it: executors of another machine have no such folder.
+        Only a `local` master gets it: executors on another machine have no such folder.
         """
         return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
 
@@ -68,7 +68,7 @@ class Scratch:
 
 
 def disks(conf: Mapping[str, str]) -> list[Path]:
-    """Return the folders for scratch folders: those that the user sets for Spark, else one in the home.
+    """Return the parents of scratch folders: the disks that the user sets for Spark, else one in the home.
 
     A process without a home, such as a notebook, uses the folder for temporary files.
     """
@@ -106,7 +106,7 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # A forked process has its exit handlers, too.
+        if os.getpid() == owner:  # A forked process inherits the exit handlers.
             end_jvm()
             folders.remove()
 
@@ -114,7 +114,7 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
 
 
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
-    """Remove the scratch folders of this user that no process holds any more; return them."""
+    """Remove this user's scratch folders that no process holds any more; return them."""
     places = {*disks(conf), _at_home()}
     candidates = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
     return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
@@ -125,8 +125,8 @@ def _at_home() -> Path:
 
 
 def _of_defaults() -> str:
-    """Return the value in `spark-defaults.conf`, which everything else overrides; '' if it has none."""
-    spec = find_spec("pyspark")  # Importing it takes a second, which a sensor does not need.
+    """Return the value in `spark-defaults.conf`, which all other settings override; '' if it has none."""
+    spec = find_spec("pyspark")  # The import would take a second in each sensor.
     spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
     file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
     values = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
@@ -134,9 +134,9 @@ def _of_defaults() -> str:
 
 
 def _make_folder(disk: Path) -> tuple[Path, int]:
-    """Make a folder that gets its name only once it is locked, so that nobody takes it for an unlocked one."""
+    """Make a folder that gets its name only after it is locked, so that no sweep finds it unlocked."""
     if "," in str(disk):
-        raise OSError(f"{disk} has a comma in its path, which Spark takes for the end of it")
+        raise OSError(f"{disk} has a comma in its path, which Spark reads as the end of the path")
     disk.mkdir(0o700, parents=True, exist_ok=True)
     unlocked = Path(tempfile.mkdtemp(dir=disk, prefix=_UNLOCKED))
     lock = os.open(unlocked / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNED)
@@ -145,7 +145,7 @@ def _make_folder(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder is this user's, and no process holds its lock, or is about to."""
+    """Return whether a folder is this user's, and no process holds its lock or is about to."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
@@ -155,6 +155,6 @@ def _is_let_go(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except FileNotFoundError:  # The process that removed it was killed: a folder has its lock before its name.
+    except FileNotFoundError:  # A removal was killed half-way: a new folder always has a lock before its name.
         return True
     return True

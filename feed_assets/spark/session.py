@@ -35,44 +35,44 @@ _SQL = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM never compiles longer ones
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no least and greatest in the footer
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no minimum and maximum in the footer
 }
 _MARK = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _OUTPUT = {
-    f"spark.hadoop.{_MARK}": "false",  # Spark's _SUCCESS is empty, and would be a manifest
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",  # 2 leaves parts of a job that failed
+    f"spark.hadoop.{_MARK}": "false",  # Spark's _SUCCESS is empty, and would count as a manifest
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",  # version 2 leaves parts of failed jobs
     "spark.log.level": "ERROR",
-    "spark.ui.enabled": "false",  # It has no login, on every interface of a cluster's driver.
+    "spark.ui.enabled": "false",  # It has no login, and listens on every interface of a cluster's driver.
 }
 _LOCAL = {
     **SMALL,  # Until a run reads more (`sizing`).
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing what two jobs read costs a fifth of their CPU
-    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets have more than 100, and compile each anew
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compression costs a fifth of the CPU
+    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets exceed the default of 100, and would compile again
 }
-# Hadoop's default writes .crc files, which would be counted. s3a, which buffers uploads on disk, needs that default.
+# Hadoop's default writes .crc files, which would be counted. s3a needs that default to buffer uploads on disk.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers that print a stack trace of every error of a query, although it is raised, too."""
+"""Loggers that print a stack trace of every query error, although the error is raised, too."""
 
 _log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()
-"""Lock under which one of several threads starts the first session: PySpark would start a JVM for each."""
+"""Lock under which one of several threads starts the first session: PySpark would start a JVM for each thread."""
 
 CONNECT_PORT = 15002
-"""The port of a Connect server whose URL names none."""
+"""The default port of a Connect server."""
 CONNECT_SECONDS = 10
 """Seconds that a Connect server may take to answer."""
 
 
 def conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of a session, local or of a Connect server; `spark_conf` of the settings wins.
+    """Return the configuration of a session, local or of a Connect server. `spark_conf` of the settings overrides it.
 
     `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]` a session starts sized for small data
     (`sizing`), with a heap that fits the machine, and without compression of cached frames.
-    Raise InvalidDefinition for a setting that would break a manifest's count, or a folder without jars, InvalidSetting
-    for a bucket that is reached in two ways.
+    Raise InvalidDefinition for a setting that would break a manifest's count, or for a folder without jars.
+    Raise InvalidSetting if two blackboards reach a bucket with different values.
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
@@ -88,23 +88,23 @@ def conf(settings: Settings) -> dict[str, str]:
 
 
 def heap_in_words(settings: Settings) -> str:
-    """Return in words the heap with which Spark starts on this machine, and its setting; '' if Spark is elsewhere."""
+    """Return a text with the heap of a Spark on this machine, and its setting; '' if Spark runs elsewhere."""
     return "" if settings.spark_remote or not _is_local(settings) else f" with {in_words(conf(settings))}"
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
     """Return dagster-pyspark's resource for these settings; the session starts at its first use."""
     if not settings.spark_remote and _is_local(settings):
-        # Executors take `python3` of the PATH otherwise, which is rarely the one with our packages.
+        # Otherwise executors use the PATH's `python3`, which rarely has our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return LazyPySparkResource(spark_config=conf(settings))
 
 
 def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_in_use: bool = False) -> SparkSession:
-    """Return the process's one session: made at the first call, the same one after that, whatever the settings.
+    """Return the process's one session: made at the first call, the same one afterwards, whatever the settings.
 
-    A profile overrides them if this call makes the session. A session that is in use keeps the settings that depend on
-    the bytes that are read (`sizing`). Raise SparkUnavailable if it cannot be made.
+    A profile overrides the settings if this call makes the session. While runs use the session, its
+    settings that depend on the bytes read (`sizing`) do not change. Raise SparkUnavailable if it cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
@@ -131,10 +131,10 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
 
 
 def _prepare(settings: Settings) -> None:
-    """Start the JVM or the Connect session where PySpark itself would show secrets, or the token, to others."""
+    """Start the JVM or the Connect session itself, as PySpark would show other users the secrets or the token."""
     remote = settings.spark_remote.get_secret_value() if settings.spark_remote else None
     if remote and urlsplit(remote).hostname == LOOPBACK:
-        from feed_assets.spark.connect import connect  # Here, not above: a local session does not pay for gRPC.
+        from feed_assets.spark.connect import connect  # Imported here: a local session does not need gRPC.
 
         connect(remote)
     elif not remote and SparkSession.getActiveSession() is None:
@@ -145,7 +145,7 @@ def _prepare(settings: Settings) -> None:
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:
-    """Raise SparkUnavailable, quickly, if no session could start: no Java, or no server at its address."""
+    """Raise SparkUnavailable, quickly, if no session can start: there is no Java, or no server at the address."""
     if settings.spark_remote:
         _refuse_a_silent_address(settings.spark_remote.get_secret_value())
     elif SparkSession.getActiveSession() is None:
@@ -154,7 +154,7 @@ def refuse_what_cannot_start(settings: Settings) -> None:
 
 @contextmanager
 def _handlers_kept() -> Generator[None]:
-    """Keep the handler of Ctrl-C: PySpark's own calls the JVM on a connection that waits for an answer, and hangs."""
+    """Keep our Ctrl-C handler. PySpark's would call the JVM on a busy connection, and hang."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -164,14 +164,14 @@ def _handlers_kept() -> Generator[None]:
 
 
 def _refuse_a_silent_address(remote: str) -> None:
-    """Raise SparkUnavailable if no server can be reached: the client itself would try for ten minutes, silently."""
+    """Raise SparkUnavailable if no server can be reached. The client would silently retry for ten minutes."""
     parts = urlsplit(remote)
     try:
         if parts.hostname:
             socket.create_connection((parts.hostname, parts.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
     except OSError as error:
         address = f"FEED_ASSETS_SPARK_REMOTE={parts.scheme}://{parts.netloc}"
-        why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout has no text.
+        why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout error has no text.
         is_refused = isinstance(error, ConnectionRefusedError)
         problem = f"nobody listens at {address}" if is_refused else f"{address} cannot be reached ({why})"
         raise SparkUnavailable(
@@ -184,7 +184,7 @@ def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
         return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
     return SparkUnavailable(
         f"Spark does not start, with master {settings.spark_master} and {java()}: {sentence(why)} Expected a master "
-        "that answers, and a configuration that Spark takes. Correct FEED_ASSETS_SPARK_MASTER or "
+        "that answers, and a configuration that Spark accepts. Correct FEED_ASSETS_SPARK_MASTER or "
         "FEED_ASSETS_SPARK_CONF, or name a Connect server in FEED_ASSETS_SPARK_REMOTE."
     )
 
@@ -197,8 +197,7 @@ def _refuse_success_files(values: Mapping[str, str]) -> None:
     for key, value in values.items():
         if key.endswith(_MARK) and value.strip().lower() != "false":
             raise InvalidDefinition(
-                f"spark_conf sets {key}={value}: Spark's own _SUCCESS would stand where the manifest belongs. "
-                "Remove it."
+                f"spark_conf sets {key}={value}: Spark's own _SUCCESS would take the manifest's place. Remove it."
             )
 
 
@@ -212,6 +211,6 @@ def _jars(folder: str | None) -> dict[str, str]:
 
 
 def _s3(endpoint: str | None) -> dict[str, str]:
-    """Return s3a's options to connect as obstore does: the AWS SDK's chain uses environment, profiles and roles."""
+    """Return the options that make s3a connect like obstore, by the AWS SDK's chain: environment, profiles, roles."""
     credentials = {f"{S3A}.aws.credentials.provider": CREDENTIALS}
     return {**credentials, **at_endpoint(S3A, endpoint)} if endpoint else credentials

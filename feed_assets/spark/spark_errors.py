@@ -1,4 +1,4 @@
-"""Translate what Spark raises when it cannot read into our errors."""
+"""Translation of Spark's errors while reading into our errors."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -34,7 +34,7 @@ from feed_assets.core.message_words import excerpt, text_of
 from feed_assets.core.source_lines import raised_at, users_place, with_notes
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
-"""Errors of an action: a job that failed on a classic session raises a bare Py4JJavaError."""
+"""Errors of an action. In a classic session, a failed job raises a bare Py4JJavaError."""
 
 _LASTING = (
     AnalysisException,
@@ -44,19 +44,19 @@ _LASTING = (
     NumberFormatException,
     SparkRuntimeException,
 )
-"""Errors of an expression that Spark cannot resolve, or compute from these rows: they are the same each time."""
+"""Errors of an expression that Spark cannot resolve, or cannot compute from these rows. They recur each time."""
 
 _MAY_PASS = re.compile(
     r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
     r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
 )
-"""Errors about what a function reads elsewhere, or judges by itself: they may be over the next time.
+"""Errors about data that a function reads elsewhere, or that it raises itself. They may be over the next time.
 
-A folder of another team has no files yet, or a database or a metastore does not answer.
+Examples: a folder of another team has no files yet, or a database or metastore does not answer.
 """
 
 UNREADABLE = "feed_assets cannot read "
-"""Beginning of the text with which an action fails on a value that it cannot read; the file's key follows."""
+"""Beginning of the message of an action that fails on an unreadable value. The file's key follows."""
 
 _OURS = re.compile(rf"\[USER_RAISED_EXCEPTION\] {UNREADABLE}(.+?) SQLSTATE")
 _REFUSED = re.compile(r"AccessDenied|Status Code: 40[13]\b|Permission denied")
@@ -76,9 +76,9 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 @contextmanager
 def reading(updates: Sequence[Update]) -> Generator[None]:
-    """Wrap every action on frames that `read` made: Spark reads when an action runs.
+    """Translate errors of reading. Wrap every action on frames made by `read`: Spark reads when an action runs.
 
-    Raise UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong format.
+    Raise UpdateChanged for a missing file, UnreadableUpdate for a wrong header, a damaged file or a wrong format.
     Raise BlackboardRefused or BlackboardUnavailable for a store that refuses access or does not answer. Other errors
     pass unchanged.
     """
@@ -91,10 +91,10 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
-    """Return an error of Spark's with the line of the user's code that it is about; None if it is about no line.
+    """Return a Spark error with the line of user code that it concerns; None if it concerns no line.
 
     `declared_at` is the line of the function itself: Spark computes its result after it has returned. An error of a
-    Python worker that counts as no attempt is returned as itself, as if the driver had raised it.
+    Python worker that counts as no attempt is returned as our own error, as if the driver had raised it.
     """
     text = text_of(error)
     if not_counted := _not_counted(text):
@@ -112,7 +112,7 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return our error that a Python worker raised, if it counts as no attempt; else None."""
+    """Return our error that a Python worker raised, if it does not count as an attempt; else None."""
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
         return None
@@ -122,7 +122,7 @@ def _not_counted(text: str) -> Exception | None:
 
 
 def is_lasting(error: Exception) -> bool:
-    """Return whether Spark fails each time to resolve an expression, or to compute it from these rows."""
+    """Return whether Spark will always fail to resolve an expression, or to compute it from these rows."""
     return isinstance(error, _LASTING) and not _MAY_PASS.search(text_of(error))
 
 
@@ -131,20 +131,22 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
         return UnreadableUpdate(match[1])
     named = _named(text, updates)
     file = named or f"A file of {', '.join(update.path for update in updates)}"
-    # First, because Spark reports these, too, as a file that cannot be read or is not there.
+    # Checked first: Spark's text for these also says that a file is unreadable or missing.
     if _REFUSED.search(text):
-        return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check the credentials it finds.")
+        return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check its credentials.")
     if _DOWN.search(text):
         return BlackboardUnavailable(f"{file}: the store does not answer ({cause(text)}). Check it, then try again.")
     if named is None and not _HEADER.search(text):
-        return None  # It is about what a function reads by itself: no input is to be blamed, and invalidated.
+        return None  # The function read something itself: no input is at fault, so none is invalidated.
     return _of_file(text, file)
 
 
 def _of_file(text: str, file: str) -> FeedAssetsError | None:
-    """Return what is wrong with a file of an input; None if the text names no such problem."""
+    """Return the error for a file of an input; None if the text names no such problem."""
     if _GONE.search(text):
-        return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
+        return UpdateChanged(
+            f"{file} was removed or altered after it was listed: pin the newest update and read again."
+        )
     if _HEADER.search(text):
         return NotAsDeclared(
             f"{file} has another header than the schema: {_header(text)}. "
@@ -153,7 +155,7 @@ def _of_file(text: str, file: str) -> FeedAssetsError | None:
         )
     if _DAMAGED.search(text):
         return UnreadableUpdate(
-            f"{file} is damaged: a page has other bytes than its writer's checksum was made of ({cause(text)}). "
+            f"{file} is damaged: the bytes of a page do not match its writer's checksum ({cause(text)}). "
             "Invalidate the update, and have it published or built again."
         )
     if _UNREADABLE.search(text):
@@ -169,13 +171,13 @@ def _named(text: str, updates: Sequence[Update]) -> str | None:
 
 
 def _header(text: str) -> str:
-    """Return Spark's lines about the header in one: what it expected and what it found."""
+    """Return Spark's lines about the header as one line: what it expected and what it found."""
     lines = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", text, re.MULTILINE)
     return "; ".join(dict.fromkeys(line.strip() for line in lines)) or cause(text)
 
 
 def cause(text: str) -> str:
-    """Return the first cause that a text of Spark's names: the line of a Python function's error, or of Java's."""
+    """Return the first cause named in a Spark error: the line of a Python function's error, or of Java's."""
     if raised := [*_RAISED.finditer(text)]:
         return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
     causes: list[str] = _CAUSE.findall(text)

@@ -1,6 +1,6 @@
 """Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
-A value that one of the two could not hold fails the action with a text that `errors.reading` turns into
+A value that one of the two could not hold fails the action with a text from which `spark_errors.reading` makes an
 UnreadableUpdate: Parquet feeds have no rejects.
 """
 
@@ -29,7 +29,7 @@ from feed_assets.spark.spark_errors import UNREADABLE
 
 _MOMENTS = (st.TimestampType, st.TimestampNTZType)
 _NANOSECONDS, _MICROSECONDS = 1_000, 1_000_000
-"""Nanoseconds of a microsecond, microseconds of a second."""
+"""Nanoseconds per microsecond, and microseconds per second."""
 
 
 def spark_type(kind: Any) -> st.DataType:
@@ -62,12 +62,12 @@ _TYPES: dict[str, Callable[[], st.DataType]] = {
     "binary": st.BinaryType,
     "date32[day]": st.DateType,
 }
-"""Spark's types by Arrow's names."""
+"""Spark types by Arrow's names."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A column as Spark reads it: its name, the type that Spark reads, and whether it is in Spark's old calendar."""
+    """A column as Spark reads it: its name, its type as read, and whether it uses Spark's old calendar."""
 
     name: str
     kind: st.DataType
@@ -75,7 +75,7 @@ class Stored:
     is_nested: bool = False
 
     def value(self, kind: st.DataType, file: Column) -> Column:
-        """Return the column with values of `kind`. The action fails on a value that not all readers can hold."""
+        """Return the column with values of `kind`. The action fails on a value that some reader cannot hold."""
         return _value(column(self.name), self, kind, file).alias(self.name)
 
 
@@ -92,7 +92,7 @@ def _value(source: Column, stored: Stored, kind: st.DataType, file: Column) -> C
             checked = sf.transform_values(source, lambda _, each: _value(each, values, kind.valueType, file))
             if not _is_checked(keys, kind.keyType):
                 return checked
-            # The keys' types are the same in both, so they are only checked: Spark makes no map with a key twice.
+            # Keys have the same type in both, so they are only checked: Spark makes no map with a repeated key.
             fine_keys = sf.transform(sf.map_keys(source), lambda each: _value(each, keys, kind.keyType, file))
             return sf.when(source.isNull() | (sf.size(fine_keys) >= 0), checked)
         case _:
@@ -112,7 +112,7 @@ def _fields(kind: st.DataType) -> list[st.StructField]:
 
 
 def _is_checked(stored: Stored, kind: st.DataType) -> bool:
-    """Return whether values of a type are converted or compared; the others pass as they are."""
+    """Return whether values of a type are converted or checked. Others pass as they are."""
     match kind:
         case st.StructType():
             inner = {each.name: each.dataType for each in _fields(stored.kind)}
@@ -157,7 +157,7 @@ def _decimal(source: Column, stored: Stored, kind: st.DecimalType, file: Column)
 
 
 def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
-    """Return moments of whole microseconds; without a zone, from an interval, which no session's zone moves."""
+    """Return timestamps of whole microseconds. Without a zone they come from an interval, which no zone moves."""
     microseconds = sf.call_function("div", nanoseconds, sf.lit(_NANOSECONDS))
     if isinstance(kind, st.TimestampType):
         return sf.timestamp_micros(microseconds)
@@ -166,6 +166,6 @@ def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
 
 
 def _checked(source: Column, is_fine: Column, value: Column, stored: Stored, why: str, file: Column) -> Column:
-    """Return `value` where `source` is NULL or fine; else fail the action."""
+    """Return `value` where `source` is NULL or valid. Otherwise the action fails."""
     message = sf.concat(sf.lit(UNREADABLE), file, sf.lit(f": column {stored.name} {why}"))
     return sf.when(source.isNull() | is_fine, value).otherwise(sf.raise_error(message))

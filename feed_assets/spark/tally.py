@@ -1,7 +1,7 @@
-"""Counts of an input's records, taken while the dataset is written: in the pass that reads the input anyway.
+"""Counts of an input's records, taken in the pass that reads the input to write the dataset.
 
-An observation sees the records that flow through it. It is not used if a function may leave some of them unread, or has
-run an action of its own. Then the records are counted in a job of their own.
+An observation counts the records that pass through it. It is not used if a function may leave some records unread, or
+has run its own action. Then a separate job counts the records.
 """
 
 import re
@@ -34,12 +34,12 @@ _TAKES_EVERY_ROW = frozenset(
         "Window",
     }
 )
-"""Nodes of an analyzed plan that read all rows of their inputs. A join does not: an empty side may end it early."""
+"""Nodes of an analyzed plan that read all rows of their inputs. A join may end early if one side is empty."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Aggregates of the records of one input, by their names; a function reads `frame` in place of `records`."""
+    """Aggregates of one input's records, by name. A function reads `frame` instead of `records`."""
 
     records: DataFrame
     counts: Mapping[str, Column]
@@ -47,7 +47,7 @@ class Tally:
     observation: Observation
     name: str
     is_whole: bool = False
-    """Every record flows through the observation when the dataset is written."""
+    """Whether every record passes through the observation when the dataset is written."""
 
     @classmethod
     def of(cls, records: DataFrame, counts: Mapping[str, Column]) -> "Tally":
@@ -58,22 +58,22 @@ class Tally:
         return cls(records, counts, frame, observation, name)
 
     def judged(self, result: DataFrame) -> "Tally":
-        """Return the tally with `is_whole`: whether all records flow into a function's result, written next."""
+        """Return the tally with `is_whole`: whether all records pass into the result, which is written next."""
         is_whole = not _is_over(self.observation) and reads_whole(_analyzed_plan(result), self.name)
         return replace(self, is_whole=is_whole)
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """Return the aggregates, once the result was written.
+        """Return the aggregates after the result was written.
 
-        The optimizer may have removed the observation, as where a filter is always false: then it has no values.
+        The optimizer may have removed the observation, for example if a filter is always false. Then it has no values.
         """
         values: Mapping[str, Any] = observed_values(self.observation) if self.is_whole else {}
         return values or self.records.agg(*self.counts.values()).collect()[0].asDict()
 
 
 def reads_whole(plan: str, name: str) -> bool:
-    """Return whether the observation `name` stands in an analyzed plan once, and all above it read every row."""
+    """Return whether `name` occurs once in an analyzed plan, and all nodes above it read every row."""
     above: list[tuple[int, str]] = []
     count = 0
     is_whole = True
@@ -84,7 +84,7 @@ def reads_whole(plan: str, name: str) -> bool:
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
-        # A plan inside of an expression, such as IN (SELECT …), stands two levels below its node: it becomes a join.
+        # A plan inside an expression, such as IN (SELECT …), is two levels below its node. It becomes a join.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
             count += 1
@@ -101,14 +101,14 @@ def _analyzed_plan(frame: Any) -> str:
 
 
 def _is_over(observation: Any) -> bool:
-    """Return whether an action has ended an observation, or an error has."""
+    """Return whether an action, or an error, has ended an observation."""
     if java := getattr(observation, "_jo", None):
         return java.future().isCompleted()
     return bool(observation._result) or observation._error is not None
 
 
 def observed_values(observation: Any) -> Mapping[str, Any]:
-    """Return the values of an observation, without waiting for it; nothing if it has none."""
+    """Return the values of an observation without waiting for it; an empty mapping if it has none."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):
         return {}

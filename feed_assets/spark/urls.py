@@ -1,4 +1,4 @@
-"""Paths by which Spark (Hadoop) finds an object, from a blackboard's URL and the object's key."""
+"""Paths by which Spark (Hadoop) finds an object, made from a blackboard's URL and the object's key."""
 
 import re
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ _SCHEME = re.compile(r"^[a-z0-9]+://")
 def spark_path(board_url: str, key: str) -> str:
     """Return the Hadoop path of an object: `file:///…`, `s3a://bucket/…`; `az://account/container`, `gs://` untested.
 
-    Hadoop takes a path as it is and decodes no `%20`, so a `file://` URL is decoded here.
+    Hadoop decodes no `%20` in a path, so a `file://` URL is decoded here.
     Raise InvalidName for `memory://`, which only this process can see.
     """
     root = _root(board_url)
@@ -21,14 +21,14 @@ def spark_path(board_url: str, key: str) -> str:
 
 
 def escaped(path: str) -> str:
-    """Return a path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and the like are escaped.
+    """Return a path for a reader: Spark reads each path as a glob pattern, so `[`, `{`, `*` and the like are escaped.
 
-    Raise InvalidName for one with a colon beside them: in a pattern Hadoop takes what stands before it for a scheme.
+    Raise InvalidName for one that also has a colon: in a pattern, Hadoop reads the text before a colon as a scheme.
     """
     if _GLOB.search(path) and ":" in _SCHEME.sub("", path):
         raise InvalidName(
-            f"{path} has ':' and a character of patterns ([ ] {{ }} * ? \\), and Hadoop opens no such file. "
-            "Expected one of the two at most. Publish the part under a name without the latter."
+            f"{path} has ':' and a character of patterns ([ ] {{ }} * ? \\), and Hadoop cannot open such a file. "
+            "Expected at most one of the two. Publish the part under a name without the second."
         )
     return _GLOB.sub(r"\\\1", path)
 
@@ -49,5 +49,5 @@ def _root(url: str) -> str:
         case _:
             raise InvalidName(
                 f"Spark cannot read a blackboard at {url!r}: expected file://, s3://, az:// or gs://. "
-                "What is in this process's memory is not seen by Spark: use a file:// URL."
+                "Spark cannot see this process's memory: use a file:// URL."
             )

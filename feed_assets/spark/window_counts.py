@@ -1,4 +1,4 @@
-"""Counts of rows by window of event time, in a pass that runs anyway."""
+"""Row counts by window of event time, taken in a pass that runs anyway."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ from feed_assets.core.write_result import Counts
 from feed_assets.spark.parse import column
 
 SPAN = 1000
-"""Most windows, from the first to the last, that are counted in passing, such as three days of five minutes."""
+"""The most windows between the first and last row that are counted in that pass, such as three days of five minutes."""
 
 MOST_PARTS = 50
-"""Most parts whose rows are counted apart in passing."""
+"""The most parts whose rows are counted separately in that pass."""
 
 _MICROS = 1_000_000
 
@@ -29,11 +29,11 @@ class Counting:
     length: timedelta
 
     def histogram(self, part: Column | None = None, parts: int = 1) -> Column:
-        """Return the rows of each window as one value, which an observation can take; `exact` reads it.
+        """Return an aggregate with the rows of each window, which an observation can take. `exact` reads it.
 
-        With `part`, a number below `parts`, the rows of each part are counted apart; rows without one are not counted.
-        A histogram merges its nearest bins once it has more than a maximum. Numbered round a ring, there are never more
-        windows than that, so it merges only the counts that several tasks have of one window.
+        With `part`, a number below `parts`, the rows of each part are counted separately, and rows without one not at
+        all. A histogram merges its nearest bins above a maximum number. Windows are numbered modulo that maximum, so it
+        merges only counts of the same window from several tasks.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
@@ -42,7 +42,7 @@ class Counting:
         return sf.histogram_numeric(number.cast("double"), sf.lit(SPAN * parts))
 
     def by_part(self, part: Column, parts: int) -> dict[str, Column]:
-        """Return the aggregates that `exact_by_part` reads, by the names of its arguments."""
+        """Return the aggregates for `exact_by_part`, by the names of its arguments."""
         micros = sf.when(part.isNotNull(), sf.unix_micros(column(self.event_time)))
         aggregates = {"bins": self.histogram(part, parts), "first": sf.min(micros), "last": sf.max(micros)}
         return {name: each.alias(name) for name, each in aggregates.items()}
@@ -50,7 +50,7 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        Return None if these are too far apart: then two windows may have one number.
+        Return None if these are too far apart: two windows may then have the same number.
         """
         counts_by_part = self.exact_by_part(bins, first, last)
         return None if counts_by_part is None else counts_by_part.get(0, ())
@@ -58,7 +58,7 @@ class Counting:
     def exact_by_part(
         self, bins: Iterable[Row] | None, first: int | None, last: int | None
     ) -> dict[int, Counts] | None:
-        """Return the same for each part that has rows."""
+        """Return the counts of `exact` for each part that has rows."""
         if first is None or last is None:
             return {}
         lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
@@ -72,7 +72,7 @@ class Counting:
         return {part: _summed(counts) for part, counts in counts_by_part.items()}
 
     def counted(self, frame: DataFrame, key: Column) -> dict[str, Counts]:
-        """Return the number of a frame's rows in each window, by the text `key`, in a job of its own."""
+        """Return the number of rows per window for each value of `key`, in a separate job."""
         seconds = sf.unix_seconds(column(self.event_time))
         start = seconds - sf.pmod(seconds, sf.lit(self._seconds))
         rows = frame.groupBy(key.alias("key"), start.alias("start")).count().where("start is not null").collect()
@@ -87,12 +87,12 @@ class Counting:
 
 
 def counting_of(event_time: str | None, grain: str | None) -> Counting | None:
-    """Return how rows are counted by windows of a grain; None without an event time or a grain."""
+    """Return how to count rows by windows of a grain; None without an event time or a grain."""
     return Counting(event_time, step_of(grain)) if event_time and grain else None
 
 
 def _summed(counts: Iterable[tuple[int, int]]) -> Counts:
-    """Return counts by the start of their windows, given in seconds since 1970; each window once, in order."""
+    """Return counts by the window's start, in order, each once. Starts are given in seconds since 1970."""
     total: Counter[int] = Counter()
     for seconds, records in counts:
         total[seconds] += records

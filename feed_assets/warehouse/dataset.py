@@ -1,7 +1,7 @@
-"""The table of a dataset: it has the rows of each partition's newest valid update, by the ledger's log.
+"""The table of a dataset: it has the rows of each partition's newest valid update, according to the ledger's log.
 
-Changes are read from the log alone, from a mark on, and compared with the table: so the same update is not loaded
-twice, and a change that was overtaken, or pruned, is none. A mark of another ledger is the log's beginning.
+Changes are read only from the log, from a mark on, and compared with the table. So an update is never loaded twice, and
+a change that was overtaken or pruned is ignored. A mark of another ledger counts as the log's beginning.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,18 +26,18 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
 CHANGES = 100
-"""Partitions of one look: then the other tables have their turn."""
+"""Partitions loaded in one look. Then other tables have their turn."""
 
 AGAIN_SECONDS = 30.0
-"""Seconds before an update is checked again that is valid in the ledger, and not on the blackboard."""
+"""Seconds before an update is checked again that is valid in the ledger, but not on the blackboard."""
 
 MARK_AGE = timedelta(hours=1)
-"""Age at which the mark moves without a change of the dataset: the one that it names may be pruned from the log."""
+"""Age at which the mark moves even without a change of the dataset: its change may be pruned from the log."""
 
 
 @dataclass(frozen=True)
 class DatasetUpdates:
-    """A dataset that is loaded into a table: the ledger and the blackboard that have its updates."""
+    """A dataset that is loaded into a table, with the ledger and the blackboard of its updates."""
 
     feed: Feed
     ledger: Ledger
@@ -45,7 +45,7 @@ class DatasetUpdates:
 
 
 class _DueUpdate(NamedTuple):
-    """A partition, the update whose rows it has, and the one whose rows it is to have."""
+    """A partition, the update whose rows the table has, and the update to load."""
 
     partition: Partition
     held: str | None
@@ -53,7 +53,7 @@ class _DueUpdate(NamedTuple):
 
 
 class _ChangePage(NamedTuple):
-    """Partitions to load after some changes of the log, and where these changes end."""
+    """Partitions to load after some log changes, and the mark of the last of these changes."""
 
     due_updates: Sequence[_DueUpdate]
     end: Mark
@@ -62,16 +62,16 @@ class _ChangePage(NamedTuple):
 
 
 class DatasetTable:
-    """A dataset's table, from its known state on.
+    """A dataset's table, starting from its known state.
 
-    Raises InvalidSetting for a warehouse that reads chunks alone.
+    Raises InvalidSetting for a warehouse that can only read chunks.
     """
 
     def __init__(self, target: Target, holder: str, of: DatasetUpdates, state: TopicState, mark: Mark) -> None:
         if target.engine.reads_chunks:
             raise InvalidSetting(
-                f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "
-                "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics that are to be loaded."
+                f"{of.feed} is a dataset, but the warehouse {target.name} reads only chunks of topics: expected "
+                "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics to load."
             )
         self._target, self._of, self._state, self._kept = target, of, state, mark
         self._mark = mark if state.shape else Mark()  # Without a shape nothing is loaded, whatever the mark says.
@@ -82,20 +82,20 @@ class DatasetTable:
 
     @property
     def waiting(self) -> int:
-        """Return 0, as there are no signals: what is new is loaded as soon as it is found."""
+        """Return 0: a dataset has no signals, and new updates are loaded as soon as they are found."""
         return 0
 
     def look(self, now: float) -> bool:
-        """Load what is new. Return True if there is more than one look takes."""
+        """Load new updates. Return True if there are more than one look takes."""
         return not self._follow(now)
 
     def load_all(self) -> None:
-        """Load everything that is new."""
+        """Load all new updates."""
         while not self._follow(0):
             pass
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the change of the table by each update that is not loaded yet; it is copied to read its schema."""
+        """Yield the table's change for each update that is not loaded yet. The update is copied to read its schema."""
         from feed_assets.warehouse.replace import planned
 
         is_done = False
@@ -109,17 +109,17 @@ class DatasetTable:
             self._mark, is_done = page.end, page.is_last
 
     def _follow(self, now: float) -> bool:
-        """Load what some changes made new. Return whether there are no more."""
+        """Load the new updates of some changes. Return whether there are no more changes."""
         page = self._page(now)
         for due_update in page.due_updates:
             self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # If some are missing, a later session begins before them.
+            self._keep(page.end)  # If some updates are missing, a later session begins before them.
         self._mark = page.end
         return page.is_last
 
     def _keep(self, mark: Mark) -> None:
-        """Have a later session begin at a mark, unless this loader lost its lease: its mark may be behind."""
+        """Make a later session begin at a mark, unless this loader lost its lease, as its mark may then be behind."""
         engine = self._target.engine
         with engine.open() as connection:
             connection.execute("BEGIN")
@@ -129,7 +129,7 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _ChangePage:
-        """Return what some changes made new, with what is due of what was missing."""
+        """Return the new updates of some changes, and missing ones that are due for another check."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
@@ -149,7 +149,7 @@ class DatasetTable:
             return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
-        """Return where some changes since the mark end, their partitions, and whether there are no more."""
+        """Return the end of some changes since the mark, their partitions, and whether there are no more."""
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
@@ -167,22 +167,22 @@ class DatasetTable:
             self._state = replace(self._place, self.name, self._state, exchange)
             self.loads += 1
         except (NoValidUpdate, UpdateChanged) as error:
-            say(f"warehouse {self._target.name}: {error} Its rows stay until the ledger has heard of that.")
+            say(f"warehouse {self._target.name}: {error} Its rows stay until the ledger has recorded that.")
             self._missing[due_update.partition] = now + AGAIN_SECONDS
 
     def _update(self, due_update: _DueUpdate) -> Update | None:
-        """Return the ledger's newest update, as it lies there; None if there is none. Raise NoValidUpdate."""
+        """Return the ledger's newest update with its present files; None if there is none. Raise NoValidUpdate."""
         return read.named(self._of.board, due_update.partition, due_update.row.id) if due_update.row else None
 
 
 def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
-    """Return the mark of a change, as this ledger has it."""
+    """Return the mark of a change in this ledger."""
     at = log.moment(connection, sequence)
     return Mark(sequence, at.isoformat() if at else None)
 
 
 def _is_aged(mark: Mark, end: Mark) -> bool:
-    """Return whether a mark is so far behind the end of the log that it is to be moved."""
+    """Return whether a mark is so far behind the end of the log that it should move."""
     if mark.at is None or end.at is None:
         return mark.at != end.at
     return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

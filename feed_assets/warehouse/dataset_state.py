@@ -1,7 +1,7 @@
-"""State of the tables of datasets in a warehouse, beside the state of all tables: it changes with their rows.
+"""State of the tables of datasets in a warehouse. It changes in the same transactions as their rows.
 
-`updates` has for each partition the update of its rows, `marks` for each dataset the change up to which the ledger's
-log was followed. `marks` only saves following all of it: a partition that has its update is skipped.
+`updates` has each partition's loaded update, `marks` each dataset's position in the ledger's log. `marks` only saves
+reading the whole log: a partition that already has its update is skipped.
 """
 
 from collections.abc import Collection
@@ -30,20 +30,20 @@ _TABLES = (
     LoaderTable("marks", ("dataset text PRIMARY KEY", "sequence bigint NOT NULL", "moment text")),
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
-"""Index for looks for new loads, else at all partitions; DuckDB keeps no key that is updated, and needs none."""
+"""Index for queries for new loads, which would scan all partitions. DuckDB needs none and keeps no updated key."""
 
 
 class Mark(NamedTuple):
-    """A change of the ledger's log, by its number and moment (UTC): in another ledger's log it is not found."""
+    """A change of the ledger's log, by its number and time (UTC). It does not exist in another ledger's log."""
 
     sequence: int = 0
     at: str | None = None
 
 
 class LoadedUpdate(NamedTuple):
-    """The update of a partition's rows; None, and no rows, if none is valid any more.
+    """The update of a partition's rows; None, without rows, if no update is valid any more.
 
-    Of two loads into a warehouse the one that commits later has a greater `loaded_at` (UTC), whatever its clock does.
+    Of two loads into a warehouse, the one that commits later has the greater `loaded_at` (UTC), whatever the clocks.
     """
 
     dataset: str
@@ -55,7 +55,7 @@ class LoadedUpdate(NamedTuple):
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Make these tables, unless they are there: their maker may have had more rights."""
+    """Create these tables if they are missing. Existing ones may have been made by a role with more rights."""
     if not exists(connection):
         creates = [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in _TABLES]
         for statement in ("BEGIN", *creates, *([_INDEX] if engine.has_keys else []), "COMMIT"):
@@ -63,12 +63,12 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether these tables are there. Raise LoadFailed if somebody has altered them."""
+    """Return whether these tables exist. Raise LoadFailed if somebody has altered them."""
     return loader_tables.exist(connection, _TABLES)
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
-    """Return the updates of some partitions' rows, by key: a table without a shape has none of their rows."""
+    """Return the loaded updates of some partitions by key. A table without a shape has no rows."""
     if not keys:
         return {}
     is_there = f"SELECT 1 FROM {STATE}.tables WHERE topic = {literal(dataset)} AND shape IS NOT NULL"
@@ -81,7 +81,7 @@ def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[st
 
 
 def forget(connection: Connection, dataset: str) -> None:
-    """Delete the updates that have rows, and the mark: in the transaction that makes a table anew."""
+    """Delete the updates with rows, and the mark, in the transaction that makes a table anew."""
     where = f"WHERE dataset = {literal(dataset)}"
     connection.execute(f"DELETE FROM {STATE}.updates {where} AND records > 0")
     connection.execute(f"DELETE FROM {STATE}.marks {where}")
@@ -115,7 +115,7 @@ def mark(connection: Connection, dataset: str) -> Mark:
         return Mark()
     [(sequence, moment), *duplicates] = rows
     if duplicates or not loader_tables.is_number(sequence) or not _is_moment(moment):
-        expected = f"one row of {dataset} with a number from 0 on and its moment"
+        expected = f"one row of {dataset} with a number of 0 or more and its time"
         raise loader_tables.altered(
             "marks", loader_tables.rows_text(rows), expected, loader_tables.reset_advice(dataset)
         )
@@ -123,7 +123,7 @@ def mark(connection: Connection, dataset: str) -> Mark:
 
 
 def _is_moment(text: str | None) -> bool:
-    """Return whether a mark may have this moment: None, or one with its zone."""
+    """Return whether a mark's time is valid: None, or a time with a zone."""
     try:
         return text is None or datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -140,7 +140,7 @@ def move(connection: Connection, dataset: str, to: Mark) -> None:
 
 
 def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[LoadedUpdate]:
-    """Return the partitions that were loaded after a moment, in that order."""
+    """Return the partitions loaded after a time, in the order of their loads."""
     if not exists(connection):
         return []
     later = f"WHERE loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""

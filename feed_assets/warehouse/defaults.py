@@ -1,4 +1,4 @@
-"""The default of an Avro field as a text of the chunks' dialect: the same as if a message contained the value."""
+"""The default of an Avro field as text in the chunks' dialect, equal to that of a message with the value."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,13 +20,13 @@ _LOGICAL: dict[tuple[str, str], Callable[[int], object]] = {
 
 
 def default_of(schema: Any, default: Any, named: Mapping[str, Any]) -> str | None:
-    """Return the text of a default; None is NULL."""
+    """Return the text of a default; None stands for NULL."""
     [[cell]] = dialect.read(dialect.line([_value(schema, default, named)]))
     return cell
 
 
 def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
-    """Return the value that Avro would read from its JSON; a union's default is of its first non-null branch."""
+    """Return the value that Avro reads from a default's JSON. A union's default is of its first non-null branch."""
     if default is None:
         return None
     if isinstance(schema, list):
@@ -41,7 +41,7 @@ def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an Avro type that is no union as an object with its `type`: it may be written as the name of one."""
+    """Return an Avro type that is not a union as an object with its `type`, even if it is written as a name."""
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
     return named.get(schema, {"type": schema})
@@ -61,7 +61,7 @@ def _map(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> o
 
 
 def _bytes(schema: Mapping[str, Any], default: Any, _: Mapping[str, Any]) -> object:
-    """Return the bytes of a default, or their decimal. Each character of the text is the byte of its number."""
+    """Return the bytes of a default, or their decimal. Each character stands for the byte with its number."""
     content = str(default).encode("latin-1")
     if schema.get("logicalType") != "decimal":
         return content

@@ -1,4 +1,4 @@
-"""DuckDB, a file of this machine: chunks are read from local copies, and no extension is downloaded."""
+"""DuckDB, a file on this machine. Chunks are read from local copies, and no extension is downloaded."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
-"""Bytes of a line that DuckDB reads for sure; no line is longer than its file."""
+"""The least line length that DuckDB is set to accept; no line is longer than its file."""
 
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
 
 _MEMORY = "1GB"
-"""Memory that DuckDB takes; a load that needs more uses files beside its own. By default it is most of a machine's."""
+"""The memory limit of DuckDB. A larger load uses temporary files. DuckDB's default is most of the machine."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -35,16 +35,16 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 BUSY_SECONDS = 5.0
-"""Seconds to wait for another process that has the file open, as most loads and looks are over by then."""
+"""Seconds to wait for another process that has the file open. Most loads and queries end within them."""
 
 _AGAIN_SECONDS = 0.05
-"""Seconds between two attempts to open it: DuckDB itself does not wait."""
+"""Seconds between two attempts to open the file, as DuckDB itself does not wait."""
 
 _LOCKED = "lock on file"
-"""DuckDB's words for a file that another process has open."""
+"""DuckDB's error text for a file that another process has open."""
 
 _TURN = RLock()
-"""Lock while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
+"""Lock while a file is open: DuckDB cannot open a file that another thread is just closing."""
 
 _MAY_BE_OVER = (
     duckdb.IOException,
@@ -55,14 +55,14 @@ _MAY_BE_OVER = (
 
 
 class DuckDB(Engine):
-    """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
+    """A file of DuckDB, which one process at a time can open. It is opened and closed for each transaction."""
 
     json, has_keys, tells_deleted, most_digits = "json", False, False, 38
     counts_passed = thins = True
 
     @property
     def now(self) -> str:
-        """Return the time of this process, which has the file open: DuckDB's own is when the transaction began."""
+        """Return this process's time. DuckDB's own time would be the start of the transaction."""
         return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
 
     @property
@@ -70,48 +70,48 @@ class DuckDB(Engine):
         return unquote(self._url.removeprefix("duckdb://"))
 
     def absence(self) -> str:
-        """Return that there is no file, as opening it would make it; '' if there is one."""
+        """Return why there is nothing to read if the file is missing, as opening would create it; else ''."""
         return "" if Path(self._path).exists() else f"there is no file {self._path} yet: the first load makes it"
 
     @contextmanager
     def open(self) -> Generator["_DuckConnection"]:
-        """Yield a connection until the block ends; threads of a process take turns."""
+        """Yield a connection until the block ends. Threads of a process take turns."""
         with _TURN, opened_at(self._path) as opened:
             yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes by unhex."""
+        """Return the bytes, converted by unhex."""
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Delete the other rows, which takes half the time of another table."""
+        """Delete the other rows, which takes half the time of creating another table."""
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
             yield f"ALTER TABLE {staging} RENAME TO {newest}"
-        else:  # SET DATA TYPE would cast rows that were refused and deleted, too, and fail.
+        else:  # SET DATA TYPE would also cast refused, deleted rows, and fail.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition by DuckDB's own cast."""
+        """Return the condition, checked by DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
-        """Return none: no row of a chunk reaches a limit."""
+        """Return no limits: each row of a chunk fits."""
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that only differ in case: they are one name in DuckDB."""
+        """Raise InvalidShape also for names that differ only in case, which DuckDB treats as one."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
             if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
-                raise InvalidShape(f"{other} and {each.name} are one name in DuckDB. Rename one of the fields.")
+                raise InvalidShape(f"{other} and {each.name} are the same name in DuckDB. Rename one of the fields.")
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
-    """Open a file, or `:memory:`. Rows have no order: to keep it takes a quarter more CPU, and INSERT one core."""
+    """Open a file, or `:memory:`, without row order, which costs a quarter more CPU, and INSERT all but one core."""
     with translated(Path(path)):
         return _opened(path, monotonic() + BUSY_SECONDS)
 
@@ -127,14 +127,14 @@ def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
 
 
 def _spill_folder(path: str) -> str:
-    """Return the folder for what a load spills, which are rows of feeds: nobody else may enter it.
+    """Return the private folder for temporary files of a load, which contain rows of feeds.
 
-    That of a file stays beside it, as DuckDB itself would name it: what a kill leaves there goes with the next spill.
+    For a file it is beside it, where DuckDB would also put it. Leftovers of a kill are removed by the next load.
     """
     if path == ":memory:":
         return _scratch().name
     folder = Path(f"{path}.tmp")
-    if folder.parent.is_dir() and not Path(path).is_dir():  # Else opening the file says what is wrong.
+    if folder.parent.is_dir() and not Path(path).is_dir():  # Otherwise opening the file raises the right error.
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
     return str(folder)
@@ -142,7 +142,7 @@ def _spill_folder(path: str) -> str:
 
 @cache
 def _scratch() -> "TemporaryDirectory[str]":
-    """Return a private folder of this process, which ends with it."""
+    """Return a private folder that is removed at the end of the process."""
     return TemporaryDirectory(prefix="feed-assets-")
 
 
@@ -161,7 +161,7 @@ class _DuckConnection:
 
 
 def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
-    """Return the lines of copies as a table in a statement, with columns of these types."""
+    """Return the lines of copies as a table expression, with columns of these types."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
@@ -170,26 +170,30 @@ def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "")
 
 @contextmanager
 def translated(path: Path | None = None) -> Generator[None]:
-    """Raise our errors for those of DuckDB: what may be over later, and what would fail again."""
+    """Translate DuckDB's errors into ours: temporary ones, and those that would recur."""
     try:
         yield
     except _MAY_BE_OVER as error:
         message = " ".join(str(error).split())
         kind = WarehouseBusy if _LOCKED in message else WarehouseUnavailable
-        raise kind(f"DuckDB does not do it: {message}. {_advice(message, path)}") from error
+        raise kind(f"DuckDB cannot do it now: {message}. {_advice(message, path)}") from error
     except duckdb.Error as error:
         message, advice = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
         raise LoadFailed(f"DuckDB refuses: {message}{advice}") from error
 
 
 def _advice(message: str, path: Path | None) -> str:
-    """Return what to do about a file that cannot be opened; `path` is None if it is open."""
+    """Return advice for a file that cannot be opened; `path` is None if it is open."""
     if path and path.is_dir():
         return f"{path} is a folder: name a file in it."
     if path and not path.parent.is_dir():
         return f"Make the folder {path.parent}, or correct the url in FEED_ASSETS_WAREHOUSES."
     if "not a valid DuckDB database" in message:
-        return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
+        return "Name another file in FEED_ASSETS_WAREHOUSES: this one is not a DuckDB file."
     if message.startswith("Out of Memory"):
         return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
-    return "Look who else has the file open." if _LOCKED in message else "Check the disk, and its rights."
+    return (
+        "Find the other process that has the file open."
+        if _LOCKED in message
+        else "Check the disk and its permissions."
+    )

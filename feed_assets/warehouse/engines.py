@@ -1,4 +1,4 @@
-"""Kinds of warehouses as the loader uses them: types, conversions of texts to values, and connections."""
+"""Kinds of warehouses: types, conversions of texts to values, and connections."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +25,18 @@ TYPES = {
     "local_timestamp": "timestamp",
     "json": "json",
 }
-"""The types of kinds, a decimal's apart."""
+"""The types of kinds, except decimals."""
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
-"""Kinds that are staged as text: the text is no value yet, or may be none that the warehouse can hold."""
+"""Kinds that are staged as text, which is not a value yet, or not one that the warehouse can store."""
 
 
-IS_ANOTHERS = "No load has made it: rename it, or drop it."
-"""Advice for a table that is in the place of ours."""
+IS_ANOTHERS = "No load has created it: rename it, or drop it."
+"""Advice for a foreign table in the place of ours."""
 
 
 class RefusedRow(NamedTuple):
-    """A row that a warehouse cannot hold, and why."""
+    """A row that a warehouse cannot store, and the reason."""
 
     partition: int
     offset: int
@@ -44,9 +44,9 @@ class RefusedRow(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """Facts about chunks that a warehouse needs before it loads them.
+    """Facts about chunks that a warehouse needs before loading them.
 
-    `lengths` are bytes of the longest text of a column, `refused` the rows of a chunk that must not even be staged.
+    `lengths` are the bytes of each column's longest text. `refused` are rows that cannot even be staged.
     """
 
     lengths: Mapping[str, int]
@@ -54,14 +54,14 @@ class Findings(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection that begins and ends transactions only by statements. Raises WarehouseUnavailable, LoadFailed."""
+    """A connection that begins and ends transactions only by statements. It raises WarehouseUnavailable, LoadFailed."""
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement. Return its rows, if it has any."""
         ...
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
-        """Load lines of the chunks' dialect into these columns of these types, each with its partition."""
+        """Load lines of the chunks' dialect into columns of these types, with the partition of each line."""
         ...
 
 
@@ -69,66 +69,66 @@ class Engine(ABC):
     """A kind of warehouse, at a URL."""
 
     clock: str = ""
-    """Its expression for the moment at which it runs a statement."""
+    """Its SQL expression for the time at which a statement runs."""
     json: str
     text: str = "text"
-    """The type of a text of any length."""
+    """The type for texts of any length."""
     layout: str = ""
-    """The layout of a table: the text that follows its columns."""
+    """The clause that follows the columns of a table."""
     has_keys: bool
-    """True if tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
+    """Whether tables get a primary key, which speeds up finding and replacing rows."""
     tells_deleted: bool
-    """True if a deletion can return what it deleted (RETURNING), and be undone alone (SAVEPOINT)."""
+    """Whether a DELETE can return its rows (RETURNING) and be undone alone (SAVEPOINT)."""
     counts_passed: bool = False
-    """True if a sequence in its condition can count the rows that a deletion passes over."""
+    """Whether a sequence in its condition can count the rows that a DELETE skips."""
     thins: bool = False
-    """True if the staging table is gone once the newest rows are found, else both tables are there."""
+    """Whether finding the newest rows consumes the staging table. Otherwise both tables remain."""
     most_digits: int
-    """Most digits of a decimal."""
+    """The most digits of a decimal."""
     own_columns: frozenset[str] = frozenset()
-    """Columns that each table has by itself: no other one may have their names."""
+    """Built-in columns of every table, whose names no other column may have."""
     reads_chunks: bool = False
-    """True if it reads chunks where they lie, which has to be S3; otherwise it gets the copies of this machine."""
+    """Whether it reads chunks directly from S3. Otherwise it gets this machine's copies."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     @property
     def now(self) -> str:
-        """Return the moment at which it runs a statement, not the one at which its transaction began."""
+        """Return the time at which a statement runs, not the start of its transaction."""
         return self.clock
 
     def absence(self) -> str:
-        """Return why there is nothing to read, as opening it would make it; '' if it is there."""
+        """Return why there is nothing to read, if opening would create it; '' if it exists."""
         return ""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
-        """Return a connection until the block ends; uncommitted changes are undone then. Raise WarehouseUnavailable."""
+        """Return a connection until the block ends, which undoes uncommitted changes. Raise WarehouseUnavailable."""
 
     @abstractmethod
     def bytes_of(self, text: str) -> str:
-        """Return the bytes whose hexadecimal digits an expression has."""
+        """Return the bytes of an expression with hexadecimal digits."""
 
     @abstractmethod
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition that an expression is no text of a kind that this warehouse can hold."""
+        """Return the condition that a text is not a valid value of a kind in this warehouse."""
 
     @abstractmethod
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield conditions under which a staged row cannot be held, each with its reason."""
+        """Yield conditions under which a staged row cannot be stored, each with its reason."""
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape for a table that this warehouse cannot hold."""
+        """Raise InvalidShape for a table that this warehouse cannot store."""
         for name in (table, *(each.name for each in shape.columns)):
             if "\0" in name or any("\ud800" <= letter < "\ue000" for letter in name):
-                raise InvalidShape(f"{name!r} is no name in a warehouse: expected Unicode without NUL. Rename it.")
+                raise InvalidShape(f"{name!r} is not a name in a warehouse: expected Unicode without NUL. Rename it.")
         for each in shape.columns:
             if each.name.lower() in self.own_columns:
-                raise InvalidShape(f"{each.name} is a column that every table has here of itself. Rename the field.")
+                raise InvalidShape(f"{each.name} is a built-in column of every table here. Rename the field.")
             if each.kind.precision > self.most_digits:
                 most = f"expected at most {self.most_digits} digits"
-                raise InvalidShape(f"{each.name} is {each.kind}, which this warehouse cannot hold: {most}.")
+                raise InvalidShape(f"{each.name} is {each.kind}, which this warehouse cannot store: {most}.")
 
     def type_of(self, kind: Kind) -> str:
         """Return the type of a kind."""
@@ -141,60 +141,60 @@ class Engine(ABC):
         return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return the value of an expression that is a text of the chunks' dialect, or one that was staged."""
+        """Return the value of an expression with a text of the chunks' dialect, or with a staged value."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
-        """Return the findings in copies of chunks, rows of a shape, before they are loaded.
+        """Return the findings in copies of chunks before they are loaded.
 
-        Find nothing, if not overridden.
+        The default finds nothing.
         """
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:
-        """Return a shape whose columns hold texts of these lengths."""
+        """Return a shape whose columns can store texts of these lengths."""
         return shape
 
     def grow(self, _table: str, _column: Column, /) -> "Iterator[ColumnGrowth]":
-        """Yield what makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
+        """Yield statements that lengthen a text column, outside of any transaction. The default yields none."""
         return iter(())
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Make a table of the staged row of each key with the highest offset."""
+        """Create a table with each key's staged row of the highest offset."""
         keys = self.keys(shape)
         rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
 
     def keys(self, shape: Shape) -> str:
-        """Return the values of a staged row's key."""
+        """Return SQL for the values of a staged row's key."""
         return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)
 
     def columns(self, shape: Shape) -> str:
-        """Return the values of a staged row, and their names."""
+        """Return SQL for the values of a staged row, with their names."""
         values = [f"{self.value(quoted(each.name), each.kind)} AS {quoted(each.name)}" for each in shape.columns]
         return ", ".join([OPERATION, PARTITION, OFFSET, *values])
 
     def column(self, column: Column) -> str:
-        """Return the definition of a column, to make or alter a table."""
+        """Return a column's definition for creating or altering a table."""
         parts = [quoted(column.name), self.type_of(column.kind), self._default(column)]
         return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column; existing rows have its default."""
+        """Add a column. Existing rows get its default."""
         yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
 
     def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
-        """Change a column to its new kind; its default is of the old one, and is set anew later."""
+        """Change a column to its new kind. Its old default is dropped and set again later."""
         name, kind = quoted(column.name), self.type_of(column.kind)
         yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
 
     def make_nullable(self, table: str, name: str, /) -> Iterator[str]:
-        """Let a column have nulls."""
+        """Allow NULL in a column."""
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} DROP NOT NULL"
 
     def set_default(self, table: str, column: Column, /) -> Iterator[str]:
-        """Set the value of rows that name none."""
+        """Set the value of rows that have none for a column."""
         default = self._default(column)
         change = f"SET {default}" if default else "DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} {change}"
@@ -207,18 +207,18 @@ class Engine(ABC):
         for each in shape.columns:
             if each.kind.name in ("json", "decimal"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
-                yield wrong, f"{each.name} is no {self.type_of(each.kind)}"
+                yield wrong, f"{each.name} is not a {self.type_of(each.kind)}"
         yield from self.limits(shape)
 
 
 class ColumnGrowth(NamedTuple):
-    """A statement, and a query that returns rows as long as the statement is needed."""
+    """A statement, and a query that returns rows while the statement is needed."""
 
     needed: str
     statement: str
 
 
 def comment(table: str, column: Column) -> Iterator[str]:
-    """Set a column's comment, if it has one."""
+    """Set a column's comment if it has one."""
     if column.comment:
         yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"

@@ -1,4 +1,4 @@
-"""The lease of a loader that copies for long: it is renewed meanwhile, or another loader would take it."""
+"""The lease of a loader during long copies: it is renewed, or another loader would take it."""
 
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +10,14 @@ from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
 
 RENEW_SECONDS = 10.0
-"""Seconds between two renewals, outside of transactions: these renew the lease themselves, and hold it."""
+"""Seconds between two renewals outside of transactions. A transaction renews and holds the lease itself."""
 
 
 @contextmanager
 def kept(engine: Engine, holder: str) -> Generator[None]:
-    """Renew the lease until the block ends, which has no transaction: it and a renewal would wait for each other.
+    """Renew the lease until the block ends. The block must have no transaction, which would block the renewals.
 
-    Raise WarehouseTaken at the end of the block.
+    Raise WarehouseTaken at the end of the block if the lease was lost.
     """
     done = Event()
     with ThreadPoolExecutor(1) as pool:
@@ -34,5 +34,5 @@ def _renewed(engine: Engine, holder: str, done: Event) -> None:
         try:
             with engine.open() as connection:
                 load_state.renew(connection, engine, holder)
-        except WarehouseUnavailable:  # If it still is when all is copied, the transaction raises it.
+        except WarehouseUnavailable:  # If it is still unavailable after the copies, the transaction raises that.
             continue

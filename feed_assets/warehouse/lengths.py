@@ -1,4 +1,4 @@
-"""Lengths of the texts of chunks, measured by DuckDB in the local copies, for a warehouse with limits."""
+"""Lengths of the texts in chunks, measured by DuckDB in local copies, for a warehouse with limits."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """A size in bytes: of a column's text as it stands in the chunk, of what its digits mean, or of the line."""
+    """A size in bytes: of a column's text in the chunk, of the bytes behind its digits, or of a line."""
 
     name: str
     size: str
@@ -21,10 +21,10 @@ class _Measure(NamedTuple):
 
 
 def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
-    """Return the longest text of each column, and the rows with more bytes than these in a text or a line.
+    """Return each column's longest text, and the rows whose text or line exceeds these sizes.
 
-    Columns `of_bytes` have two digits for each byte, and are measured in bytes: they may have half as many.
-    One reading finds the lengths, and whether there are such rows: only then they are searched.
+    Columns `of_bytes` have two digits for each byte and are measured in bytes, so half the limit applies. One reading
+    finds the lengths, and whether there are such rows. Only then the rows are searched.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:
@@ -56,7 +56,7 @@ def _measures(
 def _lengths(
     opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measures: Sequence[_Measure]
 ) -> list[tuple[int, int]]:
-    """Return for each measure the most bytes, and the most that are within its limit."""
+    """Return for each measure the most bytes, and the most within its limit."""
     expressions = [
         f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
     ]

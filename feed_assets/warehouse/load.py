@@ -1,7 +1,7 @@
-"""One load: a run of signals becomes rows of a table, in one transaction with the positions, or nothing at all.
+"""One load: a group of signals becomes rows of a table, in one transaction with the positions, or not at all.
 
-Before it the manifest and the local copies are there; a kill leaves these, which nobody reads. Within it a kill leaves
-what was committed. A COMMIT whose answer was lost is no third case: the next loader reads the positions.
+The manifest and the local copies are made before. A kill then leaves only these, which nobody reads. A kill within the
+transaction leaves the committed state. After a lost answer to COMMIT, the next loader reads the positions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
 
 @dataclass(frozen=True)
 class LoadContext:
-    """Place of loads: the warehouse, the blackboard, the lease's holder, and the days that deleted keys are kept."""
+    """The context of loads: warehouse, blackboard, holder of the lease, and days for which deleted keys are kept."""
 
     engine: Engine
     board: Blackboard
@@ -34,22 +34,22 @@ class LoadContext:
     def __post_init__(self) -> None:
         if self.engine.reads_chunks and not self.board.url.startswith("s3://"):
             raise InvalidSetting(
-                f"this warehouse reads chunks where they lie, on {self.board.title}: expected a blackboard on S3. "
+                f"this warehouse reads chunks directly from {self.board.title}: expected a blackboard on S3. "
                 "Set FEED_ASSETS_BLACKBOARD to s3://BUCKET/FOLDER."
             )
 
 
 class TableChange(NamedTuple):
-    """A change of a table before rows of a schema are merged: statements, and the known state after them."""
+    """A change of a table before rows of a schema are merged: the statements, and the state after them."""
 
     statements: tuple[str, ...]
     state: TopicState
 
 
 def change(engine: Engine, table: str, state: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
-    """Return the change for rows of a schema: make the table, migrate it to a newer schema, or let it hold these, too.
+    """Return the change for rows of a schema: create the table, migrate it to a newer schema, or widen it for an older.
 
-    Raise InvalidShape and NotMigratable.
+    Raise InvalidShape and NotMigratable if that is impossible.
     """
     if schema_id is None or shape is None:
         return TableChange((), state)
@@ -67,13 +67,13 @@ def change(engine: Engine, table: str, state: TopicState, schema_id: int | None,
 
 
 def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:
-    """Load a run of a schema's shape into the table of its topic. Return the table's known state then.
+    """Load signals of one schema's shape into the table of their topic. Return the table's new known state.
 
-    Raise WarehouseUnavailable if the table is not in its known state, WarehouseTaken, DiskFull, and errors of the
+    Raise WarehouseUnavailable if the table differs from its known state, WarehouseTaken, DiskFull, and errors of the
     warehouse and the chunks.
     """
     positions, topic_id = _positions(topic, state, run.signals), run.signals[0].signal.topic_id
-    change(place.engine, topic, state, run.schema_id, shape)  # A refusal is raised before anything is copied.
+    change(place.engine, topic, state, run.schema_id, shape)  # Raises a refusal before anything is copied.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
@@ -85,7 +85,9 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
             connection.execute("BEGIN")
             load_state.renew(connection, place.engine, place.holder)
             if load_state.read(connection, topic).positions != state.positions:
-                raise WarehouseUnavailable(f"{topic} was loaded by another process meanwhile. It is read where it is.")
+                raise WarehouseUnavailable(
+                    f"{topic} was loaded by another process meanwhile. The load is tried again from there."
+                )
             for each in table_change.statements:
                 connection.execute(each)
             load_state.refuse(connection, place.engine, topic, ready.refused)
@@ -100,15 +102,15 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
-    """Return the positions of partitions behind these signals. Raise OffsetsMissing if they leave offsets out."""
+    """Return the positions of partitions after these signals. Raise OffsetsMissing if they skip offsets."""
     positions = dict(state.positions)
     for signal, signal_offset in signals:
         position = positions.get(signal.partition)
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
-                f"{topic}/{signal.partition} goes on at offset {signal.first_offset}: expected {position.next_offset}, "
-                "up to where its table has it. Signals were removed. To have what there is, make the table anew: "
-                f"`feed-assets warehouse reset WAREHOUSE {topic} --apply`."
+                f"{topic}/{signal.partition} continues at offset {signal.first_offset}: expected "
+                f"{position.next_offset}, up to which the table is loaded. Signals were removed. "
+                f"To load the others, make the table anew: `feed-assets warehouse reset WAREHOUSE {topic} --apply`."
             )
         if position is None or signal.next_offset > position.next_offset:
             positions[signal.partition] = Position(signal.next_offset, signal_offset)
@@ -116,23 +118,23 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Return the table's column for each column of files; the key's have the same name in all, also for tombstones."""
+    """Return the table's column for each column of files. Key columns have the same name in all, even in tombstones."""
     columns = {each: each for each in (OPERATION, OFFSET, *table.key)}
     return {**columns, **(places(table, shape) if shape else {})}
 
 
 class _Rows:
-    """The rows of a load, on their way through staging into a table."""
+    """The rows of a load, while they pass through staging into a table."""
 
     def __init__(self, place: LoadContext, connection: Connection, table: str, shape: Shape) -> None:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
     def merge(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
-        """Stage, refuse, keep the newest, and merge them. Raise InvalidShape and KeyStrayed."""
+        """Stage the rows, refuse bad ones, keep the newest, and merge them. Raise InvalidShape and KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        if len({each.partition for each in batches}) > 1:  # Before DuckDB deletes the others in place.
+        if len({each.partition for each in batches}) > 1:  # Checked before DuckDB deletes the older rows.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for quoted_table in (quoted(self._table), statements.deleted_of(self._table)):
@@ -154,12 +156,14 @@ class _Rows:
         self._run([statements.stage(self._engine, self._shape, sorted({*column_by_name.values()} - types.keys()))])
         for batch in batches:
             if absent := {*self._shape.key} - {column_by_name[each] for each in batch.columns}:
-                raise InvalidShape(f"the chunks of {self._table} have no column {min(absent)}, which is of its key.")
+                raise InvalidShape(
+                    f"the chunks of {self._table} have no column {min(absent)}, which is part of its key."
+                )
             typed = {column_by_name[each]: types.get(column_by_name[each], text) for each in batch.columns}
             self._connection.copy(statements.STAGING, typed, batch)
 
     def _make_way(self, quoted_table: str) -> None:
-        """Delete the rows that newer ones replace. Check also whether one is newer, which is rare."""
+        """Delete the rows that newer ones replace. Also check for the rare case that a row in the table is newer."""
         if self._engine.counts_passed and not self._passed(quoted_table):
             return
         run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
@@ -175,7 +179,7 @@ class _Rows:
             run(statements.replace(quoted_table, shape))
 
     def _passed(self, quoted_table: str) -> bool:
-        """Delete the rows that can be replaced without a check. Return whether there are others."""
+        """Delete the rows that can be replaced without a check. Return whether others remain."""
         *_, answer = [
             self._connection.execute(each) for each in statements.replace_and_count(quoted_table, self._shape)
         ]
@@ -185,7 +189,7 @@ class _Rows:
         for *key, one, other in strays:
             key_text = ", ".join(f"{name} {value!r}" for name, value in zip(self._shape.key, key, strict=True))
             raise KeyStrayed(
-                f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, or nobody "
-                "knows which row is the newest. Produce a key to one partition; a topic that got more of them is to be "
-                "made anew."
+                f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, as else the "
+                "newest row is unknown. Produce a key to one partition; if the topic got more partitions, make the "
+                "table anew."
             )

@@ -1,4 +1,4 @@
-"""The files of a load: local copies of chunks, checked by their signals, and the manifests that name the chunks."""
+"""The files of a load: local copies of chunks, checked against their signals, and manifests that list the chunks."""
 
 import gzip
 import json
@@ -28,11 +28,11 @@ FOLDER = "manifests"
 """Prefix of the keys of manifests on the blackboard."""
 
 _AT_ONCE = 8
-"""Chunks that are copied or checked at a time: a store takes a while to answer."""
+"""Chunks that are copied or checked at a time, as a store answers slowly."""
 
 
 class Copy(NamedTuple):
-    """The lines of a chunk, without that of the names, in a file of this machine; `file` is the object as it was."""
+    """A chunk's lines without the header, in a local file; `file` describes the object as it was copied."""
 
     partition: int
     columns: tuple[str, ...]
@@ -41,12 +41,12 @@ class Copy(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Return whether the object is compressed; the copy never is."""
+        """Return whether the object is compressed. The copy never is."""
         return self.file.key.endswith(".gz")
 
 
 class ChunkGroup(NamedTuple):
-    """Input of one statement: chunks of a partition with the same columns, and the URL of the manifest of them."""
+    """Input of one statement: chunks of a partition with the same columns, and the URL of their manifest."""
 
     partition: int
     columns: tuple[str, ...]
@@ -61,18 +61,18 @@ class ChunkGroup(NamedTuple):
 
 @contextmanager
 def room() -> Generator[Path]:
-    """Yield a folder of this machine for what a load copies, until the block ends. Raise DiskFull."""
+    """Yield a local folder for a load's copies until the block ends. Raise DiskFull."""
     try:
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             yield Path(folder)
     except OSError as error:
         problem = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
-        advice = "It needs room for all that is loaded at once: make some, set TMPDIR, or let fewer chunks be loaded"
+        advice = "It needs room for everything loaded at once: make room, set TMPDIR, or load fewer chunks at once"
         raise DiskFull(f"{problem}. {advice}.") from error
 
 
 def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[ChunkGroup]:
-    """Write a manifest for each statement of a load, under a key that no other has."""
+    """Write a manifest for each statement of a load, under a unique key."""
     chunk_groups = list[ChunkGroup]()
     for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
         chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
@@ -82,7 +82,7 @@ def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Chunk
 
 
 def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
-    """Return the manifest of some copies, as Redshift's COPY reads it: a missing file fails the load."""
+    """Return the manifest of some copies for Redshift's COPY, where a missing file fails the load."""
     entries = [
         {"url": f"{board.url}/{each.file.key}", "mandatory": True, "meta": {"content_length": each.file.size}}
         for each in copies
@@ -101,7 +101,7 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
     """Return a chunk without the rows of some offsets, written beside the manifests."""
     names = dialect.line(copy.columns)
-    at = copy.columns.index(OFFSET)  # No comma is in what stands before it.
+    at = copy.columns.index(OFFSET)  # No column before it contains a comma.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
     content = b"".join([names, *kept])
     data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
@@ -112,13 +112,13 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
     """Raise ChunkBroken for a chunk whose object has changed since it was copied.
 
-    The warehouse has read it since: only if it is the same before and after, the content that was read is known.
+    The warehouse has read it in between. If it is unchanged, the content that was read is known.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = [*pool.map(board.file, [each.file.key for each in copies])]
     for was, now in zip([each.file for each in copies], files, strict=True):
         if now != was:
-            problem = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
+            problem = "no longer exists" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
             expected = f"expected {was.size} and {was.etag}, as before the load"
             raise ChunkBroken(f"{board.url}/{was.key} {problem}: {expected}. Put it back as it was.")
 
@@ -130,7 +130,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # As a whole: the digest is to detect what is no gzip.
+    if str(signal.path).endswith(".gz"):  # Decompressed as a whole: the digest check must also detect broken gzip.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:
@@ -140,7 +140,7 @@ def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
 
 
 def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
-    """Return the first line, and what else is in the part in which it ends."""
+    """Return the first line, and the rest of the part in which it ends."""
     head = b""
     for part in parts:
         line_part, end, begin = part.partition(b"\n")
@@ -151,19 +151,19 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
-    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it is elsewhere, or missing."""
+    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it has another place, or is missing."""
     path, key = str(signal.path), chunk_key(signal)
     if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
         expected = f"expected {dialect.NAME} at {board.url}/{key}"
         raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")
     served = board.stream(key)
     if served is None:
-        raise ChunkBroken(f"{path} is not there: expected {signal.size} bytes, as signalled. Put it back as it was.")
+        raise ChunkBroken(f"{path} is missing: expected {signal.size} bytes, as signalled. Put it back as it was.")
     return served
 
 
 def _checked(signal: "Signal", parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the parts of a chunk. Raise ChunkBroken behind the last one if they are not what was signalled."""
+    """Yield the parts of a chunk. After the last one, raise ChunkBroken if they differ from the signal."""
     size, digest = 0, sha256()
     for part in parts:
         size += len(part)

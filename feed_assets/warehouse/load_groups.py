@@ -1,7 +1,7 @@
-"""Runs of signals, which are loaded together: signals are kept up to a number or a time, then cut by schema.
+"""Groups of signals that are loaded together: signals are collected up to a number or a time, then split by schema.
 
-Chunks of a topic partition are loaded in the order of their offsets, so a run ends where another schema begins. A
-buffer for each schema, loaded alone, would move a partition's position over rows that are not loaded.
+A topic partition's chunks are loaded in the order of offsets, so a group ends where another schema begins. Loading a
+separate buffer for each schema would move a partition's position past rows that are not loaded.
 """
 
 from collections import deque
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Signalled(NamedTuple):
-    """A signal, and the offset behind it on its own topic."""
+    """A signal, and the offset after it on its own topic."""
 
     signal: "Signal"
     signal_offset: int
 
 
 class LoadGroup(NamedTuple):
-    """Signals of one schema, those of each partition in order; `schema_id` is null where all rows are tombstones."""
+    """Signals of one schema, ordered within each partition; `schema_id` is null if all rows are tombstones."""
 
     schema_id: int | None
     signals: tuple[Signalled, ...]
 
 
 def runs(signals: Iterable[Signalled]) -> Iterator[LoadGroup]:
-    """Cut signals where the schema of their partition changes, the oldest first; those without one join any run."""
+    """Split signals where their partition's schema changes, the oldest first. Those without a schema join any group."""
     queues: dict[int, deque[Signalled]] = {}
     for each in signals:
         queues.setdefault(each.signal.partition, deque()).append(each)
@@ -49,7 +49,7 @@ def _popped(queue: deque[Signalled], schema_id: int | None) -> Iterator[Signalle
 
 @dataclass
 class Buffer:
-    """The signals of a topic that are not loaded yet. Pure: the clock is handed in."""
+    """The signals of a topic that are not loaded yet. It reads no clock itself."""
 
     chunks: int
     seconds: float
@@ -58,17 +58,17 @@ class Buffer:
 
     @property
     def room(self) -> int:
-        """Return how many signals it takes until it is full."""
+        """Return how many more signals fit."""
         return max(0, self.chunks - len(self.signals))
 
     def add(self, signal: Signalled, now: float) -> None:
-        """Take a signal."""
+        """Add a signal."""
         if not self.signals:
             self.opened = now
         self.signals.append(signal)
 
     def due(self, now: float) -> list[LoadGroup]:
-        """Return the runs to load now, in this order: everything, if it is full or its time is over."""
+        """Return the groups to load now, in order: all of them, if the buffer is full or its time is over."""
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []
         signals, self.signals = self.signals, []

@@ -1,7 +1,7 @@
-"""State of a warehouse's tables, in the warehouse itself: it changes in the transaction of their rows.
+"""State of a warehouse's tables, in the warehouse itself. It changes in the same transaction as their rows.
 
-`positions` has for each topic partition the offset up to which its table has it, `tables` for each topic its schema
-and shape, `lease` the loader; `refused` has the places of rows that the warehouse could not hold.
+`positions` has the offset up to which each topic partition is loaded, `tables` each topic's schema and shape, `lease`
+the loader. `refused` has the places of rows that the warehouse could not store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ _REFUSED_AT_ONCE = 1000
 """Rows of `refused` in one statement."""
 
 _MOST_OF_A_PROBLEM = 16_000
-"""Most characters of a problem: in UTF-8 they have no more bytes than any warehouse holds in a text."""
+"""The most characters of a problem: in UTF-8 they fit into a text column of any warehouse."""
 
 _NOBODY = ""
-"""Holder of a released lease: its row stays, so that two loaders that begin at once wait for each other at it."""
+"""Holder of a released lease. Its row stays, so that two loaders that start at once wait for each other."""
 
 
 class Position(NamedTuple):
-    """The position in a topic partition: the first offset that is not loaded, and where to search for its signal."""
+    """A topic partition's first offset that is not loaded, and the offset from which to search for its signal."""
 
     next_offset: int
     signal_offset: int
@@ -37,19 +37,19 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicState:
-    """The state of a topic in the state tables; its table is not there yet if it has no shape."""
+    """The state of a topic in the state tables. Without a shape, its table does not exist yet."""
 
     schema_id: int | None = None
     shape: Shape | None = None
     positions: Mapping[int, Position] = field(default_factory=dict[int, Position])
     topic_id: str | None = None
-    """The broker's id of the topic that its positions are of."""
+    """The broker's id of the topic to which the positions belong."""
 
 
 class TableState(NamedTuple):
-    """A topic partition as the state tables have it; of a topic without any, the topic alone.
+    """A topic partition in the state tables; for a topic without positions, only the topic.
 
-    `refused` are rows that the warehouse could not hold, `problem` why the table has stopped.
+    `refused` counts rows that the warehouse could not store, `problem` is why the table has stopped.
     """
 
     topic: str
@@ -93,14 +93,14 @@ _TABLES = (
 
 
 def create(engine: Engine) -> tuple[str, ...]:
-    """Return the statements that make the state tables."""
+    """Return the statements that create the state tables."""
     tables, positions, lease, refused = (each.create(engine) for each in _TABLES)
     schemas = (f"CREATE SCHEMA IF NOT EXISTS {each}" for each in (STATE, DELETED))
     return (*schemas, tables, positions, lease, _lease_of_nobody(engine), refused)
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Make the state tables, unless they are there: their maker may have had more rights, or been a bit earlier."""
+    """Create the state tables if they are missing. Another loader, or a role with more rights, may have made them."""
     if exists(connection):
         return
     try:
@@ -113,7 +113,7 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether the state tables are there. Raise LoadFailed if somebody has altered them."""
+    """Return whether the state tables exist. Raise LoadFailed if somebody has altered them."""
     return loader_tables.exist(connection, _TABLES)
 
 
@@ -128,53 +128,51 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
     current_holder, seen_at = _lease(connection)
     if current_holder != holder:
         raise WarehouseTaken(
-            f"{current_holder} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is "
-            f"all that it needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse "
+            f"{current_holder} loads this warehouse, and was last seen at {seen_at:%Y-%m-%d %H:%M:%S%z}: expected only "
+            f"one loader. End this one, or the other; {seconds:g} s after its last sign of life the warehouse "
             "is free."
         )
 
 
 def _lease(connection: Connection) -> tuple[str, datetime]:
-    """Return the holder of the lease, and its last sign of life. Raise LoadFailed for a lease that is none."""
+    """Return the holder of the lease, and its last sign of life. Raise LoadFailed for an invalid lease."""
     rows = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
     if len(rows) != 1 or None in rows[0]:
         advice = f"Delete its rows: DELETE FROM {STATE}.lease."
-        raise loader_tables.altered(
-            "lease", loader_tables.rows_text(rows), "one row with a holder and a moment", advice
-        )
+        raise loader_tables.altered("lease", loader_tables.rows_text(rows), "one row with a holder and a time", advice)
     return rows[0][0], rows[0][1]
 
 
 def _lease_of_nobody(engine: Engine) -> str:
-    """Return the statement for the lease's row, if there is none; it is made with its table, so nobody makes two."""
+    """Return the statement that adds a missing lease row. It runs when its table is made, so there are never two."""
     row = f"SELECT 1, {literal(_NOBODY)}, {engine.now}"
     return f"INSERT INTO {STATE}.lease {row} WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
-    """Renew the lease; others wait for its row until our transaction ends. Raise WarehouseTaken if we lost it."""
+    """Renew the lease. Others wait for its row until our transaction ends. Raise WarehouseTaken if we lost it."""
     condition = f"WHERE holder = {literal(holder)}"
     connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {condition}")
     if not connection.execute(f"SELECT 1 FROM {STATE}.lease {condition}"):
         raise WarehouseTaken(
-            "another loader has taken this warehouse over, as it had not heard of this one for too long. What it has "
-            "loaded is whole. End one of the two."
+            "another loader has taken over this warehouse, as this one did not renew its lease for too long. The "
+            "loaded data are complete. End one of the two."
         )
 
 
 def release(connection: Connection, holder: str) -> None:
-    """Let the next loader begin at once."""
+    """Release the lease, so that the next loader can begin at once."""
     connection.execute(f"UPDATE {STATE}.lease SET holder = {literal(_NOBODY)} WHERE holder = {literal(holder)}")
 
 
 def read(connection: Connection, topic: str) -> TopicState:
-    """Return the known state of a topic. Raise LoadFailed if no load can have written it."""
+    """Return the known state of a topic. Raise LoadFailed for a state that no load can have written."""
     schema_id, shape, topic_id = _table(connection, topic)
     return TopicState(schema_id, shape, _positions(connection, topic), topic_id)
 
 
 def shape(connection: Connection, topic: str) -> Shape | None:
-    """Return the known shape of a topic's table, wherever its positions are. Raise LoadFailed as `read` does."""
+    """Return the known shape of a topic's table, whatever its positions. Raise LoadFailed as `read` does."""
     return _table(connection, topic)[1]
 
 
@@ -185,7 +183,7 @@ def _table(connection: Connection, topic: str) -> tuple[int | None, Shape | None
         return None, None, None
     try:
         [(schema_id, shape, topic_id)] = rows
-        number = None if schema_id is None else index(schema_id)  # It stands in statements: a text is no number.
+        number = None if schema_id is None else index(schema_id)  # It is used in statements, so it must be a number.
         return number, Shape.model_validate_json(shape) if shape else None, topic_id
     except (TypeError, ValueError) as error:
         dropped = " and ".join((quoted(topic), f"{DELETED}.{quoted(topic)}"))
@@ -201,7 +199,7 @@ def _positions(connection: Connection, topic: str) -> dict[int, Position]:
     positions = {partition: Position(*offsets) for partition, *offsets in rows}
     wrong = [row for row in rows if not all(map(loader_tables.is_number, row))]
     if wrong or len(positions) < len(rows):
-        expected = f"of each partition of {topic} one row with offsets from 0 on"
+        expected = f"one row for each partition of {topic} with offsets of 0 or more"
         raise loader_tables.altered(
             "positions", loader_tables.rows_text(wrong or rows), expected, loader_tables.reset_advice(topic)
         )
@@ -209,7 +207,7 @@ def _positions(connection: Connection, topic: str) -> dict[int, Position]:
 
 
 def write(connection: Connection, engine: Engine, topic: str, before: TopicState, state: TopicState) -> None:
-    """Store the known state of a topic, of positions those that moved; it has no problem any more."""
+    """Store the known state of a topic with the positions that moved, and clear its problem."""
     schema_id = "NULL" if state.schema_id is None else state.schema_id
     shape = "NULL" if state.shape is None else literal(state.shape.model_dump_json())
     topic_id = "NULL" if state.topic_id is None else literal(state.topic_id)
@@ -226,7 +224,7 @@ def write(connection: Connection, engine: Engine, topic: str, before: TopicState
 
 
 def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[RefusedRow]) -> None:
-    """Keep the places of rows that the warehouse could not hold, with their reasons."""
+    """Store the places and reasons of rows that the warehouse could not store."""
     for at in range(0, len(rows), _REFUSED_AT_ONCE):
         page = rows[at : at + _REFUSED_AT_ONCE]
         for partition in {each.partition for each in page}:
@@ -243,7 +241,7 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Store why a table has stopped, or the beginning of that."""
+    """Store why a table has stopped, cut to the allowed length."""
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
         f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "

@@ -1,7 +1,7 @@
-"""The loader of one warehouse: it reads signals and the ledger's log, and loads what is new, until it is stopped.
+"""The loader of one warehouse: it reads signals and the ledger's log, and loads new data until it is stopped.
 
-A session begins from the state tables. Any failure ends it, and another one begins after a pause, as after a kill. A
-table that cannot continue stops alone, with its reason in the state tables. One loader has the lease.
+A session begins from the state tables. Any failure ends it, and another one begins after a pause, as after a kill.
+Only a table that cannot continue stops, with its reason in the state tables. One loader holds the lease.
 """
 
 import os
@@ -37,67 +37,70 @@ LOOK_SECONDS = 0.5
 """Seconds between two looks for signals."""
 
 LEASE_SECONDS = 3 * RENEW_SECONDS
-"""Seconds after which a loader that has not renewed its lease has lost it."""
+"""Seconds without a renewal after which a loader loses its lease."""
 
 SAY_SECONDS = 60.0
-"""Seconds between two lines about its progress."""
+"""Seconds between two progress lines."""
 
 _NAMED = 10
-"""Most tables that a line names."""
+"""The most tables that a line names."""
 
 AGAIN_SECONDS = 60.0
 """Seconds after which a table is tried again that somebody else holds."""
 
 BUSY_SECONDS = 600.0
-"""Seconds for which `once` waits for a process that has the warehouse open."""
+"""Seconds for which `once` waits for another process that has the warehouse open."""
 
 PAUSES = (1.0, 60.0)
-"""Seconds to wait after the first failure, then twice as long each time, up to the other number."""
+"""Seconds to wait after the first failure, doubled each time up to the second number."""
 
 
 TableSources = Mapping[str, Topic | DatasetUpdates]
-"""Topics and datasets to load, by the names of the tables."""
+"""Topics and datasets to load, by table name."""
 
 
 class Follower(Protocol):
-    """A table that follows its topic or dataset. Raises the error that stops it."""
+    """A table that follows its topic or dataset. It raises the error that stops it."""
 
     name: str
     loads: int
-    """Number of loads that were committed."""
+    """Number of committed loads."""
 
     @property
     def waiting(self) -> int:
-        """Return the number of chunks whose signals were read and that are not loaded yet."""
+        """Return the number of chunks whose signals were read but that are not loaded yet."""
         ...
 
     def look(self, now: float) -> bool:
-        """Read what is new, and load what is due. Return True if there is more to read than one look takes."""
+        """Read new signals and updates, and load due ones. Return True if there is more to read than one look takes."""
         ...
 
     def load_all(self) -> None:
-        """Load everything that there is, whatever the limits."""
+        """Load all available data, whatever the limits."""
         ...
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the change of the table by each schema of what is not loaded yet."""
+        """Yield the table's changes for each schema of data that are not loaded yet."""
         ...
 
 
 def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
-    """Return a table, from its state in the state tables on; without a connection there is no warehouse yet."""
+    """Return a table in its stored state. Without a connection, the warehouse does not exist yet."""
     state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
     if connection and state.shape:
         loader_tables.refuse_others(connection, name)
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)
-    from feed_assets.warehouse.table import Loading, TopicTable  # Needs Kafka's packages: a dataset does without them.
+    from feed_assets.warehouse.table import (
+        Loading,
+        TopicTable,
+    )  # Imported here: it needs Kafka's packages, which a dataset does not.
 
     if not isinstance(loading, Loading):
-        raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
+        raise TypeError(f"{name} is a topic: expected a Loading, which has the place of its chunks.")
     return TopicTable(loading, holder, name, source.key, state)
 
 
@@ -108,10 +111,10 @@ def run(
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
 ) -> None:
-    """Load topics and datasets until `stopping` is set; wait for unavailable services. A topic needs a `Loading`.
+    """Load topics and datasets until `stopping` is set, and wait for unavailable services. A topic needs a `Loading`.
 
-    All waiting is `stopping.wait`, and `clock` returns seconds: with both of its own, a test decides how time passes.
-    Raise WarehouseTaken, and once no table can continue the error that stopped the first one.
+    All waiting is `stopping.wait`, and `clock` returns seconds, so that a test can control time. Raise WarehouseTaken;
+    and when no table can continue, the error that stopped the first one.
     """
     lease_holder, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
@@ -133,11 +136,11 @@ def once(
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
 ) -> int:
-    """Load what there is now, whatever the limits. Return the number of loads.
+    """Load all present data, whatever the limits. Return the number of loads.
 
-    Wait for a warehouse that another process has open, as `run` does, up to `BUSY_SECONDS`.
+    Wait up to `BUSY_SECONDS` for a warehouse that another process has open, as `run` does.
 
-    Raise the error that stopped a table, after the others are loaded, ServiceUnavailable and WarehouseTaken.
+    Raise the error that stopped a table after the others are loaded; ServiceUnavailable and WarehouseTaken at once.
     """
     lease_holder, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
@@ -155,17 +158,17 @@ def once(
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of something in words."""
+    """Return a number with its noun."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def holder() -> str:
-    """Return a name for a holder of the lease, that no other one has."""
+    """Return a unique name for a holder of the lease."""
     return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
 
 
 class LoaderSession:
-    """A loader from its beginning to its end."""
+    """A session of the loader, from start to end."""
 
     def __init__(
         self, loading: Target, sources: TableSources, holder: str, clock: Callable[[], float] = monotonic
@@ -180,7 +183,7 @@ class LoaderSession:
 
     @property
     def loads(self) -> int:
-        """Return how many loads were committed."""
+        """Return the number of committed loads."""
         return sum(each.loads for each in self._tables.values())
 
     def run(self, stopping: Event) -> None:
@@ -195,7 +198,7 @@ class LoaderSession:
             raise next(iter(self._stopped.values()))
 
     def _look(self) -> bool:
-        """Let each table look once. Return True if one of them has more to read at once."""
+        """Let each table look once. Return True if one of them has more to read now."""
         behind = set[str]()
 
         def look(name: str) -> None:
@@ -206,7 +209,7 @@ class LoaderSession:
         return bool(behind)
 
     def once(self) -> None:
-        """Load what there is. Raise the error that stopped the first table, once the others are loaded."""
+        """Load all present data. Raise the error that stopped the first table after the others are loaded."""
         with self._begun():
             self._each(lambda name: self._tables[name].load_all())
         if len(self._stopped) > 1:
@@ -217,7 +220,7 @@ class LoaderSession:
 
     @contextmanager
     def _begun(self) -> Generator[None]:
-        """Take the lease, and give it back at every end but a kill."""
+        """Take the lease, and release it at any end but a kill."""
         engine = self._loading.engine
         with engine.open() as connection:
             load_state.prepare(connection, engine)
@@ -230,7 +233,7 @@ class LoaderSession:
             self._release()
 
     def _begin(self, name: str) -> None:
-        """Open a table, from its state in the state tables on."""
+        """Open a table in its stored state."""
         source, engine = self._sources[name], self._loading.engine
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, source)
@@ -238,15 +241,17 @@ class LoaderSession:
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
-        """Let the next loader begin at once. If this fails, it waits, and the error that ended this one is raised."""
+        """Release the lease, so that the next loader can begin at once. A failure here hides no earlier error."""
         try:
             with self._loading.engine.open() as connection:
                 load_state.release(connection, self._holder)
         except FeedAssetsError as error:
-            say(f"warehouse {self._loading.name}: is free in {LEASE_SECONDS:g} s only, its lease stays: {error}")
+            say(
+                f"warehouse {self._loading.name}: becomes free only in {LEASE_SECONDS:g} s, as its lease stays: {error}"
+            )
 
     def _each(self, work: Callable[[str], None]) -> None:
-        """Do something for each table that has not stopped, but for those that somebody else holds."""
+        """Call `work` for each table that has not stopped, but for those that somebody else holds."""
         for name in [each for each in self._sources if each not in self._stopped]:
             try:
                 if name in self._busy:
@@ -265,7 +270,7 @@ class LoaderSession:
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:
-        """Continue without a table, and keep why, unless the lease is lost: the next loader may load the table."""
+        """Continue without a table, and store the reason. If the lease is lost, the next loader may load the table."""
         self._stopped[name] = error
         say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
         try:
@@ -275,7 +280,7 @@ class LoaderSession:
                 load_state.note(connection, name, str(error))
                 connection.execute("COMMIT")
         except LoadFailed as refused:
-            say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
+            say(f"warehouse {self._loading.name}: its state tables could not record why {name} has stopped: {refused}")
 
     def _say(self, now: float) -> None:
         if now < self._reported + SAY_SECONDS:
@@ -283,7 +288,7 @@ class LoaderSession:
         seconds, loads, waiting = now - self._reported, self.loads, sum(each.waiting for each in self._tables.values())
         say(
             f"warehouse {self._loading.name}: {counted(len(self._sources), 'table')}, in {seconds:.0f} s "
-            f"{counted(loads - self._reported_loads, 'load')}; {waiting:,} chunks wait for their time"
+            f"{counted(loads - self._reported_loads, 'load')}; {waiting:,} chunks wait"
         )
         self._reported, self._reported_loads = now, loads
         for error in self._stopped.values():

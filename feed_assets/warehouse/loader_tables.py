@@ -1,6 +1,6 @@
-"""State tables as a loader makes them, and checks whether another role has altered them since.
+"""The loader's state tables, and checks whether another role has altered them.
 
-Rows that a load decides by are never repaired: a wrong position would leave rows out, so the table stops.
+Rows on which loads depend are never repaired: a wrong position would skip rows, so the table stops instead.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.statements import DELETED, STATE
 
 _SHOWN = 80
-"""Most characters of a foreign value in a message."""
+"""The most characters of a foreign value in a message."""
 
 _ROWS = 3
-"""Most foreign rows in a message."""
+"""The most foreign rows in a message."""
 
 _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time zone": "timestamptz"}
-"""Types as we write them, by the names that warehouses have for them."""
+"""Our names of types, by the names that warehouses report."""
 
 _RESTORE = (
     f"Restore it from a backup, or drop the schemas {STATE} and {DELETED} and the loaded tables: then all is loaded "
@@ -27,38 +27,38 @@ _RESTORE = (
 
 
 class LoaderTable(NamedTuple):
-    """A state table: definitions of its columns, in which `{text}` is a text of any length, and its other clauses."""
+    """A state table: definitions of its columns, where `{text}` is a text of any length, and further clauses."""
 
     name: str
     columns: Sequence[str]
     clauses: Sequence[str] = ()
 
     def create(self, engine: Engine, begin: str = "CREATE TABLE") -> str:
-        """Return the statement that makes it."""
+        """Return the statement that creates it."""
         definitions = ", ".join([*self.columns, *self.clauses]).format(text=engine.text)
         return f"{begin} {STATE}.{self.name} ({definitions})"
 
     @property
     def form(self) -> str:
-        """Return its kind, and its columns with their types, as `_forms` finds them."""
+        """Return its kind and its columns with types, in the form of `_forms`."""
         columns = [each.format(text="text").split()[:2] for each in self.columns]
         return f"BASE TABLE ({', '.join(map(' '.join, columns))})"
 
 
 def exist(connection: Connection, tables: Sequence[LoaderTable]) -> bool:
-    """Return whether these tables are there. Raise LoadFailed if only some are, or one has another form."""
+    """Return whether these tables exist. Raise LoadFailed if only some do, or if one has another form."""
     forms = _forms(connection)
     if not forms.keys() & {each.name for each in tables}:
         return False
     for each in tables:
-        form = forms.get(each.name, "no such table, or none that this user may use")
+        form = forms.get(each.name, "no such table, or no right to use it")
         if form != each.form:
             raise altered(each.name, form, each.form, _RESTORE)
     return True
 
 
 def _forms(connection: Connection) -> dict[str, str]:
-    """Return kind, columns and types of everything in our schema, by name."""
+    """Return the kind, columns and types of each table in our schema, by name."""
     rows = connection.execute(
         "SELECT t.table_name, t.table_type, c.column_name, c.data_type FROM information_schema.tables t "
         "JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name "
@@ -72,38 +72,38 @@ def _forms(connection: Connection) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Return a foreign name as it is if it could be ours, or quoted and cut."""
+    """Return a foreign name unchanged if it could be ours; else quoted and cut."""
     return name if name.isidentifier() and len(name) < _SHOWN else repr(name)[:_SHOWN]
 
 
 def refuse_others(connection: Connection, table: str) -> None:
-    """Raise LoadFailed if a view or a foreign table stands in the place of a loaded table, or of its deleted keys."""
+    """Raise LoadFailed if a view or foreign table has the name of a loaded table, or of its deleted keys."""
     rows = connection.execute(
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
         f"AND table_type <> 'BASE TABLE' AND table_schema IN (current_schema(), {literal(DELETED)})"
     )
     for schema, kind in rows:
         raise LoadFailed(
-            f"{schema}.{table} is a {kind}: expected the table that was loaded, as rows would go elsewhere. Put the "
+            f"{schema}.{table} is a {kind}: expected the loaded table, as rows would go elsewhere. Put the "
             f"table back, or drop the {kind}. {reset_advice(table)}"
         )
 
 
 def altered(name: str, content: str, expected: str, advice: str) -> LoadFailed:
-    """Return the error for a state table that no load of ours has left like this."""
+    """Return the error for a state table with a content that no load can have written."""
     return LoadFailed(f"{STATE}.{name} was altered by somebody else: found {content}; expected {expected}. {advice}")
 
 
 def rows_text(rows: Sequence[Sequence[Any]]) -> str:
-    """Return foreign rows in one short line."""
+    """Return foreign rows as one short line."""
     return ", ".join(f"({', '.join(repr(each)[:_SHOWN] for each in row)})" for row in rows[:_ROWS])
 
 
 def is_number(value: object) -> bool:
-    """Return whether a foreign value is a whole number from 0 on."""
+    """Return whether a foreign value is a whole number of 0 or more."""
     return type(value) is int and value >= 0
 
 
 def reset_advice(table: str) -> str:
-    """Return how to continue without the state of a table."""
+    """Return how to continue without a table's state."""
     return f"Make the table anew: `feed-assets warehouse reset WAREHOUSE {table} --apply`."

@@ -1,7 +1,7 @@
-"""Typed steps from a table's shape to that of a newer schema; no value of a column that stays is lost.
+"""Typed steps from a table's shape to that of a newer schema. Columns that stay lose no value.
 
 A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. Renamed columns
-are found by Avro's aliases. A column is dropped if the newer schema has its field no longer.
+are found by Avro's aliases. A column is dropped if the newer schema no longer has its field.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape, widens
 
 @dataclass(frozen=True)
 class AddColumn:
-    """Step that adds a column; existing rows have its default."""
+    """Step that adds a column. Existing rows get its default."""
 
     column: Column
 
@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Step that gives a column a kind that holds all of its values; `was` is the one that it has."""
+    """Step that gives a column a kind that can store all its values; `was` is its present kind."""
 
     name: str
     kind: Kind
@@ -45,14 +45,14 @@ class WidenColumn:
 
 @dataclass(frozen=True)
 class MakeNullable:
-    """Step that lets a column have nulls."""
+    """Step that allows NULL in a column."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SetDefault:
-    """Step that sets the value of rows that name none."""
+    """Step that sets the value of rows that have none for a column."""
 
     column: Column
 
@@ -66,13 +66,13 @@ class SetComment:
 
 
 _OF_MANY_TEXTS = frozenset({"uuid", "decimal"})
-"""Kinds in which several texts are one value."""
+"""Kinds in which several texts stand for one value."""
 
 Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
 
 
 class Migration(NamedTuple):
-    """Steps in their order, and the shape that the table has after them."""
+    """Steps in order, and the table's shape after them."""
 
     steps: tuple[Step, ...]
     shape: Shape
@@ -98,10 +98,10 @@ def migrate(table: Shape, newer: Shape) -> Migration:
 
 
 def loosened(table: Shape, older: Shape) -> Migration:
-    """Return the steps after which a table holds the rows of an older schema, too: nothing in these is lost.
+    """Return the steps after which a table can also store an older schema's rows without loss.
 
-    The ids decide which schema is newer, but a registry may give them out of order, and chunks of both may alternate.
-    So a column gets wider, or nullable, and a field that the table never had is added.
+    The higher schema id counts as newer, but a registry may assign ids out of order, and chunks of both may alternate.
+    So columns get wider or nullable, and a field that the table never had is added.
     """
     sources = _sources(older, table)
     columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
@@ -124,7 +124,7 @@ def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Colu
 def places(table: Shape, older: Shape) -> dict[str, str]:
     """Return the table's column for each column of an older schema's file, by its name there; none for dropped ones.
 
-    Raise NotMigratable if the table cannot hold the values of one.
+    Raise NotMigratable if the table cannot store a column's values.
     """
     _check_key(table, older)
     column_by_field = {source.name: name for name, source in _sources(older, table).items()}
@@ -132,13 +132,13 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
     for each in older.columns:
         if each.name in column_by_field and not widens(each.kind, kinds[column_by_field[each.name]]):
             raise _refused(
-                f"{each.name} is {each.kind}, which {kinds[column_by_field[each.name]]} does not hold", table, older
+                f"{each.name} is {each.kind}, which {kinds[column_by_field[each.name]]} cannot store", table, older
             )
     return column_by_field
 
 
 def grown(table: Shape, other: Shape) -> Shape:
-    """Return a table's shape whose texts are as long as those of a newer or an older schema's shape, or longer."""
+    """Return a table's shape with texts at least as long as those of another schema's shape."""
     lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
     length_by_field = {each.name: each.kind.length for each in other.columns}
     lengths += [(source.name, length_by_field[name]) for name, source in _sources(table, other).items()]
@@ -159,9 +159,9 @@ def _check_key(table: Shape, other: Shape) -> None:
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """Return the table's column that each column of a newer shape was: by its name, or else by one of its aliases.
+    """Return the table's present column for each column of a newer shape, by its name or one of its aliases.
 
-    If names move on (b was a, c was b) the columns do, too: c comes first, so it can be renamed before b is.
+    If names shift (b was a, c was b), the columns do, too: c comes first, so that it is renamed before b.
     """
     columns, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
     sources: dict[str, Column] = {}
@@ -175,7 +175,7 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 def _moved(
     name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], used_names: set[str]
 ) -> dict[str, str]:
-    """Return the alias whose column a field takes, and whatever the field of that name takes in its place."""
+    """Return the alias whose column a field takes, and what the field with that alias as its name takes instead."""
     for alias in fields[name].aliases:
         if alias not in columns or alias in used_names:
             continue
@@ -191,14 +191,14 @@ def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
         raise _refused(f"{new.name} was {old.kind} and is {new.kind}, which would lose data", table, newer)
     kind = new.kind if widens(old.kind, new.kind) else old.kind
     if old.name in table.key and kind == TEXT and old.kind.name in _OF_MANY_TEXTS:
-        raise _refused(f"{new.name} was {old.kind} and is text, in which a key would be another one", table, newer)
+        raise _refused(f"{new.name} was {old.kind} and is text, which would change keys", table, newer)
     had = dict.fromkeys((*new.aliases, *old.aliases, *([old.name] if old.name != new.name else [])))
     is_nullable = old.is_nullable or new.is_nullable
     return new.model_copy(update={"kind": kind, "is_nullable": is_nullable, "aliases": tuple(had)})
 
 
 def _added(column: Column) -> Column:
-    """Return a nullable column, as existing rows may have no value for it."""
+    """Return the column as nullable, as existing rows may have no value for it."""
     return column.model_copy(update={"is_nullable": True})
 
 
@@ -216,6 +216,6 @@ def _changes(old: Column, new: Column) -> Iterator[Step]:
 def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
     noun = "topic" if table.key else "dataset"
     return NotMigratable(
-        f"{why}. The table is {table}, the schema {other}. Give the {noun} a schema that the table's can become, or "
-        "have the table made anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
+        f"{why}. The table is {table}, the schema {other}. Give the {noun} a schema that fits the table, or make "
+        "the table anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
     )

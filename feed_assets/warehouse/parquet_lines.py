@@ -1,4 +1,4 @@
-"""The Parquet files of an update as the loader copies them: lines of the chunks' dialect, made by DuckDB."""
+"""The Parquet files of an update, which DuckDB converts to lines of the chunks' dialect for the loader."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 LINES_BYTES = 32 << 20
-"""Bytes of a file of lines, about. To read one DuckDB reserves its size, as a single line may be that long."""
+"""Approximate bytes of a file of lines. DuckDB reserves this size to read it, as a single line may be that long."""
 
 _FORM = (
     r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *, """
@@ -42,14 +42,14 @@ _KINDS = {
     "map": _JSON,
     "struct": _JSON,
 }
-"""Kinds by DuckDB's names of types, a decimal's apart."""
+"""Kinds by DuckDB's names of types, except decimals."""
 
 _AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint", "varchar"})
-"""Types whose values mean the same in JSON."""
+"""Types whose values are the same in JSON."""
 
 
 class Rows:
-    """The rows of files: a column has the type that holds what is in all of them."""
+    """The rows of some files. Each column has a type that fits all of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(literal(str(each)) for each in paths)
@@ -64,16 +64,16 @@ class Rows:
 
     @property
     def shape(self) -> Shape:
-        """Return the shape of a table of them; all columns may be null. Raise UnreadableUpdate and InvalidShape."""
+        """Return the shape of a table for the rows; all columns are nullable. Raise UnreadableUpdate, InvalidShape."""
         types = self.types
         if reserved := types.keys() & TAKEN:
             raise InvalidShape(
-                f"there is a column {min(reserved)}: that is one of every table. Rename it in the dataset."
+                f"there is a column {min(reserved)}: that is a column of every table. Rename it in the dataset."
             )
         return Shape(columns=tuple(Column(name=name, kind=_kind(name, each)) for name, each in types.items()), key=())
 
     def write(self, names: Sequence[str], folder: Path) -> tuple[int, tuple[Path, ...]]:
-        """Write lines of some columns into files of a new folder; return how many lines these are, and the files.
+        """Write some columns as lines into files of a new folder. Return the number of lines, and the files.
 
         Raise UnreadableUpdate and DiskFull.
         """
@@ -91,20 +91,20 @@ def _kind(name: str, column_type: "DuckDBPyType") -> Kind:
         return Kind(name="decimal", **cast(Mapping[str, int], dict(column_type.children)))
     if column_type.id not in _KINDS:
         raise InvalidShape(
-            f"the column {name} is {column_type}, which no table has: expected a type of Spark's. Cast it."
+            f"the column {name} is {column_type}, which no table can have: expected a type of Spark. Cast it."
         )
     return _KINDS[column_type.id]
 
 
 def _text(value: str, kind: "DuckDBPyType") -> str:
-    """Return an expression for the text of a value as the dialect has it."""
+    """Return an expression for a value's text in the dialect."""
     if _KINDS.get(kind.id) == _JSON:
         return f"CAST({_json(value, kind)} AS VARCHAR)"
     return f"lower(hex({value}))" if kind.id == "blob" else f"CAST({value} AS VARCHAR)"
 
 
 def _json(value: str, kind: "DuckDBPyType", depth: int = 0) -> str:
-    """Return an expression for a value in JSON as the dialect has it: what JSON has no exact form for is a text."""
+    """Return an expression for a value in the dialect's JSON, where values without an exact form are texts."""
     inner = f"e{depth}"
     match kind.id:
         case "list":
@@ -132,12 +132,12 @@ def _children(kind: "DuckDBPyType") -> "Sequence[tuple[str, DuckDBPyType]]":
 
 @contextmanager
 def _reading() -> Generator[duckdb.DuckDBPyConnection]:
-    """Yield a DuckDB in memory, with its errors as ours."""
+    """Yield a DuckDB in memory, and translate its errors into ours."""
     try:
         with opened_at(":memory:") as connection:
             yield connection
     except duckdb.IOException as error:
-        advice = "Make some room for the rows of an update, or set TMPDIR"
+        advice = "Make room for the rows of an update, or set TMPDIR"
         raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {advice}.") from error
     except duckdb.Error as error:
         message = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""PostgreSQL, from version 16 on: chunks are sent by COPY FROM STDIN."""
+"""PostgreSQL from version 16 on. Chunks are sent by COPY FROM STDIN."""
 
 import re
 from collections.abc import Generator, Iterator, Mapping
@@ -16,19 +16,19 @@ from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 _LONGEST_NAME = 63
-"""Bytes of an identifier: PostgreSQL silently cuts off the rest of a longer one."""
+"""The most bytes of an identifier: PostgreSQL silently cuts a longer one."""
 
 _LONGEST_KEY = 2600
-"""Bytes of a row's key that an index holds for sure."""
+"""Bytes of a row's key that always fit into an index."""
 
 _OTHER_BYTES = 16
-"""Most of these bytes that a column of the key takes if it is no text."""
+"""The most of these bytes that a key column takes if it is not a text."""
 
 _DIGITS = {"bytes": " / 2"}
-"""Divisors for kinds that are staged with two digits for each byte."""
+"""Divisors for kinds that are staged with two digits per byte."""
 
 _OLDEST = 160_000
-"""The first version that has pg_input_is_valid, as the server numbers it."""
+"""The first version with pg_input_is_valid, as the server numbers it."""
 
 _URL = "of its url in FEED_ASSETS_WAREHOUSES; in a password / ? # @ : [ ] and % are written as %2F and so on"
 _ADVICE = {
@@ -39,7 +39,7 @@ _ADVICE = {
     "could not translate host name": f"Correct the host {_URL}",
     "failed to resolve host": f"Correct the host {_URL}",
 }
-"""Advice by the text of a failed connection: if the server did answer, it is another one than to wait."""
+"""Advice by the text of a failed connection: if the server did answer, waiting does not help."""
 
 _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
 
@@ -49,10 +49,10 @@ WAIT_SECONDS = 5
 """Seconds that a load waits for a lock. Whoever reads the table meanwhile waits behind it."""
 
 IDLE_SECONDS = 30
-"""Seconds after which an idle transaction is undone: a loader that hangs in one keeps no other one out."""
+"""Seconds after which an idle transaction is undone, so that a hanging loader does not block others."""
 
 _NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
-"""Errors that the driver calls operational, and that concern one table alone."""
+"""Errors that the driver calls operational, but that concern only one table."""
 
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
@@ -83,20 +83,20 @@ class PostgreSQL(Engine):
             connection.execute(
                 f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
                 f"SET lock_timeout = '{WAIT_SECONDS}s'; "
-                "SET datestyle = ISO"  # A database or a role may have another one, in which dates are other texts.
+                "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
             )
             yield connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes by decode."""
+        """Return the bytes, converted by decode."""
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition by PostgreSQL's own check, which exists since version 16."""
+        """Return the condition, checked by PostgreSQL's own function, which exists since version 16."""
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
-        """Yield the condition of a key that the index cannot hold."""
+        """Yield the condition for a key that the index cannot store."""
         texts = [each for each in shape.key_columns if self.staged(each.kind) == "text"]
         if texts:
             other_bytes = _OTHER_BYTES * (len(shape.key) - len(texts))
@@ -106,21 +106,21 @@ class PostgreSQL(Engine):
             yield f"{text_bytes} > {_LONGEST_KEY - other_bytes}", f"the key has more than {_LONGEST_KEY} bytes"
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that PostgreSQL would cut off, or has itself."""
+        """Raise InvalidShape also for names that PostgreSQL would cut, or reserves."""
         super().check(table, shape)
         if table.startswith("pg_"):
-            raise InvalidShape(f"{table} is a name of PostgreSQL's own. Give the topic another name.")
+            raise InvalidShape(f"{table} is a name that PostgreSQL reserves. Give the topic another name.")
         for name in (table, *(each.name for each in shape.columns)):
             if len(name.encode()) > _LONGEST_NAME:
-                raise InvalidShape(f"{name} is no name in PostgreSQL: expected at most {_LONGEST_NAME} bytes.")
+                raise InvalidShape(f"{name} is not a name in PostgreSQL: expected at most {_LONGEST_NAME} bytes.")
 
 
 def _refuse_old(version: int) -> None:
-    """Raise InvalidSetting for a server that cannot check whether a text is a value of a type."""
+    """Raise InvalidSetting for a server that cannot check whether a text is a valid value."""
     if version < _OLDEST:
         server_version, oldest = f"{version // 10_000}.{version % 10_000}", _OLDEST // 10_000
         raise InvalidSetting(
-            f"the warehouse is PostgreSQL {server_version}: expected {oldest} or newer, which can be asked whether a "
+            f"the warehouse is PostgreSQL {server_version}: expected {oldest} or newer, which can check whether a "
             "text is a number or JSON. Upgrade it, or name another one."
         )
 
@@ -147,11 +147,11 @@ class _Connection:
 
 @contextmanager
 def translated(url: str) -> Generator[None]:
-    """Raise our errors for those of the driver: what may be over later, and what would fail again."""
+    """Translate the driver's errors into ours: temporary ones, and those that would recur."""
     try:
         yield
     except _NEVER as error:
-        raise LoadFailed(f"the warehouse cannot hold it: {masked(' '.join(str(error).split()), url)}") from None
+        raise LoadFailed(f"the warehouse cannot store it: {masked(' '.join(str(error).split()), url)}") from None
     except psycopg.errors.LockNotAvailable as error:
         raise TableBusy(
             f"a lock did not come within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
@@ -160,7 +160,7 @@ def translated(url: str) -> Generator[None]:
     except _MAY_BE_OVER as error:
         message = masked(" ".join(str(error).split()), url)
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
-        raise WarehouseUnavailable(f"the warehouse does not do it: {message}. {advice}.") from None
+        raise WarehouseUnavailable(f"the warehouse cannot do it now: {message}. {advice}.") from None
     except psycopg.Error as error:
         message = masked(" ".join(str(error).split()), url)
         raise LoadFailed(f"the warehouse refuses: {message}{_what_to_do(error, url)}") from None
@@ -174,4 +174,4 @@ def _what_to_do(error: psycopg.Error, url: str) -> str:
         return ""
     kind, name = match.groups()
     user = unquote(urlsplit(url).username or "") or "USER"
-    return f". Have its owner say: GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {quoted(user)};"
+    return f". Have its owner execute: GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {quoted(user)};"

@@ -1,6 +1,6 @@
-"""Preparation of a load before its transaction: rows that the warehouse cannot hold are left out, texts get room.
+"""Preparation of a load before its transaction: omit rows that the warehouse cannot store, and lengthen text columns.
 
-A kill leaves chunks and manifests that nobody reads, and a table whose texts may be longer than anybody needs.
+A kill leaves unused chunks and manifests, and perhaps text columns that are longer than needed.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from feed_assets.warehouse.shapes import Shape
 
 
 class Ready(NamedTuple):
-    """Input of a load: the table's known state once its texts are long enough, the rows' shape, and their batches."""
+    """Input of a load: the table's known state with sufficient text lengths, the rows' shape, and their batches."""
 
     state: TopicState
     shape: Shape | None
@@ -29,7 +29,7 @@ class Ready(NamedTuple):
 def readied(
     engine: Engine, board: Blackboard, topic: str, state: TopicState, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
-    """Search the copies of chunks for rows that the warehouse cannot hold, and write the manifests of the others."""
+    """Find rows in the copies that the warehouse cannot store, and write the manifests of the others."""
     findings = engine.look(copies, shape or state.shape)
     longer, fitted = _fitted(engine, state, shape, findings)
     batches = load_files.batches(board, topic, _held(board, topic, copies, findings))
@@ -37,10 +37,10 @@ def readied(
 
 
 def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
-    """Let texts of a table be longer, where this cannot be done in a transaction.
+    """Lengthen a table's text columns, if that is impossible in a transaction.
 
-    It may be killed at any moment: the state tables have the new lengths with the next load only, so each statement is
-    run only if its query finds it needed; and a column that could hold more is no different to anybody.
+    It may be killed at any moment. The state tables get the new lengths only with the next load, so each statement runs
+    only if its query shows that it is needed. A column that is already longer harms nobody.
     """
     if state.shape is None or longer.shape is None:
         return
@@ -55,11 +55,13 @@ def _fitted(
     fitted = engine.fitted(shape, findings.lengths) if shape else None
     if state.shape is None:
         return state, fitted
-    other = fitted or engine.fitted(state.shape, findings.lengths)  # Tombstones alone: by the names of the key.
+    other = fitted or engine.fitted(
+        state.shape, findings.lengths
+    )  # There are only tombstones: use the names of the key.
     return replace(state, shape=grown(state.shape, other)), fitted
 
 
 def _held(board: Blackboard, topic: str, copies: Sequence[Copy], findings: Findings) -> list[Copy]:
-    """Return the chunks without the rows that the warehouse cannot hold."""
+    """Return the chunks without the rows that the warehouse cannot store."""
     offsets = {each: {row.offset for row in rows} for each, rows in findings.refused.items()}
     return [load_files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]

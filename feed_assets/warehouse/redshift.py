@@ -1,4 +1,4 @@
-"""Amazon Redshift: it reads the chunks itself, by COPY with a manifest. Nothing here was run on a real cluster."""
+"""Amazon Redshift, which reads the chunks itself, by COPY with a manifest. None of this ran on a real cluster."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,31 +16,31 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
 
 LENGTHS = (256, 1024, 4096, 16_384, 65_535)
-"""Bytes that a text column holds: it begins with the first, and grows to the one that it needs."""
+"""Bytes of a text column: it begins with the first length, and grows as needed."""
 
 LONGEST_ROW = 4 << 20
-"""Bytes of a line that COPY reads."""
+"""The most bytes of a line for COPY."""
 
 _LONGEST_NAME = 127
-"""Bytes of an identifier: Redshift silently cuts off the rest of a longer one."""
+"""The most bytes of an identifier: Redshift silently cuts a longer one."""
 
 _TYPES = {"uuid": "varchar(36)", "bytes": "varbyte(32767)"}
 _WIDENED, _ROW = '"feed_assets widened"', '"feed_assets row"'
 
 _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE: connection, serialization, resources, locks, operators, the system."""
+"""Classes of temporary SQLSTATEs: connection, serialization, resources, locks, operators, the system."""
 
 
 class Redshift(Engine):
-    """A cluster, or a workgroup. Its tables have neither defaults nor NOT NULL: neither could be changed later.
+    """A cluster or workgroup. Its tables have no defaults and no NOT NULL, as neither could be changed later.
 
-    No load needs them: rows have their defaults from the staging table.
+    Loads need neither: rows get their defaults from the staging table.
     """
 
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
     has_keys, tells_deleted, most_digits = False, False, 38
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
-    """Keys that Redshift chose by itself could be of a column that a migration has to drop. Slices are of offsets."""
+    """Sort by offsets, as slices do. Keys chosen by Redshift could include a column that a migration must drop."""
     reads_chunks = True
     own_columns = frozenset({"oid", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "deletexid", "insertxid"})
 
@@ -69,64 +69,64 @@ class Redshift(Engine):
                 opened.close()
 
     def connection(self, opened: Any) -> "_RedshiftConnection":
-        """Return a connection that uses one of the driver."""
+        """Return a connection that wraps one of the driver."""
         connection = _RedshiftConnection(opened, self._url, self._iam_role)
         connection.execute("SET timezone TO 'UTC'")
         return connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes by FROM_HEX."""
+        """Return the bytes, converted by FROM_HEX."""
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition by Redshift's own reading of the text."""
+        """Return the condition, checked by Redshift's own reading of the text."""
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield the condition of a key that ends with a blank: Redshift takes it for the one without."""
+        """Yield the condition for a key that ends with a blank, which Redshift treats as equal to one without."""
         for each in shape.key_columns:
             if each.kind.name == "text":
                 name = quoted(each.name)
                 yield f"OCTET_LENGTH({name}) <> OCTET_LENGTH(RTRIM({name}))", f"the key {each.name} ends with a blank"
 
     def type_of(self, kind: Kind) -> str:
-        """Return the type of a kind, of texts by their length."""
+        """Return the type of a kind; for texts by their length."""
         if kind.name == "text":
             return f"varchar({kind.length or LENGTHS[0]})"
         return _TYPES.get(kind.name) or super().type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return the value of an expression; a text as it is, as a cast would cut off what is too long."""
+        """Return the value of an expression. Texts are not cast, as a cast would cut long ones."""
         if kind.name == "json":
             return f"JSON_PARSE({text})"
         return text if kind.name == "text" else super().value(text, kind)
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that only differ in case, as in DuckDB, and for long names and schemas."""
+        """Raise InvalidShape also for names that differ only in case, as in DuckDB, and for long names and schemas."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
             if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
-                raise InvalidShape(f"{other} and {each.name} are one name in Redshift. Rename one of the fields.")
+                raise InvalidShape(f"{other} and {each.name} are the same name in Redshift. Rename one of the fields.")
         for name in (table, *names.values()):
             if len(name.encode()) > _LONGEST_NAME:
-                raise InvalidShape(f"{name} is no name in Redshift: expected at most {_LONGEST_NAME} bytes.")
+                raise InvalidShape(f"{name} is not a name in Redshift: expected at most {_LONGEST_NAME} bytes.")
         if (size := len(shape.model_dump_json().encode())) > LENGTHS[-1]:
             raise InvalidShape(f"the schema of {table} has {size} bytes: expected at most {LENGTHS[-1]} in Redshift.")
 
     def look(self, copies: Sequence[Copy], shape: Shape | None, /) -> Findings:
-        """Return the lengths of texts, and rows with a text, bytes or a line that is too long."""
+        """Return the lengths of texts, and rows in which a text, bytes or the line is too long."""
         columns = shape.columns if shape else ()
         return look(copies, LENGTHS[-1], LONGEST_ROW, {each.name for each in columns if each.kind.name == "bytes"})
 
     def fitted(self, shape: Shape, lengths: Mapping[str, int], /) -> Shape:
-        """Return the shape with texts of the first of LENGTHS that is enough."""
+        """Return the shape with the smallest sufficient text lengths of LENGTHS."""
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
     def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:
-        """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
+        """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It works only for texts."""
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         column_condition = (
@@ -139,13 +139,13 @@ class Redshift(Engine):
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Make the table by ROW_NUMBER."""
+        """Create the table with ROW_NUMBER."""
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
-        """Return the definition of a column: its name and type alone."""
+        """Return the definition of a column: only its name and type."""
         return f"{quoted(column.name)} {self.type_of(column.kind)}"
 
     def add(self, table: str, column: Column) -> Iterator[str]:
@@ -155,9 +155,9 @@ class Redshift(Engine):
             yield f"UPDATE {table} SET {quoted(column.name)} = {self.value(literal(column.default), column.kind)}"
 
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
-        """Put another column in its place: only texts can be altered, and those not in a transaction."""
+        """Replace the column by another one: only texts can be altered, and not in a transaction."""
         name = quoted(column.name)
-        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # There is no cast.
+        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift has no cast for it.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
         yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self.type_of(column.kind)}"
         yield f"UPDATE {table} SET {_WIDENED} = {value}"
@@ -185,7 +185,7 @@ def _fitted(column: Column, lengths: Mapping[str, int]) -> Column:
 
 
 def _folded(identifier: str) -> str:
-    """Return a quoted name as Redshift keeps it."""
+    """Return a quoted name as Redshift stores it."""
     return identifier[1:-1].replace('""', '"').lower()
 
 
@@ -194,13 +194,13 @@ class _RedshiftConnection:
         self._opened, self._url, self._iam_role = opened, url, iam_role
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement with doubled backslashes: Redshift takes them for escapes, and only literals have any."""
+        """Run a statement with doubled backslashes, which Redshift reads as escapes. Only literals contain any."""
         with translated(self._url), self._opened.cursor() as cursor:
             cursor.execute(statement.replace("\\", "\\\\"))
             return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
-        """Copy chunks, and then set the partition of their rows: COPY has no constants."""
+        """Copy chunks, then set the partition of their rows, as COPY has no constants."""
         names = ", ".join(map(quoted, columns))
         source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"
         form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
@@ -210,27 +210,27 @@ class _RedshiftConnection:
 
 @contextmanager
 def translated(url: str) -> Generator[None]:
-    """Raise our errors for those of the driver: what may be over later, and what would fail again."""
+    """Translate the driver's errors into ours: temporary ones, and those that would recur."""
     try:
         yield
     except (driver.InterfaceError, driver.OperationalError, OSError) as error:
         raise WarehouseUnavailable(
-            f"Redshift does not answer: {_message(error, url)}. Check that it is there."
+            f"Redshift does not answer: {_message(error, url)}. Check that it is running."
         ) from None
     except driver.Error as error:
         if _may_be_over(error):
-            raise WarehouseUnavailable(f"Redshift does not do it now: {_message(error, url)}.") from None
+            raise WarehouseUnavailable(f"Redshift cannot do it now: {_message(error, url)}.") from None
         raise LoadFailed(f"Redshift refuses: {_message(error, url)}") from None
 
 
 def _may_be_over(error: driver.Error) -> bool:
-    """Return whether another try may succeed, as after 1023: another transaction has changed what this one has read."""
+    """Return whether a retry may succeed, as after error 1023, a conflict with another transaction."""
     facts = _facts(error)
     return str(facts.get("C", "")).startswith(_MAY_BE_OVER) or str(facts.get("M", "")).strip().startswith("1023")
 
 
 def _facts(error: Exception) -> Mapping[str, Any]:
-    """Return the server's error by its letters: C has the SQLSTATE, M the message, D more of it."""
+    """Return the server's error fields by letter: C is the SQLSTATE, M the message, D the detail."""
     details: Any = error.args[0] if error.args else None
     return cast(Mapping[str, Any], details) if isinstance(details, dict) else {"M": str(error)}
 

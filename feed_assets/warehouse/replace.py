@@ -1,7 +1,7 @@
-"""One load of a dataset's table: the rows of another update replace those of a partition, in one transaction.
+"""One load of a dataset's table: another update's rows replace those of a partition, in one transaction.
 
-Before it the rows are copied to this machine; a kill leaves nothing that anybody reads. Within it a kill leaves the
-rows that were there. A COMMIT whose answer was lost is no third case: the next loader reads `feed_assets.updates`.
+The rows are copied to this machine before. A kill then leaves nothing that is read. A kill within the transaction
+leaves the old rows. After a lost answer to COMMIT, the next loader reads `feed_assets.updates`.
 """
 
 from dataclasses import replace as with_
@@ -23,7 +23,7 @@ from feed_assets.warehouse.shapes import Shape
 
 
 class Exchange(NamedTuple):
-    """The update whose rows a partition is to have, and the one whose rows the table has now."""
+    """The update to load for a partition, and the one whose rows the table has now."""
 
     key: str
     held: str | None
@@ -32,7 +32,7 @@ class Exchange(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines of some columns of a table, in files of this machine."""
+    """Lines of some of a table's columns, in local files."""
 
     columns: tuple[str, ...]
     number: int
@@ -40,9 +40,9 @@ class _Lines(NamedTuple):
 
 
 def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchange) -> TopicState:
-    """Load the rows of an update, or none, in place of those of its partition. Return the table's known state then.
+    """Replace a partition's rows by those of an update, or by none. Return the table's new known state.
 
-    Raise UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not in its known state,
+    Raise UpdateChanged if it differs from its listing, WarehouseUnavailable if the table differs from its known state,
     WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
     """
     with load_files.room() as folder:
@@ -64,7 +64,7 @@ def planned(place: LoadContext, table: str, state: TopicState, update: Update) -
 
 
 def _changed(engine: Engine, table: str, state: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
-    """Return the change for the rows of an update, older or newer: no column is dropped that other partitions have."""
+    """Return the change for an older or newer update's rows. Columns that other partitions use are not dropped."""
     if update is None or shape is None:
         return TableChange((), state)
     number = int(update.id.replace(".", ""))
@@ -107,7 +107,7 @@ def _exchange(
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    if state.shape is None and shape is not None:  # Its row in `tables` may have been deleted alone.
+    if state.shape is None and shape is not None:  # Only its row in `tables` may have been deleted.
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
@@ -123,10 +123,12 @@ def _exchange(
 
 
 def _refuse_moved(connection: Connection, table: str, state: TopicState, exchange: Exchange) -> None:
-    """Raise WarehouseUnavailable if a transaction of an earlier session was still running as this one began."""
+    """Raise WarehouseUnavailable if an earlier session's transaction changed the table after this one began."""
     held_update = dataset_state.held(connection, table, [exchange.key]).get(exchange.key)
     if held_update != exchange.held or load_state.read(connection, table) != state:
-        raise WarehouseUnavailable(f"{table} was loaded by another process meanwhile. It is read where it is.")
+        raise WarehouseUnavailable(
+            f"{table} was loaded by another process meanwhile. The load is tried again from there."
+        )
 
 
 def _insert(connection: Connection, engine: Engine, table: str, shape: Shape, key: str, lines: _Lines) -> None:

@@ -1,4 +1,4 @@
-"""A table that is made anew: it is dropped, and the warehouse forgets what it had of it, in one transaction."""
+"""Reset of a table: it is dropped, and the warehouse deletes its load state, in one transaction."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,25 +10,25 @@ from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
-"""Value to continue from the table's position: what is loaded counts as loaded, and its rows are dropped."""
+"""Value that keeps the table's position: loaded data count as loaded, though their rows are dropped."""
 
 
 def plan(connection: Connection, table: str, begin: int | str | None) -> list[str]:
-    """Return the statements that make the warehouse forget a table; the next load makes it anew.
+    """Return the statements that delete a table and its state, so that the next load makes it anew.
 
     Args:
         connection: The warehouse.
         table: The topic or the dataset.
-        begin: The first offset of every partition that is loaded then, STOP, or None for all that is signalled.
+        begin: The first offset to load in every partition, STOP, or None for everything that is signalled.
 
     Raises:
-        InvalidName: The warehouse knows no such table, or a dataset is to begin at an offset.
+        InvalidName: The warehouse has no such table, or an offset is given for a dataset.
     """
     names = sorted({each.topic for each in load_state.tables(connection)}) if load_state.exists(connection) else []
     if table not in names:
         expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
-        raise InvalidName(f"the warehouse knows no table {table!r}: {expected}. Correct the name.")
-    shape = load_state.shape(connection, table)  # Not its positions: a reset is the way out of wrong ones.
+        raise InvalidName(f"the warehouse has no table {table!r}: {expected}. Correct the name.")
+    shape = load_state.shape(connection, table)  # Positions are not read: a reset must also repair wrong ones.
     is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
@@ -36,7 +36,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
 
 
 def _dropped(table: str, shape: Shape | None) -> Iterator[str]:
-    """Drop what a load has made: without a shape there was no load, and a table of that name is somebody else's."""
+    """Drop the tables of loads. Without a shape there was no load, and a table of that name is somebody else's."""
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
@@ -59,7 +59,7 @@ def _positions(table: str, begin: int | str | None) -> Iterator[str]:
 
 
 def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
-    """Run the statements in one transaction, which has the lease meanwhile. Raise WarehouseTaken."""
+    """Run the statements in one transaction that holds the lease. Raise WarehouseTaken."""
     connection.execute("BEGIN")
     load_state.take(connection, engine, holder, seconds)
     for each in statements:

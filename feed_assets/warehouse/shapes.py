@@ -1,4 +1,4 @@
-"""A table's shape, as an Avro schema gives it: columns of kinds that every warehouse has a type for."""
+"""A table's shape, made from an Avro schema: columns of kinds that have a type in every warehouse."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
-"""Columns that are no field's: a chunk has the first and the last, a table the last two."""
+"""Columns that do not come from fields: a chunk has the first and the last, a table the last two."""
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
 DELETED_AT = "_deleted_at"
-"""The column beside the key where deleted keys are remembered."""
+"""The column beside the key in the table of deleted keys."""
 
 Schema = Mapping[str, Any]
 
 
 class Kind(BaseModel):
-    """The kind of a column's values, whatever a warehouse calls it; a decimal has digits, `scale` behind the point.
+    """The kind of a column's values, independent of a warehouse. A decimal has `scale` digits after the point.
 
-    A text has a length, in bytes, if a warehouse has to know it; else 0.
+    A text has a length in bytes if a warehouse has to know it; else 0.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +55,7 @@ class Kind(BaseModel):
 
 
 class Column(BaseModel):
-    """A column: `default` is a text of the chunks' dialect, `aliases` are names that it had."""
+    """A column. `default` is a text of the chunks' dialect, `aliases` are former names."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -71,23 +71,23 @@ class Column(BaseModel):
 
 
 class Shape(BaseModel):
-    """The columns of a table, but for PARTITION and OFFSET, and those of its key; a dataset's table has none."""
+    """The columns of a table except PARTITION and OFFSET, and its key's columns. A dataset's table has no key."""
 
     model_config = ConfigDict(frozen=True)
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     dropped: tuple[str, ...] = ()
-    """The columns of a table that newer schemas have no longer: an older one's field of that name is not new."""
+    """Columns that newer schemas no longer have. An older schema's field with such a name is not new."""
     owners: tuple[str, ...] = ()
-    """The owners that the schema names by its attribute `owners`."""
+    """The owners in the schema's attribute `owners`."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the key, in its order."""
+        """Return the columns of the key, in order."""
         column_by_name = {each.name: each for each in self.columns}
         return tuple(column_by_name[name] for name in self.key)
 
@@ -114,24 +114,24 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
     ("long", "local-timestamp-millis"): Kind(name="local_timestamp"),
     ("long", "local-timestamp-micros"): Kind(name="local_timestamp"),
 }
-"""Logical types that chunks are written by; any other one is ignored, as Avro wants it."""
+"""Logical types that chunks support. Others are ignored, as Avro requires."""
 
 _JSON = Kind(name="json")
 _DIGITS = {"integer": 10, "bigint": 19}
 _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
-"""Kinds that every warehouse converts to the text that chunks have."""
+"""Kinds that every warehouse converts to the same text as in chunks."""
 
 
 def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
-    """Return the shape of a table of values of a parsed schema. Fields of the key that the value lacks are text.
+    """Return the shape of a table for a parsed schema. Key fields that the value lacks are text.
 
-    Raise InvalidShape.
+    Raise InvalidShape if no table can have it.
     """
-    from feed_assets.kafka import avro  # Needs Kafka's packages, as topics do.
+    from feed_assets.kafka import avro  # Imported here: it needs Kafka's packages, as topics do.
 
     record = avro.record_of(schema)
     if record is None:
-        raise InvalidShape("the schema is no record: expected one, or a union of null and one.")
+        raise InvalidShape("the schema is not a record: expected one, or a union of null and one.")
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
     if reserved := fields.keys() & TAKEN:
@@ -139,7 +139,9 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
             f"the schema has a field {min(reserved)}: that is a column of every table. Rename the field."
         )
     if DELETED_AT in key:
-        raise InvalidShape(f"the key has a field {DELETED_AT}, which is ours where deleted keys are. Rename the field.")
+        raise InvalidShape(
+            f"the key has a field {DELETED_AT}, which is reserved in the table of deleted keys. Rename the field."
+        )
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
     columns = (*absent, *(_column(each, key, named) for each in fields.values()))
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
@@ -148,7 +150,7 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
 
 
 def _owners(record: Schema) -> tuple[str, ...]:
-    """Return the owners; none if the attribute is no list of texts: Avro does not define it, so it may be anything."""
+    """Return the owners; () if the attribute is not a list of texts, as Avro does not define it."""
     attribute: Any = record.get("owners")
     owners = cast(list[Any], attribute) if isinstance(attribute, list) else []
     return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
@@ -175,7 +177,7 @@ def _default(field: Schema, named: Schema) -> str | None:
 
 
 def kind_of(schema: Any, named: Schema) -> Kind:
-    """Return the kind of an Avro type. A union of several is the widest of them that holds all, or else text."""
+    """Return the kind of an Avro type. A union's kind is the widest one that holds all, or else text."""
     kinds = tuple(_kinds(schema, named))
     return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
 
@@ -202,7 +204,7 @@ def _branches(schema: Any) -> list[Any]:
 
 
 def widens(old: Kind, new: Kind) -> bool:
-    """Return whether every value of one kind is one of another, and its text in a chunk means the same."""
+    """Return whether each value of one kind is one of another, with the same meaning of its text in a chunk."""
     match old.name, new.name:
         case ("integer", "bigint" | "double") | ("real", "double"):
             return True

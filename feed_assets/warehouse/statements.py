@@ -1,4 +1,4 @@
-"""The statements that make a table, change it, and merge rows into it: the same for each warehouse, by its types.
+"""The statements that create, change and fill a table: the same for each warehouse, except for its types.
 
 Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt: staging
 table, highest offset of each key, delete from the target, drop deletes, insert the rest.
@@ -21,22 +21,22 @@ from feed_assets.warehouse.migrations import (
 from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, PARTITION, Column, Shape
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
-"""Our own schemas: of the state tables, and of the keys that were deleted from each table."""
+"""Our own schemas: for the state tables, and for each table's deleted keys."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
-"""Temporary tables: the rows of the files, and the newest row of each key. No topic has a blank in its name."""
+"""Temporary tables: the rows of the files, and each key's newest row. No topic has a blank in its name."""
 
 _PASSED = '"feed_assets passed"'
-"""A temporary sequence, by which a deletion counts the rows that it passes over."""
+"""A temporary sequence that counts the rows that a deletion skips."""
 
 
 def deleted_of(table: str) -> str:
-    """Return the table in which the deleted keys of a table are remembered."""
+    """Return the table with a table's deleted keys."""
     return f"{DELETED}.{quoted(table)}"
 
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
-    """Make a table, and for one with a key the one that remembers its deleted keys."""
+    """Create a table and, if it has a key, the table of its deleted keys."""
     position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
@@ -62,7 +62,7 @@ def _create_deleted(
 
 
 def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]:
-    """Do one step of a migration."""
+    """Yield the statements of one migration step."""
     target = quoted(table)
     match step:
         case DropColumn(name):
@@ -78,7 +78,7 @@ def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]
 def _altered(
     engine: Engine, table: str, step: AddColumn | WidenColumn | MakeNullable | SetDefault, shape: Shape
 ) -> Iterator[str]:
-    """Do a step that warehouses do differently."""
+    """Yield the statements of a step that differs between warehouses."""
     match step:
         case AddColumn(column):
             yield from (*engine.add(quoted(table), column), *comment(quoted(table), column))
@@ -93,7 +93,7 @@ def _altered(
 
 
 def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[ColumnGrowth]:
-    """Yield what makes the texts of a table as long as another shape of it has them."""
+    """Yield statements that make a table's texts as long as in another shape of it."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:
             for each in _places(table, new.name, shape):
@@ -101,12 +101,12 @@ def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Co
 
 
 def _places(table: str, column: str, shape: Shape) -> list[str]:
-    """Return the tables that have a column: one of the key is remembered, too."""
+    """Return the tables that have a column: key columns are also in the table of deleted keys."""
     return [quoted(table), *([deleted_of(table)] if column in shape.key else [])]
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
-    """Make the staging table; `ignored` are columns of files that the table lacks."""
+    """Create the staging table. `ignored` are columns of files that the table lacks."""
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
@@ -116,7 +116,7 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Store the place of each staged row that the warehouse cannot hold, with the reason, and delete the row."""
+    """Store place and reason of each staged row that the warehouse cannot store, and delete the row."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
         is_known = (
@@ -129,7 +129,7 @@ def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
 
 
 def strays_among(shape: Shape) -> str:
-    """Select a staged key that came from two partitions: its values, and the two."""
+    """Select a staged key that comes from two partitions: its values, and both partitions."""
     names = _names(shape.key)
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
@@ -138,9 +138,9 @@ def strays_among(shape: Shape) -> str:
 
 
 def obstacle(quoted_table: str, shape: Shape) -> str:
-    """Select a key that is there from another partition, else one that is there with a newer row.
+    """Select a key that the table has from another partition, or else one that it has with a newer row.
 
-    Select its values and the two partitions, which are the same in the second case. The large table is searched once.
+    The result has its values and the two partitions, which are equal in the second case. The table is searched once.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -151,12 +151,12 @@ def obstacle(quoted_table: str, shape: Shape) -> str:
 
 
 def replace(quoted_table: str, shape: Shape) -> str:
-    """Delete the rows whose keys were staged, whichever row is the newer one."""
+    """Delete the rows with staged keys, whichever row is newer."""
     return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
-    """Delete rows and select the obstacle at once, by a deletion's result: the large table is searched once."""
+    """Delete rows and select an obstacle from the deletion's result, so that the large table is searched once."""
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
@@ -168,9 +168,9 @@ def replace_and_ask(quoted_table: str, shape: Shape) -> str:
 
 
 def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
-    """Delete rows and count at once those that are passed over, where this is possible: newer ones, or strays.
+    """Delete rows, and count the skipped ones, which are newer or strays, in the same pass.
 
-    A row from the last statement means that there are such rows, and that they are still there.
+    A row from the last statement means that there are skipped rows, which are still in the table.
     """
     passed = f"nextval({literal(_PASSED)})"
     is_passed = f"{quoted_table}.{PARTITION} <> s.{PARTITION} OR {quoted_table}.{OFFSET} >= s.{OFFSET}"
@@ -180,13 +180,13 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(quoted_table: str, shape: Shape) -> str:
-    """Delete the staged newest rows that are not newer than the table's."""
+    """Delete staged newest rows that are not newer than the table's rows."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
     return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
-    """Merge the newest rows into the table: none of them is older than the one that it replaces."""
+    """Merge the newest rows into the table. None is older than the row that it replaces."""
     target, deleted = quoted(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
@@ -206,7 +206,7 @@ def remove(table: str, key: str) -> str:
 
 
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
-    """Insert the staged rows as those of a dataset's partition."""
+    """Insert the staged rows into a dataset's partition."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = _names((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"

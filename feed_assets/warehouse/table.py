@@ -1,4 +1,4 @@
-"""The load of one topic into its table: the signals that were read of it, and up to where they are loaded."""
+"""Loading of one topic into its table: the signals that were read, and how far they are loaded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from feed_assets.warehouse.statements import STATE
 from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
-"""Seconds for the broker to answer: a loader that is to stop waits no longer, and one that continues tries again."""
+"""Seconds for the broker to answer. A stopping loader waits no longer, and a running one tries again."""
 
 _READ_BYTES = 16 << 20
 """Bytes of signals that are read at once."""
@@ -39,7 +39,7 @@ _READ_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Loading(Target):
-    """A warehouse, and the access to the topics and chunks that are loaded into its tables."""
+    """A warehouse, with access to the topics and chunks for its tables."""
 
     clients: Clients
     schemas: Schemas
@@ -47,7 +47,7 @@ class Loading(Target):
 
 
 class TopicTable:
-    """A topic's table, from its known state on."""
+    """A topic's table, starting from its known state."""
 
     def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
         self._loading, self.name, self._key, self._state = loading, name, key, state
@@ -59,11 +59,11 @@ class TopicTable:
 
     @property
     def waiting(self) -> int:
-        """Return the number of signals that were read and are not loaded yet."""
+        """Return the number of signals that were read but are not loaded yet."""
         return len(self._buffer.signals)
 
     def look(self, now: float) -> bool:
-        """Read what is new, and load what is due. Return True if there is more to read than one look takes."""
+        """Read new signals, and load due ones. Return True if there is more to read than one look takes."""
         is_complete = self._read(now, self._buffer.room)
         return not (self._load(self._buffer.due(now)) and is_complete)
 
@@ -75,7 +75,7 @@ class TopicTable:
             is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the change of the table by each change of the schema of what is not loaded yet."""
+        """Yield the table's change for each schema change in data that are not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
         state = self._state
@@ -105,20 +105,20 @@ class TopicTable:
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
         self._after = page.after
-        if page.is_complete:  # By now a topic that was made anew is known as that.
+        if page.is_complete:  # A recreated topic has been detected before this.
             self._refuse_beyond()
         if page.is_complete and not (page.messages or self._state.positions or self._buffer.signals):
             self._say_nothing()
         return page.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
-        """Return the signal of a message; None, with a printed line, if it is none: the next one reveals a lost one."""
+        """Return the signal in a message; None, with a printed line, for another. The next one reveals a lost one."""
         try:
             signal = Signal.of(message.value or b"")
             signal_message.check_place(signal, self.name, partition)
         except InvalidEvent as error:
             place = f"{signals_of(self.name)}/{partition} offset {message.offset}"
-            say(f"warehouse {self._loading.name}: {place} is passed over, as it is no signal: {error}")
+            say(f"warehouse {self._loading.name}: {place} is skipped, as it is not a signal: {error}")
             return None
         return signal
 
@@ -130,16 +130,16 @@ class TopicTable:
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
-        """Raise LogTrimmed for a topic that was made anew: signals with the old one's offsets would be skipped."""
+        """Raise LogTrimmed for a recreated topic, as its signals would be skipped by the old offsets."""
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
-            f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
+            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, as offsets "
             f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
 
     def _refuse_beyond(self) -> None:
-        """Raise LoadFailed, once a session, for a position behind a topic's end: messages up to it would be skipped."""
+        """Raise LoadFailed, once per session, for a position after the topic's end, which would skip messages."""
         if self._is_within or not self._state.positions:
             return
         try:
@@ -150,13 +150,13 @@ class TopicTable:
             if position.next_offset > (end := end_offsets.get(partition, 0)):
                 raise LoadFailed(
                     f"{STATE}.positions has {self.name}/{partition} at offset {position.next_offset}: expected at most "
-                    f"{end}, where the topic ends. Somebody altered it, or the topic was made anew. "
+                    f"{end}, where the topic ends. Somebody altered it, or the topic was recreated. "
                     f"{loader_tables.reset_advice(self.name)}"
                 )
         self._is_within = True
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
-        """Load runs in their order. Return False, before all are loaded, if the signals have to be read again."""
+        """Load groups in order. Return False, before all are loaded, if the signals must be read again."""
         for each in due:
             try:
                 self._state = load(self._place, self.name, self._state, each, self._shape_of(each))
@@ -169,12 +169,12 @@ class TopicTable:
         return True
 
     def _anew(self) -> str:
-        """Return how to make a table of the new schema: from the beginning, the old one's rows would be first."""
+        """Return how to make a table for the new schema. From the beginning, the old schema's rows would come first."""
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
-        return f"`{command}` makes the table anew, with these rows and later ones alone."
+        return f"`{command}` makes the table anew, with only these and later rows."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
-        """Read all signals again, once: those that were loaded are skipped. Their topic may have been made anew."""
+        """Read all signals again, once; loaded ones are skipped. The signals' topic may have been recreated."""
         if self._is_anew:
             raise error
         say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
@@ -193,7 +193,7 @@ class TopicTable:
 
 
 def _without(run: LoadGroup) -> str:
-    """Return how to continue without the chunks of a run."""
+    """Return how to continue without a group's chunks."""
     nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
     offsets = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
-    return f"To go on without these rows set next_offset in feed_assets.positions to {offsets}."
+    return f"To continue without these rows, set next_offset in feed_assets.positions to {offsets}."

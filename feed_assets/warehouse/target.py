@@ -1,4 +1,4 @@
-"""A warehouse that tables are loaded into."""
+"""A warehouse into which tables are loaded."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +26,11 @@ _EXTRAS = {
     "redshift": ("redshift", "redshift_connector"),
     "postgresql": ("postgres", "psycopg"),
 }
-"""The extra of a URL's scheme, and a package that it brings; DuckDB needs none."""
+"""The extra for a URL's scheme, and a package that it installs. DuckDB needs none."""
 
 
 def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
-    """Return the engine of a URL, of the warehouse `name`. Raise InvalidSetting if its extra is not installed."""
+    """Return the engine for a URL of the warehouse `name`. Raise InvalidSetting if its extra is not installed."""
     scheme = url.partition(":")[0].partition("+")[0]
     extra, package = _EXTRAS.get(scheme, (None, ""))
     if extra and find_spec(package) is None:

@@ -193,9 +193,9 @@ def test_explain_warns_if_the_ledger_judges_windows_by_another_declaration(team,
     monkeypatch.delitem(sys.modules, "windows_of_foo", raising=False)
     asked = ["explain", "web/hourly/v1.0", "2026-01-01-15:00", "-m", "windows_of_foo"]
     told = CliRunner().invoke(app, asked, catch_exceptions=False).stdout
-    assert "but web/foo is not in the ledger yet as it is declared: `feed-assets run`" in " ".join(told.split())
+    assert "but web/foo has a changed declaration that the ledger lacks: `feed-assets run`" in " ".join(told.split())
     every = CliRunner().invoke(app, ["explain", "-m", "windows_of_foo"], catch_exceptions=False).stdout
-    assert "but web/foo is not in the ledger yet" in every
+    assert "but web/foo has a changed declaration" in every
     tracked = Tracked.of(Completeness())
     declare(open_ledger(settings().ledger), {Feed.parse("web/foo"): tracked}, utc_now())
-    assert "not in the ledger yet" not in CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+    assert "has a changed declaration" not in CliRunner().invoke(app, asked, catch_exceptions=False).stdout

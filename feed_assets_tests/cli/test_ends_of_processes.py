@@ -90,7 +90,7 @@ def test_a_foreign_process_on_a_server_s_port_is_refused(tmp_path):
         Thread(target=listen, daemon=True).start()
         with (
             group("Spark", [sys.executable, "-c", SLEEP], tmp_path / "log") as started,
-            pytest.raises(ProcessFailed, match=rf"port {port} of 127\.0\.0\.1 belongs to a process that is not Spark"),
+            pytest.raises(ProcessFailed, match=rf"port {port} of 127\.0\.0\.1 belongs to another process than Spark"),
         ):
             wait_for_port(started, port)
         with socket.create_connection(("127.0.0.1", port)) as last:

@@ -38,15 +38,15 @@ def publish(table: str, marker: str = "2024-01-01T06:00:00Z", *more: str) -> str
 def test_an_event_is_published_once_and_listed() -> None:
     assert publish("shop/orders", "7").splitlines()[1].split() == ["shop/orders", DAY, "yes", "X"]
     again = publish("shop/orders", "7").splitlines()
-    assert (again[1].split(), again[2]) == (["shop/orders", DAY, "no", "X"], "it is known already")
+    assert (again[1].split(), again[2]) == (["shop/orders", DAY, "no", "X"], "this event was published before")
     (row,) = json.loads(said("events", "ls", "--json"))
     assert (row["table"], row["partition"], row["marker"], row["correlation_id"]) == ("shop/orders", DAY, "7", "X")
     header, line = said("events", "ls", "shop/orders").splitlines()
     assert header.split()[:5] == ["sequence", "table", "partition", "marker", "operation"]
     assert line.split()[1:6] == ["shop/orders", DAY, "7", "OVERWRITE", "X"]
-    with pytest.raises(InvalidName, match=r"never heard of shop/others: is shop/orders meant\? Correct the name"):
+    with pytest.raises(InvalidName, match=r"has no table shop/others: is shop/orders meant\? Correct the name"):
         said("events", "ls", "shop/others")
-    with pytest.raises(InvalidName, match=r"never heard of x: it has events of shop/orders\. Correct the name"):
+    with pytest.raises(InvalidName, match=r"has no table x: it has events of shop/orders\. Correct the name"):
         said("events", "stats", "shop/orders", "x")
 
 
@@ -159,7 +159,7 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
         "code_version  count  median    p95       change   against",
         "1             2      15.000 s  19.500 s",
         "2             1      30.000 s  30.000 s  +100.0%  1",
-        "no two versions have 5 updates each: fewer are not compared",
+        "no two versions have 5 updates each, the fewest that are compared",
     ]
     assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
     assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"

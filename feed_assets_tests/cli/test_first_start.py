@@ -72,7 +72,7 @@ def test_of_two_simultaneous_first_ui_starts_one_works_and_the_other_says_why_no
         first = logs[1 - second]
         wait_until(lambda: both[1 - second].check() or "?token=" in first.read_text(), "the web UI", 240)
     assert logs[second].read_text().splitlines()[-1] == (
-        f"feed-assets: another `feed-assets ui` works in {home}: two would start each run twice. End it, or set "
+        f"feed-assets: another `feed-assets ui` works in {home}: two UIs would start runs twice. End it, or set "
         "DAGSTER_HOME."
     )
     found = versions(home)

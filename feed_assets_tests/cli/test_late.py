@@ -101,7 +101,7 @@ def test_people_read_a_line_for_each_decision():
 
 def test_late_ls_says_that_no_late_data_were_weighed():
     run("ledger", "upgrade")
-    assert run("late", "ls") == "no late data were weighed yet\n"
+    assert run("late", "ls") == "no decision about late data yet\n"
 
 
 @pytest.mark.usefixtures("late")

@@ -40,18 +40,18 @@ def test_ledger_prune_lists_rows_and_removes_them_only_with_apply(ledger):
     header, row, note = prune().splitlines()
     assert header.split() == ["before", "changes", "events", "rejects", "reports", "reports_before", "applied"]
     assert row.split()[3:7] == ["3", "3", "0", "0"]
-    assert note == "6 rows would go: --apply removes them"
+    assert note == "6 rows would be removed: add --apply"
     assert kept(ledger) == 4
     assert prune("--apply").splitlines()[-1] == "6 rows removed"
     assert kept(ledger) == 1
-    assert prune().splitlines()[-1] == "0 rows would go: --apply removes them"
+    assert prune().splitlines()[-1] == "0 rows would be removed: add --apply"
 
 
 def test_ledger_prune_names_the_subscriber_that_still_needs_old_changes(ledger):
     with ledger.write() as connection:
         subscriptions.subscribe(connection, [("ads/x/v1", "team/a")])
     assert prune().splitlines()[-1] == (
-        "0 rows would go: --apply removes them; changes stay for a subscriber: ads/x/v1 of team/a has it up to number "
+        "0 rows would be removed: add --apply; changes stay for a subscriber: ads/x/v1 of team/a has it up to number "
         "0 alone"
     )
     found = json.loads(prune("--json"))

@@ -92,7 +92,7 @@ def test_publish_accepts_a_partition_path_or_its_key_in_the_ui(key: str) -> None
             "'2020-01-02' names no batch, but an update must belong to one: expected 2020-",
         ),
         ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
-        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),
+        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed, which only runs publish"),
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_tree_with_an_invalid_part_name_publishes_nothing() -> None:
     ],
 )
 def test_publish_needs_files_or_a_tree(args: tuple[str, ...]) -> None:
-    assert "what is to be published?" in str(feed("publish", ORDERS, *args).exception)
+    assert "nothing to publish is named" in str(feed("publish", ORDERS, *args).exception)
 
 
 def test_feed_ls_unknown_lists_undeclared_partitions_with_suggestions() -> None:

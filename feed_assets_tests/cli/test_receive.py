@@ -55,8 +55,8 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
         (("add", "m/en", MEN), InvalidName, "partner"),
         (("add", "men", "v1.0"), InvalidName, "is no feed"),
         (("add", "men", "events:a/b"), InvalidName, "event source"),
-        (("rotate", "men"), InvalidKey, "no key that holds"),
-        (("revoke", "men"), InvalidKey, "no key that holds"),
+        (("rotate", "men"), InvalidKey, "no valid key"),
+        (("revoke", "men"), InvalidKey, "no valid key"),
     ],
 )
 def test_invalid_receiver_keys_are_refused_with_the_reason(arguments, error, said):
@@ -86,9 +86,9 @@ defs = dg.Definitions([
         (MEN, ""),
         ("events:shop", ""),
         ("events:other", "events:other: there is no such event source: expected one of events:shop."),
-        ("partners/women/v1.0", f"it is pulled: expected a feed that is pushed to, one of {MEN}."),
-        ("partners/theirs/v1.0", "nothing is pushed to it: POST /wake/partners/theirs/v1.0 is all that the key is for"),
-        ("partners/mne/v1.0", f"no asset has it: expected a feed that is pushed to, one of {MEN}."),
+        ("partners/women/v1.0", f"it is pulled: expected a feed that takes pushed events, one of {MEN}."),
+        ("partners/theirs/v1.0", "it takes no pushed events: the key is only for POST /wake/partners/theirs/v1.0"),
+        ("partners/mne/v1.0", f"no asset has this name: expected a feed that takes pushed events, one of {MEN}."),
         ("shop/orders", "it is a table feed: expected a feed"),
     ],
 )
@@ -107,17 +107,17 @@ def test_a_key_can_be_made_where_there_is_no_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["receive", "keys", "add", "men", MEN], catch_exceptions=False)
     assert result.stdout.startswith("fa_")
-    assert "whether that can be sent to is not known (which module?" in result.stderr
+    assert "cannot check whether events can be sent with this key (which module?" in result.stderr
 
 
 def test_revoking_a_missing_key_is_refused():
     run("keys", "add", "men", MEN)
-    with pytest.raises(InvalidKey, match="has no key nobody"):
+    with pytest.raises(InvalidKey, match="has no valid key nobody"):
         run("keys", "revoke", "men", "--key", "nobody")
 
 
 def test_a_project_without_a_feed_that_is_pushed_to_has_no_receiver():
-    with pytest.raises(InvalidDefinition, match="there is nothing to send here"):
+    with pytest.raises(InvalidDefinition, match="no feed here takes pushed events"):
         run("--module", "feed_assets.definitions")
 
 

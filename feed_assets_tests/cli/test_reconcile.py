@@ -141,5 +141,5 @@ def test_a_key_of_the_ui_is_understood_where_a_partition_is_named() -> None:
 def test_an_invalid_partition_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(InvalidName, match=r"'2019-11-24/man' is no partition of ads/shown/v1.0: expected men "):
         said("explain", str(SHOWN.feed), "2019-11-24/man")
-    with pytest.raises(InvalidName, match=r"comes first in a path only the definitions of no/such/v1.0 say"):
+    with pytest.raises(InvalidName, match=r"in a path is known only from the definitions of no/such/v1.0"):
         said("feed", "show", "no/such/v1.0", "men|2019-11-24")

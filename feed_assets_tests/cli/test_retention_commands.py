@@ -58,7 +58,7 @@ GOES = f"    {OLD}  yes   1 newer valid, the first of 2019-11-26 06:00 UTC  no"
 @pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
 def test_prune_lists_updates_and_removes_them_only_with_apply(feed, board, where):
     code, out, err = feed("prune", *where, "--keep", "1", "--foreign")
-    assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates would go: --apply removes them"])
+    assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates would be removed: add --apply"])
     assert err == f"blackboard: {settings().blackboard}\n"
     assert ids(board) == [OLD, NEW]
     code, out, _ = feed("prune", *where, "--keep", "1", "--foreign", "--apply")
@@ -76,7 +76,7 @@ def test_prune_prints_json_for_machines(feed, board):
 def test_a_foreign_feed_is_pruned_only_on_request(feed, board):
     code, _, err = feed("prune", *SHOWN, "--keep", "1", "--apply")
     assert code == 1
-    assert "No run of this ledger has written ads/shown/v1.0: its updates are somebody else's data" in err
+    assert "No run of this ledger has written ads/shown/v1.0: its updates belong to somebody else" in err
     assert ids(board) == [OLD, NEW]
 
 
@@ -147,12 +147,12 @@ def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board
         more = ["", "--to", str(tmp_path / "out")] if command == ["get"] else []
         code, _, err = feed(*command, "sales/lines/v1.0", *more)
         assert code == 1
-        assert "has no update of its own, and holds 3 batches, such as " in err
-        assert err.endswith("say --batches to have these.\n")
+        assert "has no update of its own, but 3 batches, such as " in err
+        assert err.endswith("add --batches to read these.\n")
     code, out, _ = feed("show", "sales/lines/v1.0", "--batches")
     assert (code, out.splitlines()[-1]) == (
         0,
-        "3 of 3 batches have a valid update; 2 lie in a range that is read in their place",
+        "3 of 3 batches have a valid update; 2 are read as part of a combined batch instead",
     )
     feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
     code, _, _ = feed("verify", "sales/lines/v1.0", "", "--batches")
@@ -163,4 +163,4 @@ def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board
 def test_compact_refuses_partitions_without_own_batches(feed, where):
     code, _, err = feed("compact", *where)
     assert code == 1
-    assert "has no batches that runs of ours wrote: expected a partition of an appendable dataset" in err
+    assert "has no batches written by runs of ours: expected a partition of an appendable dataset" in err

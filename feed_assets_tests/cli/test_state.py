@@ -305,8 +305,8 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
     (*_, last) = as_json("state", "transitions")
     assert (last["to"], last["who"], last["why"]) == ("complete", "ann", "accepted by ann: the rest is lost")
     again = said("state", "accept", "foo", "5min@2026-01-01-15:00", "--why", "the rest is lost")
-    assert again.splitlines()[-1] == "its state is what it was"
-    with pytest.raises(InvalidName, match="'15:00' is no window: expected hour@2026-01-01-15:00"):
+    assert again.splitlines()[-1] == "nothing changed"
+    with pytest.raises(InvalidName, match="'15:00' is not a window: expected hour@2026-01-01-15:00"):
         said("state", "accept", "foo", "15:00", "--why", "x")
 
 
@@ -314,7 +314,7 @@ def test_state_backfill_records_window_reason_and_person():
     report(source(["15:00"]), part(["15:00"]))
     again = ["state", "backfill", "foo", "5min@2026-01-01-15:00", "--why", "INC-4711", "--who", "ann"]
     assert as_json(*again) == {"dataset": "foo", "window": "5min@2026-01-01-15:00", "changed": True}
-    assert said(*again).splitlines()[-1] == "its state is what it was"
+    assert said(*again).splitlines()[-1] == "nothing changed"
     assert as_json(*again, "--done")["changed"]
     moved = [(each["to"], each["who"], each["why"]) for each in as_json("state", "transitions")]
     assert moved[-2:] == [("backfilling", "ann", "INC-4711"), ("backfilled", "ann", "INC-4711")]

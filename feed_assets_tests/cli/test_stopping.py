@@ -90,7 +90,7 @@ def end_of(process, number) -> tuple[int, str, str]:
     [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")],
 )
 def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, code, name):
-    what = "what was being built is not published, what was built before stays"
+    what = "partitions in progress are not published, finished ones stay"
     told = f"stopped by {name}: {what}. Run it again to go on.\n"
     assert end_of(started(WAITS), number) == (code, "cleans up\n", told)
 

@@ -30,7 +30,7 @@ def test_ui_refuses_a_config_that_cannot_launch_runs(home, monkeypatch, capsys, 
         monkeypatch, capsys, "ui", "-m", "feed_assets.definitions", "--port", str(free_port())
     )
     assert code == 1, lines
-    assert lines[-1].startswith(f"feed-assets: {config} names what cannot be loaded"), lines
+    assert lines[-1].startswith(f"feed-assets: {config} names a class that cannot be loaded"), lines
     assert name in lines[-1]
 
 

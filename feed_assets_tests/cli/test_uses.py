@@ -46,7 +46,7 @@ def test_uses_prints_the_downstream_updates_in_columns(ledger):
         "ads/shown/v1.0 2019-11-24 20191125.010000",
         "ads/daily/v1.0          2019-11-24  20191125.020000  claimed    no         2      read        "
         "ads/shown/v1.0 2019-11-24 20191125.010000",
-        "3 updates of 3 feeds; readers get 2 of them now",
+        "3 updates of 3 feeds; 2 of them are the newest, which readers get",
     ]
 
 
@@ -65,7 +65,7 @@ def test_uses_prints_the_same_as_json(ledger):
 
 
 def test_uses_of_an_unused_update_prints_nothing(ledger):
-    assert uses("ads/daily/v1.0", "2019-11-24", SECOND).stdout == "nothing was built from it\n"
+    assert uses("ads/daily/v1.0", "2019-11-24", SECOND).stdout == "no update was built from it\n"
     assert json.loads(uses("ads/daily/v1.0", "2019-11-24", SECOND, "--json").stdout) == []
 
 

@@ -121,7 +121,7 @@ def test_a_body_costs_its_lines_or_its_bytes_and_waits_for_its_turn_if_it_is_lar
 
 def test_lines_without_end_are_refused_by_the_first_of_them_and_counted():
     body = Body(held := BodyMemory(UNPACKED_BYTES), "gzip")
-    with pytest.raises(RefusedRequest, match="lines, with blank ones") as refused:
+    with pytest.raises(RefusedRequest, match="lines, including blank ones") as refused:
         asyncio.run(received(body, _once(gzip.compress(b"\n" * UNPACKED_BYTES, mtime=0))))
     assert refused.value.status == 413
     assert MOST_LINES < body.cost < 2 * MOST_LINES
@@ -191,7 +191,7 @@ def test_an_empty_array_has_no_events():
     [b"", b"{}", b"[", b"[1,]", b"[1 2]", b"[1]x", b"[1", b"[,1]", b"[NaN]", b"[" * 100_000, b"\xff", b'["\n"]'],
 )
 def test_an_invalid_json_array_is_refused_as_a_whole(body):
-    with pytest.raises(RefusedRequest, match="no JSON array") as refused:
+    with pytest.raises(RefusedRequest, match="not a JSON array") as refused:
         raws(body, "array")
     assert refused.value.status == 400
 
@@ -219,7 +219,7 @@ def test_an_event_of_many_fields_with_one_twice_takes_no_longer_than_its_length(
 @each_case(("text", "is_read"), [(b'"' + b"," * 200_000 + b'"', True), (b"[" + b"1," * 100_000 + b"1]", False)])
 def test_an_event_of_more_values_than_any_feed_has_columns_is_one_reject(text, is_read):
     found = next(events(b'{"id": ' + text + b"}", "lines"))
-    assert found.broken == ("" if is_read else "it has more than 100000 values: expected one of each column")
+    assert found.broken == ("" if is_read else "it has more than 100000 values: expected one for each column")
 
 
 def test_a_line_of_an_open_string_takes_no_longer_than_its_length():

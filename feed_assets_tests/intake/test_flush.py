@@ -266,7 +266,7 @@ def test_a_damaged_segment_publishes_its_intact_frames_and_is_kept(quiet, caplog
         again.spool.close()
     assert (segment.with_suffix(".damaged").read_bytes(), segment.exists()) == (data, False)
     third = len(data) // 3
-    assert f"the bytes {third} to {2 * third} are no whole frames any more" in caplog.text
+    assert f"the bytes {third} to {2 * third} are damaged frames" in caplog.text
 
 
 def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(quiet):
@@ -307,7 +307,7 @@ def test_a_request_that_ends_while_another_with_its_key_asks_the_ledger_is_not_t
     if end == "is answered":
         assert push(quiet, event(1), key="k")["repeated"]
     else:
-        with pytest.raises(RefusedRequest, match="is under way: send it again later"):
+        with pytest.raises(RefusedRequest, match="is in progress: send it again later"):
             push(quiet, event(1), key="k")
     assert flushed(quiet) == ""
     assert numbers(published(quiet.services.board)) == [1]
@@ -323,7 +323,7 @@ def test_a_key_holds_for_seven_days(quiet):
 def test_a_key_that_another_receiver_has_taken_waits_until_it_is_sure(quiet, tmp_path):
     other = receiver_of(quiet.services.board, quiet.services.ledger, tmp_path, "other")
     push(quiet, event(1), key="k")
-    with pytest.raises(RefusedRequest, match="under way") as refused:
+    with pytest.raises(RefusedRequest, match="in progress") as refused:
         push(other, event(1), key="k")
     assert (refused.value.status, refused.value.retry_after) == (409, 1)
     flushed(quiet)

@@ -164,6 +164,6 @@ def test_glue_without_a_region_is_reported_with_the_remedy(monkeypatch):
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     table = GlueTable("t", "id string", "json", ("date",), "s3://lake/t/")
     with pytest.raises(
-        SinkUnavailable, match=r"You must specify a region\. Check region, credentials and their rights\."
+        SinkUnavailable, match=r"You must specify a region\. Check region, credentials and permissions\."
     ):
         GlueSink("raw").publish([(1, Registered(table, ("2026-01-01",), None))])

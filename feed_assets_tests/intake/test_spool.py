@@ -106,7 +106,7 @@ def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_
     with TemporaryDirectory() as folder:
         opened = Spool(Path(folder) / "spool", segment_bytes=1)
         opened.append([frame(1)])
-        accepted, said = [frame(1)], "Make room: what was accepted is kept"
+        accepted, said = [frame(1)], "Make room: accepted events are kept"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module.os, call, full)
             try:
@@ -114,7 +114,7 @@ def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_
                 accepted.append(frame(2))
             except DiskFull as error:
                 said = str(error)
-        assert "Make room: what was accepted is kept" in said
+        assert "Make room: accepted events are kept" in said
         opened.append([frame(3)])
         assert (opened.broken, kept(opened)) == ("", [*accepted, frame(3)])
         opened.close()
@@ -153,7 +153,7 @@ def test_a_spool_that_cannot_truncate_accepts_nothing_more(spool, monkeypatch):
         patch.setattr(module.os, "ftruncate", fails)
         with pytest.raises(SpoolBroken):
             spool.append([frame(1)])
-    with pytest.raises(SpoolBroken, match="nor what was begun be taken back"):
+    with pytest.raises(SpoolBroken, match="and the unfinished write cannot be undone"):
         spool.append([frame(2)])
 
 
@@ -174,7 +174,7 @@ def test_a_segment_is_sealed_by_its_size_and_by_its_age(tmp_path):
 def test_a_folder_is_one_receiver_s_which_keeps_its_name_and_never_uses_one_of_a_segment_again(tmp_path):
     first = Spool(tmp_path / "spool")
     first.append([frame(1)])
-    with pytest.raises(HomeBusy, match="one for each folder"):
+    with pytest.raises(HomeBusy, match="one receiver per folder"):
         Spool(tmp_path / "spool")
     first.close()
     again = Spool(tmp_path / "spool")

@@ -152,5 +152,5 @@ def test_demo_never_clears_a_foreign_folder(tmp_path: Path) -> None:
         [ROOT / ".venv/bin/feed-assets", "demo"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "is not the demo's: move it away" in done.stderr
+    assert "was not made by the demo: move it away" in done.stderr
     assert (tmp_path / "demo" / "precious").exists()

@@ -18,7 +18,7 @@ def test_the_connector_runs_until_sigterm(world, home, tmp_path):
     world.check()
     first, *_, last = (tmp_path / "said").read_text().splitlines()
     assert first == f"feed-assets: connector: has {world.name}/0 from 0"
-    assert last == "feed-assets: connector: ended; what is not signalled is read again"
+    assert last == "feed-assets: connector: ended; messages without a signal are read again at the next start"
 
 
 @pytest.mark.parametrize(

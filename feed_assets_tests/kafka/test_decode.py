@@ -56,7 +56,7 @@ class Registry:
 
     def get(self, schema_id):
         if schema_id not in SCHEMAS:
-            raise Poison(f"the registry knows no schema {schema_id}")
+            raise Poison(f"the registry has no schema {schema_id}")
         return SCHEMAS[schema_id]
 
 
@@ -197,16 +197,19 @@ POISON = {
     "a short value": (Message(5, None, b"\0\0\0\0"), "the value has 4 bytes"),
     "another magic byte": (Message(5, None, b"\1" + CLICK[1:]), "the value begins with byte 1: expected the magic"),
     "JSON": (Message(5, None, b'{"id": "a"}'), "the value begins with byte 123: expected the magic byte 0"),
-    "an unknown schema": (Message(5, None, b"\0\0\0\x03\xe7" + CLICK[5:]), "the registry knows no schema 999"),
+    "an unknown schema": (Message(5, None, b"\0\0\0\x03\xe7" + CLICK[5:]), "the registry has no schema 999"),
     "no schema id": (Message(5, None, b"\0\x80\0\0\0" + CLICK[5:]), "the value has the schema id 2147483648: expected"),
-    "a truncated value": (Message(5, None, CLICK[:-2]), "the value is no Avro of schema 1 (EOFError"),
-    "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes behind the Avro of schema 1"),
-    "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is no record"),
-    "a null": (Message(5, None, wire(7, None)), "the value (schema 7) is no record"),
-    "one of several records": (Message(5, None, wire(8, {"n": 1})), "schema 8 is of other types than one record"),
-    "a map": (Message(5, None, wire(9, {"id": 1})), "schema 9 is of other types than one record, or null and one: exp"),
-    "no UTF-8": (Message(5, None, b"\0\0\0\0\1\2\xff\0\0"), "the value is no Avro of schema 1 (UnicodeDecodeError"),
-    "a lone surrogate": (Message(5, None, b"\0\0\0\0\1\6\xed\xa0\x80\0\0"), "the value is no Avro of schema 1 (Unico"),
+    "a truncated value": (Message(5, None, CLICK[:-2]), "the value is not Avro of schema 1 (EOFError"),
+    "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes after the Avro of schema 1"),
+    "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is not a record"),
+    "a null": (Message(5, None, wire(7, None)), "the value (schema 7) is not a record"),
+    "one of several records": (Message(5, None, wire(8, {"n": 1})), "schema 8 is neither a record"),
+    "a map": (
+        Message(5, None, wire(9, {"id": 1})),
+        "schema 9 is neither a record nor a union of null and a record: exp",
+    ),
+    "no UTF-8": (Message(5, None, b"\0\0\0\0\1\2\xff\0\0"), "the value is not Avro of schema 1 (UnicodeDecodeError"),
+    "a lone surrogate": (Message(5, None, b"\0\0\0\0\1\6\xed\xa0\x80\0\0"), "the value is not Avro of schema 1 (Unico"),
     "a NUL": (Message(5, None, wire(1, {"id": "\0", "n": 1})), "a text with a NUL"),
     "a taken column": (Message(5, wire(2, {"id": "a"}), wire(4, {"_offset": 1})), "schema 4 has a field _offset"),
     "no key": (Message(5, None, wire(3, {"n": 1})), "there is no key"),

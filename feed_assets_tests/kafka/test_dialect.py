@@ -148,7 +148,7 @@ REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"],
 
 @each_case("number", range(len(REFUSED)))
 def test_values_that_no_database_accepts_are_refused(number):
-    with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
+    with pytest.raises(Unwritable, match=r"NUL|not valid Unicode|nested too deeply"):
         dialect.line([1, REFUSED[number]])
 
 
@@ -172,7 +172,7 @@ def test_json_cells_are_valid_for_every_database(connection):
 
 @each_case("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
 def test_text_outside_of_the_dialect_is_refused(content):
-    with pytest.raises(ValueError, match=r"no cell|no end"):
+    with pytest.raises(ValueError, match=r"not begin a cell|no newline"):
         [*dialect.read(content)]
 
 

@@ -127,27 +127,27 @@ def decode(made, schema_id, data=b"\x02"):
 
 
 HOSTILE_SCHEMAS = {
-    "nested arrays": (record(field(nested(400))), "101 types within each other: expected at most 100"),
+    "nested arrays": (record(field(nested(400))), "101 nested types: expected at most 100"),
     "nested arrays by a name": (
         record(field(record(field(nested(60)), name="A")), field(nested(60, "A"), "h")),
-        "types within each other: expected at most 100",
+        "nested types: expected at most 100",
     ),
-    "brackets": ("[" * 5_000 + "]" * 5_000, "brackets within each other: expected at most 600"),
-    "brackets of an attribute": (record(more=json.loads("[" * 700 + "]" * 700)), "601 brackets within each other"),
-    "records by their names": (record(field([*reversed(chain(3_000))])), "nknownType|types within each other"),
+    "brackets": ("[" * 5_000 + "]" * 5_000, "nested brackets: expected at most 600"),
+    "brackets of an attribute": (record(more=json.loads("[" * 700 + "]" * 700)), "601 nested brackets"),
+    "records by their names": (record(field([*reversed(chain(3_000))])), "nknownType|nested types"),
     "a long text": (record(doc="x" * 2_000_000), "expected at most 1,048,576"),
     "many names": (record(field([{"type": "fixed", "name": f"F{n}", "size": 1} for n in range(10_001)])), "10,000"),
     "a wide union": (record(field([decimal(7)] * 2_000)), "2,000 branches of a union: expected at most 1,000"),
-    "values of no bytes": (record(field(diamond(16, "null"))), "values that take no bytes in one message"),
-    "values of no bytes in a union": (record(field(["int", nulls(1_500)])), "1,499 values that take no bytes in one"),
-    "items of few bytes": (record(field({"type": "array", "items": nulls(17)})), "17 values that take no bytes in an "),
-    "values of few bytes": (record(field({"type": "map", "values": nulls(17)})), "17 values that take no bytes in an "),
-    "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "no bytes"),
+    "values of no bytes": (record(field(diamond(16, "null"))), "values without bytes in one message"),
+    "values of no bytes in a union": (record(field(["int", nulls(1_500)])), "1,499 values without bytes in one"),
+    "items of few bytes": (record(field({"type": "array", "items": nulls(17)})), "17 values without bytes in an "),
+    "values of few bytes": (record(field({"type": "map", "values": nulls(17)})), "17 values without bytes in an "),
+    "a recursive one of them": (record(field(["null", "R"]), *(field("null", f"n{n}") for n in range(17))), "bytes in"),
     "a fixed below 0": (record(field({"type": "fixed", "name": "X", "size": -1})), "a fixed of -1 bytes"),
     "digits": (record(field(decimal(50_000_000))), "50,000,000 digits"),
     "digits of a fixed": (record(field(decimal(2_000, type="fixed", name="X", size=1_000))), "2,000 digits"),
     "more digits behind the point than there are": (record(field(decimal(7, scale=50_000_000))), "the precision of 7"),
-    "checked already": (record(field("nowhere"), __fastavro_parsed=True), "fastavro's own"),
+    "checked already": (record(field("nowhere"), __fastavro_parsed=True), "fastavro reserves"),
     "NUL in a name": (record(field("int", "a\0b")), "a field named 'a.x00b'"),
     "half a character": ('{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}', "a field named"),
     "two of one name": (record(field("int", "f")), "two fields named 'f'"),
@@ -155,8 +155,8 @@ HOSTILE_SCHEMAS = {
     "no name": (record(field("int", None)), "a field named None"),
     "a type that nobody knows": (record(field("N" * 100_000)), "UnknownType"),
     "no JSON": ("{", "JSONDecodeError"),
-    "a number": ("5", "is none that can be read"),
-    "self by name alone": ({"type": "record", "name": "R", "fields": [field("R", "f")]}, "no Avro of schema"),
+    "a number": ("5", "cannot be read"),
+    "self by name alone": ({"type": "record", "name": "R", "fields": [field("R", "f")]}, "not Avro of schema"),
 }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ REFERENCES = {
     "without end": (
         {f"S{n}": (record(name=f"S{n}"), [f"S{n + 1}"]) for n in range(1_000)},
         ["S0"],
-        f"{REQUESTS + 1} schemas with all that it refers to: expected at most {REQUESTS}",
+        f"{REQUESTS + 1} schemas including referenced ones: expected at most {REQUESTS}",
         REQUESTS,
     ),
     "twice at each level": (
@@ -190,10 +190,10 @@ REFERENCES = {
     ),
     "long texts": (
         {f"S{n}": (record(name=f"S{n}", doc="x" * 400_000), []) for n in range(50)}, [f"S{n}" for n in range(50)],
-        "characters of schemas that it refers to", 4,
+        "characters of referenced schemas", 4,
     ),
-    "what is not there": ({}, ["A"], "version 1 of A, which the registry has not", 2),
-    "a version that is not there": ({"A": None}, ["A"], "version 1 of A, which the registry has not", 2),
+    "what is not there": ({}, ["A"], "version 1 of A, which the registry lacks", 2),
+    "a version that is not there": ({"A": None}, ["A"], "version 1 of A, which the registry lacks", 2),
 }  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def test_large_schemas_of_honest_producers_are_read():
         _,
         made,
     ):
-        assert "bytes behind the Avro" in decode(made, 2, b"\x02" + bytes(10_000)).reason  # Read whole.
+        assert "bytes after the Avro" in decode(made, 2, b"\x02" + bytes(10_000)).reason  # Read whole.
         assert isinstance(decode(made, 3, b"\x02" + bytes(5_000)), ChunkRow)
         assert isinstance(decode(made, 4, b"\x02" + b"\x02" * 50), ChunkRow)
 
@@ -263,7 +263,7 @@ def test_the_limits_of_schemas_are_those_that_the_docs_say():
     page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text(encoding="utf-8")
     limits = (
         f"{SCHEMA_BYTES >> 20} MiB of text with all that it refers to, {REQUESTS} requests to the registry, {NAMES:,} "
-        f"named types, {LEVELS} types within each other, {BRANCHES:,} branches of a union, {DIGITS:,} digits of a "
-        f"decimal, {NULLS:,} values that take no bytes in a message and {REPEATED_NULLS} in an item of an array or map."
+        f"named types, {LEVELS} nested types, {BRANCHES:,} branches of a union, {DIGITS:,} digits of a "
+        f"decimal, {NULLS:,} values without bytes in a message and {REPEATED_NULLS} in an item of an array or map."
     )
     assert limits in " ".join(page.split())

@@ -71,7 +71,9 @@ def test_too_long_dead_letters_are_cut_and_stop_nothing(world, monkeypatch):
     assert (dict(cut.headers())[CUT], header(cut, "offset")) == (b"500000", "1")
     assert header(cut, "reason").startswith("the value begins with byte")
     clients = Clients({"bootstrap.servers": world.place.servers})
-    with pytest.raises(LetterLeft, match=r"1 dead letters stay open.*/0 offset 1 is only the beginning of its message"):
+    with pytest.raises(
+        LetterLeft, match=r"1 dead letters stay open.*/0 offset 1 has only the beginning of its message"
+    ):
         dead_letters.settle(clients, world.name, produces=True)
     wait_until(lambda: [each.value() for each in world.messages()][5:] == [POISON, POISON], "the replayed ones")
     left = [each for each in dead_letters.letters(clients, world.name, 10) if each.is_open]
@@ -89,7 +91,7 @@ def test_letters_that_their_topic_would_remove_at_once_stay_open(world):
     assert world.producer.flush(30) == 0
     world.run_until_done()
     clients = Clients({"bootstrap.servers": world.place.servers})
-    with pytest.raises(LetterLeft, match=r"/0 offset 0 is older than clicks.* keeps messages.*retention.ms higher"):
+    with pytest.raises(LetterLeft, match=r"/0 offset 0 is older than clicks.* keeps messages.*raise its retention.ms"):
         dead_letters.settle(clients, world.name, produces=True)
     wait_until(lambda: [each.timestamp()[1] for each in world.messages()][2:] == [now], "the replayed one")
     world.configure(**{"retention.ms": "-1"})
@@ -117,8 +119,8 @@ def test_a_missing_right_to_alter_a_topic_names_the_setting(capfd, monkeypatch):
     monkeypatch.setattr(companion_topics, "partitions", lambda *_: 1)
     monkeypatch.setattr(companion_topics, "config_of", refused)
     companion_topics._widen(None, "clicks-signals", 9_000_000)
-    assert "clicks-signals may take messages that are too short" in (said := capfd.readouterr().err)
-    assert "Set its max.message.bytes to 9000000: else longer dead letters are cut." in said
+    assert "clicks-signals has too small a message limit" in (said := capfd.readouterr().err)
+    assert "Set its max.message.bytes to 9000000: otherwise longer dead letters are cut." in said
 
 
 def test_letters_go_back_to_a_topic_that_takes_little_at_a_time(world):

@@ -42,7 +42,7 @@ def test_a_schema_may_refer_to_others(registry, found):
 
 def test_a_schema_that_is_not_avro_is_poison(registry, found):
     _, schema_id = register(registry, JSON, schemaType="JSON")
-    with pytest.raises(Poison, match=f"schema {schema_id} is none that can be read: it is JSON, not AVRO"):
+    with pytest.raises(Poison, match=f"schema {schema_id} cannot be read: it is JSON, not AVRO"):
         found.get(schema_id)
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_schema_id_is_looked_up_again_later(found, monkeypatch):
     for seconds in (registry_schemas._REFUSED_SECONDS, 0):
         monkeypatch.setattr(registry_schemas, "_REFUSED_SECONDS", seconds)
         for _ in range(3):
-            with pytest.raises(Poison, match="the registry knows no schema 2147483647"):
+            with pytest.raises(Poison, match="the registry has no schema 2147483647"):
                 found.get(2**31 - 1)
     assert len(asked) == 1 + 3
 

@@ -233,5 +233,5 @@ def test_a_trimmed_log_raises(world, take):
     take()
     world.produce(30)
     trim(world, world.name, 15)
-    with pytest.raises(LogTrimmed, match="from offset 10 on, which the broker has no longer"):
+    with pytest.raises(LogTrimmed, match="from offset 10 on, which the broker has removed"):
         take()

@@ -120,7 +120,7 @@ def test_a_busy_warehouse_is_an_alert_only_if_it_stays_busy(target, tmp_path, mo
                 later(loop_, ingest.BUSY_FOR + timedelta(seconds=1))
                 loop_.tick()
                 (reason,) = open_reasons().values()
-                assert "Look who else has the file open" in reason
+                assert "Find the other process that has the file open" in reason
         loop_.tick()
         assert open_reasons() == {}
 

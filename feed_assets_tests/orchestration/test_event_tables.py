@@ -380,7 +380,7 @@ def test_a_spark_profile_applies_to_its_own_run_alone_or_is_refused(team, spark,
     for marker, operation in enumerate((Operation.OVERWRITE, Operation.UPSERT, Operation.DELETE)):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker), operation=operation)
         ran = world_.run_until_idle()
-    assert "sets spark.driver.memory, which Spark takes only when it starts" in ran[0].error
+    assert "sets spark.driver.memory, which Spark reads only when it starts" in ran[0].error
     assert found == ["77", before]
     assert spark.conf.get(SHUFFLE) == before
 

@@ -407,7 +407,7 @@ def test_waiving_the_same_problem_twice_writes_nothing():
 
 def test_a_partition_without_a_problem_cannot_be_waived():
     found = waive(RAW, DAY)
-    assert (found.exit_code, "has no problem that consumers wait for" in str(found.exception)) == (1, True)
+    assert (found.exit_code, "has no problem that stops its consumers" in str(found.exception)) == (1, True)
 
 
 # Closed

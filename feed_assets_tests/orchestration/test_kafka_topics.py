@@ -221,7 +221,7 @@ def test_an_invalid_signal_is_rejected_with_its_offset(topic):
     loop(topic).run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
         ((_, rejected, _),) = event_rejects.rejects(connection, 10)
-    assert re.match(rf"{signals_of(topic.name)}/0 offset \d: b'no Avro at all' is no signal ", rejected.reason)
+    assert re.match(rf"{signals_of(topic.name)}/0 offset \d: b'no Avro at all' is not a signal ", rejected.reason)
     assert [int(each.marker) for each in recorded()] == [1]
 
 

@@ -300,7 +300,7 @@ def test_the_endpoint_receives_the_key_only_in_its_header(received, user, header
 
 def test_an_endpoint_that_refuses_events_is_named_without_the_key(received):
     received.answers += [401] * 9
-    with pytest.raises(SinkUnavailable, match="takes no event") as refused:
+    with pytest.raises(SinkUnavailable, match="refuses an event") as refused:
         send_one_event(received, ":planted-key@")
     assert "planted-key" not in str(refused.value)
 

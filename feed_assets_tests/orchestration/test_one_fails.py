@@ -153,7 +153,7 @@ def test_a_sink_inside_a_feeds_folder_is_an_alert_and_gets_no_file(setting, home
     world = plain(raw, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
-    assert "lives there. Name another folder" in open_reasons()[f"failing:watch:blackboard:{prefix}"]
+    assert ". Name another folder" in open_reasons()[f"failing:watch:blackboard:{prefix}"]
     assert [*(home / "blackboard").rglob("*.jsonl")] == []
 
 

@@ -129,7 +129,7 @@ def test_a_stopped_table_or_refused_rows_are_an_alert_until_repaired(topic):
     with pytest.raises(ChunkBroken):
         load(topic)
     loop_.run_until_idle()
-    said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
+    said = f"{topic.name} is not loaded into main any more: {path} is missing: expected {len(content)} bytes"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     notes, shown = status(loop_, TABLE)
     assert [each for each in notes if each.startswith(f"{TABLE}: {said}")]
@@ -153,7 +153,7 @@ def test_a_table_before_its_first_load_fails_the_check_loaded(topic):
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded") == ["FAILED"]
-    said = f"not loaded yet: {topic.name} has no signals yet. Look whether"
+    said = f"not loaded yet: {topic.name} has no signals yet. Check that"
     assert open_reasons()[f"not_loaded:{TABLE}"].startswith(said)
     topic.produce(5)
     load(topic)

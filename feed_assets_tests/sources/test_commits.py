@@ -185,7 +185,9 @@ def test_a_materialized_view_is_refused_since_its_writers_cannot_be_seen(uri):
         insert(owner, "one")
         owner.execute("CREATE MATERIALIZED VIEW copied AS SELECT * FROM events")
         owner.commit()
-    with pytest.raises(SourceUnavailable, match=r"copied is a materialized view: copied: expected a table where its"):
+    with pytest.raises(
+        SourceUnavailable, match=r"copied is a materialized view: copied: expected a table that shows its"
+    ):
         source(uri, table="copied").read(None, 10)
 
 

@@ -50,7 +50,7 @@ def test_a_partial_line_is_not_read_until_it_is_complete(board, text):
         batch = source.read(position, 1)
         assert (batch.waits is None) == (whole[:end].endswith(b"\n") or not end)
         if batch.waits:
-            assert f"the end of {FOLDER}/1 is not yet a whole line" in batch.waits
+            assert f"the last line of {FOLDER}/1 has no newline yet" in batch.waits
     assert found == ["c-1", "c-2", "c-3"]
 
 
@@ -68,7 +68,7 @@ def test_a_line_that_was_cut_for_good_is_rejected_and_what_follows_is_read(local
     put(local_board, "2", encoded("jsonl", rows(3)))
     found, rejected, _ = read_all(FileEvents(local_board, FOLDER, "jsonl"))
     assert names(found) == ["c-1", "c-3"]
-    assert rejected[0].reason == f"{FOLDER}/1 line 2: no JSON object in UTF-8"
+    assert rejected[0].reason == f"{FOLDER}/1 line 2: not a JSON object in UTF-8"
     assert json.loads(rejected[0].raw) == whole[:-20].decode().splitlines()[1]
 
 
@@ -77,7 +77,7 @@ def test_a_quote_that_is_never_closed_waits_and_is_then_rejected(local_board):
     source = FileEvents(local_board, FOLDER, "csv")
     batch = source.read(None, 10)
     assert (names(batch.events), batch.rejected) == (["c-1"], ())
-    assert "not yet a whole line" in batch.waits
+    assert "has no newline yet" in batch.waits
     assert "a quote that was opened in line 3 is still open" in batch.waits
     put(local_board, "2", encoded("csv", rows(2)))
     found, rejected, _ = read_all(source, batch.position)
@@ -120,7 +120,7 @@ def test_a_shrunken_file_is_reported_and_the_position_stays(board, kind):
     source = FileEvents(board, FOLDER, kind)
     _, _, position = read_all(source)
     put(board, "1", encoded(kind, rows(1)))
-    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 has .* were read: expected that it only grows"):
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 has .* were read before: expected that it only grows"):
         source.read(position, 10)
     put(board, "1", encoded(kind, rows(1, 2, 3, 4)))
     assert "c-4" in names(read_all(source, position)[0])
@@ -168,7 +168,7 @@ def test_an_unreadable_file_does_not_block_earlier_files(local_board):
     source = FileEvents(local_board, FOLDER, "parquet")
     batch = source.read(None, 10)
     assert (names(batch.events), batch.is_complete) == (["c-1"], False)
-    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/2 cannot be read as Parquet: .*Have it put right"):
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/2 cannot be read as Parquet: .*Have it corrected"):
         source.read(batch.position, 10)
 
 
@@ -176,7 +176,7 @@ def test_an_unreadable_file_does_not_block_earlier_files(local_board):
 def test_event_file_with_a_footer_that_crashes_pyarrow_is_refused(data):
     board = Blackboard.open("memory://")
     put(board, "1", data)
-    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 cannot be read as Parquet: .*Have it put right"):
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 cannot be read as Parquet: .*Have it corrected"):
         FileEvents(board, FOLDER, "parquet").read(None, 10)
 
 
@@ -261,7 +261,7 @@ def test_a_header_with_a_repeated_column_is_refused(local_board):
 
 def test_an_invalid_header_is_reported_shortened_with_its_file(local_board):
     put(local_board, "1", b"x," * 300_000 + b"y\r\n")
-    with pytest.raises(SourceUnavailable, match=f"^{FOLDER}/1 has the columns .*put right, or removed") as raised:
+    with pytest.raises(SourceUnavailable, match=f"^{FOLDER}/1 has the columns .*corrected or removed") as raised:
         FileEvents(local_board, FOLDER, "csv").read(None, 10)
     assert len(str(raised.value)) < 1000
 

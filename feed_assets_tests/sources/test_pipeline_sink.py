@@ -79,7 +79,7 @@ def test_an_invalid_pipeline_line_is_reported_with_its_number(local_board, line)
     good = json.dumps({"pipeline": "a", "table_name": "a"}).encode()
     local_board.put("lineage.jsonl", good + b"\n" + line + b"\n")
     with pytest.raises(
-        SourceUnavailable, match=r"lineage.jsonl line 2: found .*, expected a JSON object with texts as"
+        SourceUnavailable, match=r"lineage.jsonl line 2: found .*, expected a JSON object with the texts"
     ):
         read_lineage_file(local_board, "lineage.jsonl", "pipeline", "table_name")
 

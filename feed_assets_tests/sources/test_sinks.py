@@ -213,7 +213,7 @@ def test_files_that_our_other_process_is_writing_are_no_strangers(local_board):
 )
 def test_a_prefix_where_something_else_is_kept_is_refused(prefix):
     feeds = [Feed.parse("ads/shown/v1.0"), Feed.parse("sales")]
-    with pytest.raises(InvalidDefinition, match="is no sink"):
+    with pytest.raises(InvalidDefinition, match="is not a sink"):
         open_sink(f"blackboard:{prefix}", Blackboard.open("memory://"), feeds)
     for free in ("ads/events", "ads/shown/v2.0", "salesy"):
         open_sink(f"blackboard:{free}", Blackboard.open("memory://"), feeds)

@@ -73,7 +73,8 @@ def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, post
             read = slice_rows._reader(url, "orders", [numbers], StructType().add("number", LongType()))
             assert [batch.num_rows for batch in read([pa.record_batch([[0]], names=["id"])])] == [15, 15, 10]
         with pytest.raises(
-            SourceUnavailable, match=r"orders has no column changed_at: found number, It`em.*Declare the name of one"
+            SourceUnavailable,
+            match=r"orders has no column changed_at: found number, It`em.*Declare the name of an existing",
         ):
             piece(4, 30).read(spark, url, "orders", by="changed_at")
     with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:

@@ -167,7 +167,7 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
     assert by_id.source().read(position, 10).is_complete  # Retention leaves an empty table.
     with by_id.engine.begin() as connection:
         connection.execute(sa.insert(by_id.table), {"id": 1, **row(1, "integer")})
-    with pytest.raises(SourceUnavailable, match=r"read up to id 5, and its highest is 1\. .*from the beginning"):
+    with pytest.raises(SourceUnavailable, match=r"read up to id 5, but its highest is 1\. .*from the beginning"):
         by_id.source().read(position, 10)
     assert ids(by_id.source().read(None, 10).events) == ["c-1"]
 

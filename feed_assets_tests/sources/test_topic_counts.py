@@ -89,7 +89,7 @@ def test_the_broker_tells_of_no_window_whose_beginning_it_has_removed(log, trust
     log.produce([(0, each) for each in minutes(16, 21)])
     log.remove(0, 5)
     clock.now += 2 * STEP
-    with pytest.raises(SourceUnavailable, match=r"nobody knows how many there were\. `feed-assets reconcile` counts"):
+    with pytest.raises(SourceUnavailable, match=r"so their number is unknown\. `feed-assets reconcile` counts"):
         source.read(first.position)
 
 
@@ -100,7 +100,7 @@ def test_a_topic_that_was_made_anew_is_not_counted_on(log, trusted, monkeypatch,
     position = source.read(None).position
     assert position is not None
     monkeypatch.setattr(kafka_counts, "id_of", lambda *_: "another")
-    with pytest.raises(SourceUnavailable, match=f"{log.topic} was deleted and made anew: expected the topic that was"):
+    with pytest.raises(SourceUnavailable, match=f"{log.topic} was deleted and recreated: expected the topic that was"):
         source.read(position)
 
 

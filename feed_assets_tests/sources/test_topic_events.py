@@ -37,7 +37,7 @@ def test_events_behind_an_open_transaction_wait_with_the_reason(theirs):
     theirs.send([row(2, "integer")])
     batch = theirs.source().read(None, 10)
     assert [each.correlation_id for each in batch.events] == ["c-1"]
-    assert batch.waits == f"a transaction in {theirs.topic}/0 has not ended: it, and what came after, waits"
+    assert batch.waits == f"a transaction in {theirs.topic}/0 has not ended: it and all later messages wait"
     theirs.producer.commit_transaction(30)
     assert [each.correlation_id for each in theirs.source().read(batch.position, 10).events] == ["c-2"]
 
@@ -76,10 +76,10 @@ def test_an_end_of_a_transaction_that_is_removed_loses_nothing(theirs):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (b"not json", "no JSON object in UTF-8"),
-        (b"\xff", "no JSON object in UTF-8"),
-        (b"[1]", "no JSON object in UTF-8"),
-        (None, "no JSON object in UTF-8"),
+        (b"not json", "not a JSON object in UTF-8"),
+        (b"\xff", "not a JSON object in UTF-8"),
+        (b"[1]", "not a JSON object in UTF-8"),
+        (None, "not a JSON object in UTF-8"),
         (b" " * ROW_BYTES + b"{}", f"it has more than {ROW_BYTES} bytes"),
     ],
 )

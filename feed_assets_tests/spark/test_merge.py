@@ -120,7 +120,7 @@ def test_equal_rows_are_one(merged):
 
 
 def test_different_rows_of_one_key_are_an_error_that_names_it(merged):
-    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: newest_by=… would say which'):
+    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: newest_by=… would order them'):
         merged([("a", 1, "x"), ("b", 1, "x"), ("a", 2, "x")])
 
 

@@ -159,7 +159,7 @@ def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_b
     good, rejected = RejectedRows.on_the_way(first)
     write(good, local_board, TURNED_AWAY, "20191124.000001")
     unstable = RejectedRows(rejected_rows(second), lambda: {**rejected.counts(), "_some": None})
-    with pytest.raises(UnstableRejects, match="1 records were rejected while the dataset was written, and "):
+    with pytest.raises(UnstableRejects, match="1 records were rejected while the dataset was written, but "):
         write_rejects([unstable], local_board, TURNED_AWAY, "20191124.000002")
 
 
@@ -196,5 +196,5 @@ def test_the_more_tasks_there_are_the_fewer_rejects_come_along_from_each(files, 
 def test_foreign_parts_beside_empty_rejects_abandon_the_update(local_board):
     other = "part-00000-0a1b2c3d-0000-4000-8000-00000000000a-c000.snappy.parquet"
     local_board.put(f"{TURNED_AWAY.path}/20191124.000001/{other}", b"x")
-    with pytest.raises(UpdateAbandoned, match="holds parts of 2 jobs"):
+    with pytest.raises(UpdateAbandoned, match="contains parts of 2 jobs"):
         write_rejects([], local_board, TURNED_AWAY, "20191124.000001")

@@ -68,7 +68,7 @@ def test_runtime_spark_settings_are_restored_after_a_failed_run(spark, error):
 def test_startup_settings_of_spark_are_refused_in_a_running_session(spark, key, may_start):
     before = values(spark)
     with (
-        pytest.raises(InvalidSetting, match=rf"sets {key}, which Spark takes only when it starts"),
+        pytest.raises(InvalidSetting, match=rf"sets {key}, which Spark reads only when it starts"),
         profiled(Settings(), {PARTITIONS: "7", key: "9g"}, may_start=may_start),
     ):
         pytest.fail("it was not refused")
@@ -85,7 +85,7 @@ def test_startup_settings_equal_to_the_session_s_are_accepted(spark):
 def test_a_value_that_spark_does_not_take_is_refused_and_the_others_taken_back(spark):
     before = values(spark)
     with (
-        pytest.raises(InvalidSetting, match=f"sets {PARTITIONS} to what Spark does not take: .*Correct it"),
+        pytest.raises(InvalidSetting, match=f"sets {PARTITIONS} to a value that Spark refuses: .*Correct it"),
         profiled(Settings(), {WINDOW: "99", PARTITIONS: "many"}, may_start=True),
     ):
         pytest.fail("it was not refused")
@@ -100,4 +100,4 @@ def test_a_process_of_its_own_starts_spark_with_the_whole_profile():
     assert 600 < said["during"][0] <= 700
     assert said["during"][1] == said["again"] == "7"
     assert said["after"] == "1"
-    assert "sets spark.driver.memory, which Spark takes only when it starts" in said["more"]
+    assert "sets spark.driver.memory, which Spark reads only when it starts" in said["more"]

@@ -64,7 +64,7 @@ def test_the_settings_own_configuration_wins():
 
 @each_case("key", [SUCCESS, SUCCESS.removeprefix("spark.hadoop.")])
 def test_sparks_own_success_file_cannot_be_turned_on(key):
-    with pytest.raises(InvalidDefinition, match="Spark's own _SUCCESS would stand where the manifest belongs"):
+    with pytest.raises(InvalidDefinition, match="Spark's own _SUCCESS would take the manifest's place"):
         conf(Settings(spark_conf={key: "True"}))
     assert conf(Settings(spark_conf={key: "false"}))[key] == "false"
 
@@ -131,7 +131,7 @@ def test_executors_run_this_python(monkeypatch):
 )
 def test_a_session_without_java_names_the_found_version_and_the_remedy(env, found):
     done = subprocess.run([sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True)
-    assert done.stdout.startswith(f"Spark needs Java 17 or newer, and {found}. Install a Java 17 runtime (`apt install")
+    assert done.stdout.startswith(f"Spark needs Java 17 or newer, but {found}. Install a Java 17 runtime (`apt install")
     assert done.stderr == ""
 
 
@@ -140,7 +140,7 @@ def test_a_session_without_java_names_the_found_version_and_the_remedy(env, foun
     [
         ('openjdk version "11.0.21" 2023-10-17', "is Java 11. Install a Java 17 runtime"),
         ('java version "1.8.0_392"', "is Java 8. Install a Java 17 runtime"),
-        ("no such thing", "does not say its version. Install"),
+        ("no such thing", "does not print its version. Install"),
     ],
 )
 def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeypatch, says, found):
@@ -149,7 +149,7 @@ def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeyp
     java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match=f"Spark needs Java 17 or newer, and {java} {found}"):
+    with pytest.raises(SparkUnavailable, match=f"Spark needs Java 17 or newer, but {java} {found}"):
         java_of_spark()
 
 
@@ -159,7 +159,7 @@ def test_a_failed_java_check_is_repeated(tmp_path, monkeypatch):
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match="does not say its version"):
+    with pytest.raises(SparkUnavailable, match="does not print its version"):
         java_of_spark()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
     assert java_of_spark() == f"Java 21 ({java})"
@@ -236,7 +236,7 @@ def test_the_buckets_of_others_have_the_endpoint_and_the_profile_of_their_blackb
 
 def test_a_bucket_is_reached_in_one_way():
     two = {"a": {"url": "s3://lake/a", "profile": "a"}, "b": {"url": "s3://lake/b", "profile": "b"}}
-    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['b'\]: the bucket lake is reached with another endpoint"):
+    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['b'\]: the bucket lake has another endpoint"):
         conf(Settings(blackboards=two))
     with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['a'\]: the bucket lake is reached"):
         conf(Settings(blackboard="s3://lake/ours", blackboards={"a": two["a"]}))

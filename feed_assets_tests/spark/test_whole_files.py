@@ -33,7 +33,7 @@ def test_a_whole_file_is_read(spark, local_board):
     [
         (damaged.without_second_group(), "row group 1 of 2: column 0 is at bytes"),
         (damaged.without_middle(GOOD, 0.2, 0.25), "row group 0 of 1: column 0 is at bytes"),
-        (damaged.with_group_that_spark_leaves_out(), "its footer announces 20,000 rows, and Spark read 10,000"),
+        (damaged.with_group_that_spark_leaves_out(), "its footer declares 20,000 rows, but Spark read 10,000"),
     ],
 )
 def test_a_file_that_spark_would_read_in_part_is_refused(spark, local_board, data, says):
@@ -95,12 +95,12 @@ def test_a_session_verifies_what_a_function_reads_itself_and_blames_no_input(spa
 
 def test_files_with_fewer_rows_than_announced_are_refused():
     check_counts({"a": 2, "b": 0}, {"a": 2})
-    with pytest.raises(UnreadableUpdate, match=r"^b cannot be read whole: .* 3 rows, and Spark read 1\."):
+    with pytest.raises(UnreadableUpdate, match=r"^b cannot be read completely: .* 3 rows, but Spark read 1\."):
         check_counts({"a": 2, "b": 3}, {"a": 2, "b": 1})
-    with pytest.raises(UnreadableUpdate, match=r"^a .* read 2 \(1 more files are like it\)"):
+    with pytest.raises(UnreadableUpdate, match=r"^a .* read 2 \(1 more files differ, too\)"):
         check_counts({"a": 5, "b": 3}, {"a": 2, "b": 1})
 
 
 def test_more_rows_than_a_footer_announces_are_refused():
-    with pytest.raises(UnreadableUpdate, match="announces 1 rows, and Spark read 2"):
+    with pytest.raises(UnreadableUpdate, match="declares 1 rows, but Spark read 2"):
         check_counts({"a": 1}, {"a": 2})

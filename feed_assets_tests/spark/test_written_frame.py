@@ -109,7 +109,7 @@ def test_files_is_how_many_parts_there_are_at_most(spark, local_board):
 @pytest.mark.connect
 def test_a_prefix_that_holds_anything_is_refused_and_left_as_it_was(spark, board, update_id):
     board.put(f"{SHOWN.path}/{update_id}/part-of-another", b"x")
-    with pytest.raises(UpdateAbandoned, match=rf"{update_id} is there already: expected a fresh id"):
+    with pytest.raises(UpdateAbandoned, match=rf"{update_id} exists already: expected a new id"):
         write(spark.sql(ROWS), board, SHOWN, update_id)
     assert [file.key for file in board.files(f"{SHOWN.path}/{update_id}")] == [
         f"{SHOWN.path}/{update_id}/part-of-another"
@@ -151,24 +151,24 @@ class Seen:
 
 @pytest.mark.parametrize("name", LEFTOVERS)
 def test_unfinished_or_foreign_files_abandon_the_update(spark, local_board, update_id, name):
-    with pytest.raises(UpdateAbandoned, match="which are no part files of a finished job"):
+    with pytest.raises(UpdateAbandoned, match="which are not part files of a finished job"):
         write(spark.sql(ROWS), Seen(local_board, name), SHOWN, update_id)
 
 
 def test_parts_of_two_jobs_make_the_update_abandoned(spark, local_board, update_id):
     other = "part-00000-0a1b2c3d-0000-4000-8000-00000000000a-c000.snappy.parquet"
-    with pytest.raises(UpdateAbandoned, match="holds parts of 2 jobs, expected of one"):
+    with pytest.raises(UpdateAbandoned, match="contains parts of 2 jobs: expected one"):
         write(spark.sql(ROWS), Seen(local_board, other), SHOWN, update_id)
 
 
 def test_a_write_to_another_store_than_the_blackboard_is_refused(spark, local_board, update_id):
-    with pytest.raises(UpdateAbandoned, match="Spark and the blackboard see different stores"):
+    with pytest.raises(UpdateAbandoned, match="Spark and the blackboard use different stores"):
         write(spark.sql(ROWS), Seen(local_board), SHOWN, update_id)
 
 
 @pytest.mark.parametrize("event_time", ["id", "name", "nothing"])
 def test_the_event_time_is_a_timestamp_column(spark, local_board, update_id, event_time):
-    with pytest.raises(InvalidDefinition, match=f"event time '{event_time}' is no timestamp column"):
+    with pytest.raises(InvalidDefinition, match=f"event time '{event_time}' is not a timestamp column"):
         write(spark.sql(ROWS), local_board, SHOWN, update_id, event_time=event_time)
     assert local_board.files(SHOWN.path) == ()
 
@@ -204,7 +204,7 @@ def test_a_preview_of_long_values_leaves_most_of_them_where_they_are(spark):
 
 
 def test_a_column_that_has_our_name_is_refused_and_not_lost(spark, local_board, update_id):
-    with pytest.raises(InvalidDefinition, match="column '_feed_assets_shown' is ours: expected data without it"):
+    with pytest.raises(InvalidDefinition, match="column '_feed_assets_shown' is reserved: expected data without it"):
         write(spark.range(3).toDF("_Feed_Assets_Shown"), local_board, SHOWN, update_id)
 
 

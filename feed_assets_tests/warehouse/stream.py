@@ -30,7 +30,7 @@ class Registry:
 
     def get(self, schema_id: int) -> avro.Schema:
         if schema_id not in self.known:
-            raise Poison(f"the registry knows no schema {schema_id}")
+            raise Poison(f"the registry has no schema {schema_id}")
         return self.known[schema_id]
 
     def add(self, *fields: Any, name: str = "Value") -> int:

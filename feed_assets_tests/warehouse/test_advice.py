@@ -51,7 +51,7 @@ def test_a_warehouse_file_open_in_another_process_is_reported(tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline()
-        assert "Look who else has the file open" in refusal(f"duckdb://{tmp_path}/f.db")
+        assert "Find the other process that has the file open" in refusal(f"duckdb://{tmp_path}/f.db")
         process.kill()
 
 
@@ -60,7 +60,7 @@ def test_missing_rights_are_a_statement(postgresql_url):
     with engine_of(postgresql_url).open() as connection:
         connection.execute(f"CREATE ROLE {user}")
         connection.execute(f"SET ROLE {user}")
-        with pytest.raises(LoadFailed, match=r"Have its owner say: GRANT CREATE ON DATABASE db_\w+ TO "):
+        with pytest.raises(LoadFailed, match=r"Have its owner execute: GRANT CREATE ON DATABASE db_\w+ TO "):
             connection.execute("CREATE SCHEMA other")
 
 
@@ -69,7 +69,7 @@ def test_a_table_made_by_others_is_reported(url):
     name = f"t_{uuid4().hex}"
     with engine_of(url).open() as connection:
         connection.execute(f"CREATE TABLE {name} (a integer)")
-        with pytest.raises(LoadFailed, match="No load has made it: rename it, or drop it"):
+        with pytest.raises(LoadFailed, match="No load has created it: rename it, or drop it"):
             connection.execute(f"CREATE TABLE {name} (a integer)")
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_warehouse_file_is_reported_with_the_remedy(tmp_path):
     for name, expected in (
         ("", "is a folder: name a file in it"),
         ("none/main.db", f"Make the folder {tmp_path}/none"),
-        ("text.db", "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB"),
+        ("text.db", "Name another file in FEED_ASSETS_WAREHOUSES: this one is not a DuckDB file"),
     ):
         assert expected in refusal(f"duckdb://{tmp_path}/{name}"), name
 

@@ -52,13 +52,13 @@ def test_a_single_load_waits_for_an_open_file_and_says_so(target, dataset, path,
         assert loader.once(target, {dataset.name: dataset.published}, wait=wait) == 1
     assert pauses == [1, 2]
     assert table(target.engine, dataset, "n") == [(1,)]
-    assert "warehouse main: waits 2 s, then tries again: DuckDB does not do it" in capsys.readouterr().err
+    assert "warehouse main: waits 2 s, then tries again: DuckDB cannot do it now" in capsys.readouterr().err
 
 
 def test_one_load_gives_up_on_a_file_that_stays_open(target, dataset, path, monkeypatch):
     monkeypatch.setattr(duck, "BUSY_SECONDS", 0.0)
     now = iter([0.0, 1.0, 600.0])
-    with held_open(path), pytest.raises(WarehouseBusy, match="Look who else has the file open"):
+    with held_open(path), pytest.raises(WarehouseBusy, match="Find the other process that has the file open"):
         loader.once(target, {dataset.name: dataset.published}, clock=lambda: next(now), wait=lambda _: None)
 
 

@@ -74,7 +74,7 @@ def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     world.run_until_done()
     refused = run_warehouse(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert "no table changes\n" in refused
-    assert f"{world.name} could not go along: n was bigint and is boolean, which would lose data" in refused
+    assert f"{world.name} cannot be migrated: n was bigint and is boolean, which would lose data" in refused
     told = run_warehouse(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
     assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
@@ -92,7 +92,7 @@ def test_a_plan_prints_its_statements_before_an_error(world, monkeypatch, capsys
 
 
 def test_loading_a_topic_without_signals_says_so(world, monkeypatch, capsys):
-    expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Look whether"
+    expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Check that"
     for command in (["load", "main", "--once"], ["plan", "main"]):
         told = run_warehouse(monkeypatch, capsys, *command, "-m", module(world))
         assert told.count(expected) == 1
@@ -161,7 +161,7 @@ def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):
     assert "somebody loads this warehouse" in " ".join(told.split())
     assert json.loads(run_warehouse(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3
     for arguments, expected in (
-        (["other"], f"knows no table 'other': expected one of {world.name}"),
+        (["other"], f"has no table 'other': expected one of {world.name}"),
         ([world.name, "--from", "x"], "--from 'x': expected stop, or an offset such as 1200"),
     ):
         assert expected in " ".join(run_warehouse(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())

@@ -98,7 +98,9 @@ def test_one_load_waits_for_a_file_that_is_open_elsewhere_for_half_a_minute_and_
     with held_open(tmp_path / "main.db") as other, Popen(command, cwd=tmp_path, stderr=PIPE, text=True) as loads:
         began, waits = monotonic(), list[str]()
         for line in loads.stderr:
-            waits += re.findall(r"waits (\d+) s, then tries again: .*Look who else has the file open", line)
+            waits += re.findall(
+                r"waits (\d+) s, then tries again: .*Find the other process that has the file open", line
+            )
             if waits == ["1", "2", "4", "8"] and other.poll() is None:
                 assert monotonic() - began > 20
                 release(other)

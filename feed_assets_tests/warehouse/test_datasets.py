@@ -317,7 +317,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
     assert table(target.engine, dataset) == [(1, "text 1", "1")]
     with target.engine.open() as connection:
         (problem,) = [each.problem for each in load_state.tables(connection) if each.topic == dataset.name]
-    assert "made anew by `feed-assets warehouse reset`" in problem
+    assert "anew by `feed-assets warehouse reset`" in problem
     dataset.publish("1", row(2))
     assert load(target, dataset) == 1
     check_table(target.engine, dataset)
@@ -327,7 +327,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
     ("content", "error", "said"),
     [
         (b"no parquet", UnreadableUpdate, "cannot be read as Parquet"),
-        (parquet([{"_partition": 1}]), InvalidShape, "there is a column _partition: that is one of every table"),
+        (parquet([{"_partition": 1}]), InvalidShape, "there is a column _partition: that is a column of every table"),
     ],
 )
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
@@ -341,7 +341,7 @@ def test_files_that_are_no_table_are_refused(target, dataset, content, error, sa
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 def test_a_warehouse_that_reads_only_chunks_refuses_datasets(target, dataset, monkeypatch):
     monkeypatch.setattr(target.engine, "reads_chunks", True)
-    with pytest.raises(InvalidSetting, match=f"{dataset.name} is a dataset, and main is a warehouse that reads chunks"):
+    with pytest.raises(InvalidSetting, match=f"{dataset.name} is a dataset, but the warehouse main reads only chunks"):
         load(target, dataset)
 
 
@@ -378,7 +378,7 @@ def test_a_reason_that_cannot_be_kept_stops_no_other_table(target, dataset, ledg
     with pytest.raises(InvalidShape):
         load(target, other, dataset)
     check_table(target.engine, dataset)
-    assert f"do not have why {other.name} has stopped: it is too long" in capsys.readouterr().err
+    assert f"could not record why {other.name} has stopped: it is too long" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("at", ["follower", "look"])
@@ -403,7 +403,7 @@ def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monke
     monkeypatch.setattr(load_state, "release", lambda connection, _: fails(connection, "the second"))
     with pytest.raises(WarehouseUnavailable, match="the first error"):
         load(target, dataset)
-    assert "is free in 30 s only, its lease stays: the second" in capsys.readouterr().err
+    assert "becomes free only in 30 s, as its lease stays: the second" in capsys.readouterr().err
 
 
 def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypatch):
@@ -456,7 +456,7 @@ def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, 
         renew(connection, engine, holder)
 
     monkeypatch.setattr(load_state, "renew", taken)
-    with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
+    with pytest.raises(WarehouseTaken, match="another loader has taken over this warehouse"):
         load(target, dataset)
     assert state_rows(target.engine, dataset) == {}
 

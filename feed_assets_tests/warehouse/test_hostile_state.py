@@ -123,7 +123,7 @@ def test_a_position_that_no_load_has_written_stops_its_table_until_that_is_made_
 def test_two_positions_of_one_partition_stop_its_table(world, loading):
     run(loading, *(each.format("positions") for each in BARE))
     run(loading, "INSERT INTO feed_assets.positions SELECT topic, 0, 3, 0, loaded_at FROM feed_assets.positions")
-    refused(loading, world, "expected of each partition of .* one row with offsets from 0 on")
+    refused(loading, world, "expected one row for each partition of .* with offsets of 0 or more")
     make_anew(loading, world)
 
 
@@ -181,7 +181,7 @@ def test_a_text_in_the_place_of_a_schema_id_is_no_statement(world, loading):
 
 def test_a_view_in_the_place_of_a_loaded_table_is_not_loaded_into(world, loading):
     run(loading, f'ALTER TABLE "{world.name}" RENAME TO saved', f'CREATE VIEW "{world.name}" AS SELECT * FROM saved')
-    refused(loading, world, f"{world.name} is a VIEW: expected the table that was loaded")
+    refused(loading, world, f"{world.name} is a VIEW: expected the loaded table")
     run(loading, f'DROP VIEW "{world.name}"', f'ALTER TABLE saved RENAME TO "{world.name}"')
     load(loading, world)
     check(world, loading.engine)
@@ -217,6 +217,6 @@ def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
             with subtests.test(msg=change):
                 connection.execute(f"UPDATE feed_assets.marks SET {change}")
                 with pytest.raises(
-                    FeedAssetsError, match="expected one row of a with a number from 0 on and its moment"
+                    FeedAssetsError, match="expected one row of a with a number of 0 or more and its time"
                 ):
                     dataset_state.mark(connection, "a")

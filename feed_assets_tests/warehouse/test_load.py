@@ -144,7 +144,7 @@ def test_a_hole_between_signals_is_an_error(loader, stream, schema):
     stream.send(schema, row(1))
     loader.load(stream)
     stream.send(schema, row(2))
-    with pytest.raises(OffsetsMissing, match=r"/0 goes on at offset 2: expected 1"):
+    with pytest.raises(OffsetsMissing, match=r"/0 continues at offset 2: expected 1"):
         loader.load(stream, stream.send(schema, row(3)))
 
 
@@ -168,7 +168,7 @@ def test_a_chunk_that_overlaps_what_was_loaded_adds_what_is_new(loader, stream, 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda board, key: board.delete([key]), "is not there: expected"),
+        (lambda board, key: board.delete([key]), "is missing: expected"),
         (lambda board, key: board.put(key, b"x" + (board.get(key) or b"")[1:]), "the digest"),
         (lambda board, key: board.put(key, b""), "has 0 bytes"),
     ],
@@ -241,7 +241,10 @@ def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", program], **pipes) as holder:
         assert holder.stdout.readline()
-        with pytest.raises(WarehouseUnavailable, match="who else has the file open"), engine_of(url).open():
+        with (
+            pytest.raises(WarehouseUnavailable, match="the other process that has the file open"),
+            engine_of(url).open(),
+        ):
             pass
         holder.communicate(b"\n")
     with engine_of(url).open() as connection:
@@ -395,7 +398,7 @@ def test_a_loader_without_its_lease_loads_nothing(loader, stream, schema):
             load_state.take(connection, loader.engine, "another", 30)
         connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '31 seconds'")
         load_state.take(connection, loader.engine, "another", 30)
-    with pytest.raises(WarehouseTaken, match="has taken this warehouse over"):
+    with pytest.raises(WarehouseTaken, match="has taken over this warehouse"):
         loader.load(stream)
     assert loader.known(stream).positions == {}
     with loader.engine.open() as connection:

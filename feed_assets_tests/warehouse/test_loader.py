@@ -88,7 +88,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
                 0.1,
             )
         monkeypatch.setattr(loader, "LEASE_SECONDS", 30)
-        with pytest.raises(WarehouseTaken, match="loads this warehouse, and was seen at"):
+        with pytest.raises(WarehouseTaken, match="loads this warehouse, and was last seen at"):
             load(loading, world)
     check(world, loading.engine)
     assert ended == []
@@ -144,7 +144,7 @@ def test_a_topic_that_was_made_anew_is_not_loaded_into_the_table_of_the_old_one(
     world.produce(12)
     world.board.delete(world.files())
     world.run_until_done()
-    with pytest.raises(LogTrimmed, match="deleted and made anew: expected the topic that its table was loaded"):
+    with pytest.raises(LogTrimmed, match="deleted and recreated: expected the topic from which its table was loaded"):
         load(loading, world)
     assert nexts(loading.engine, world.name) == {0: 25}
 
@@ -160,8 +160,8 @@ def test_an_invalid_signal_is_skipped_with_a_message(world, loading, capsys):
     load(loading, world)
     check(world, loading.engine)
     said = capsys.readouterr().err
-    assert "is passed over, as it is no signal: b'stray'" in said
-    assert f"is passed over, as it is no signal: it tells of {world.name}/1: expected {world.name}/0" in said
+    assert "is skipped, as it is not a signal: b'stray'" in said
+    assert f"is skipped, as it is not a signal: it is about {world.name}/1: expected {world.name}/0" in said
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -183,7 +183,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         with loading.engine.open() as connection:
             problems = {each.topic: each.problem for each in load_state.tables(connection)}
         assert problems[world.name] is None
-        assert "is not there: expected" in problems[other.name]
+        assert "is missing: expected" in problems[other.name]
         with loading_in_thread(loading, other) as ended:
             wait_until(lambda: bool(ended), "the loader to end")
         assert isinstance(ended[0], ChunkBroken)
@@ -210,7 +210,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
         load(loading, world)
     assert str(refused.value).startswith(f"{world.name}: ")
     [offset] = re.findall(
-        r"without these rows set next_offset in feed_assets.positions to (\d+) of partition 0", str(refused.value)
+        r"without these rows, set next_offset in feed_assets.positions to (\d+) of partition 0", str(refused.value)
     )
     with loading.engine.open() as connection:
         connection.execute(f"UPDATE feed_assets.positions SET next_offset = {offset} WHERE topic = '{world.name}'")
@@ -295,7 +295,7 @@ def test_missing_signals_stop_the_table(world, loading):
     with loading.engine.open() as connection:
         connection.execute(f"UPDATE feed_assets.positions SET next_offset = 3 WHERE topic = '{world.name}'")
     remove_signals(world, 4)
-    with pytest.raises(OffsetsMissing, match=f"{world.name}/0 goes on at offset"):
+    with pytest.raises(OffsetsMissing, match=f"{world.name}/0 continues at offset"):
         load(loading, world)
 
 

@@ -96,7 +96,7 @@ def test_a_loader_that_lost_its_lease_moves_no_mark(target, dataset, monkeypatch
         return found
 
     monkeypatch.setattr(DatasetTable, "_page", taken)
-    with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
+    with pytest.raises(WarehouseTaken, match="another loader has taken over this warehouse"):
         load(target, dataset)
     assert mark(target, dataset) == Mark()
 

@@ -58,14 +58,14 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
 def test_a_name_that_no_warehouse_takes_is_refused_in_one_line(engine, name):
     key = Column(name="id", kind=TEXT, is_nullable=False)
     for table, column in (("t", name), (name, "a")):
-        with pytest.raises(InvalidShape, match=r"^'.*' is no name in a warehouse: expected .*$"):
+        with pytest.raises(InvalidShape, match=r"^'.*' is not a name in a warehouse: expected .*$"):
             change(engine, table, TopicState(), 1, Shape(columns=(key, Column(name=column, kind=TEXT)), key=("id",)))
 
 
 def test_a_table_is_not_called_as_postgresqls_own(postgresql):
     engine = engine_of(str(postgresql.database()))
     shape = Shape(columns=(Column(name="id", kind=TEXT, is_nullable=False),), key=("id",))
-    with pytest.raises(InvalidShape, match="pg_class is a name of PostgreSQL's own"):
+    with pytest.raises(InvalidShape, match="pg_class is a name that PostgreSQL reserves"):
         change(engine, "pg_class", TopicState(), 1, shape)
 
 

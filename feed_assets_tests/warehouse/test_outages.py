@@ -110,7 +110,7 @@ def test_a_database_that_is_stopped_is_waited_for(world, server, capfd):
         running.has(world)
         server.stop()
         more(world)
-        running.waits_for("the warehouse does not do it")
+        running.waits_for("the warehouse cannot do it now")
         server.start()
         running.has(world)
 
@@ -165,7 +165,7 @@ def test_loader_waits_for_a_duckdb_file_that_is_open_elsewhere(world, url, capfd
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             assert holder.stdout.readline()
             more(world)
-            running.waits_for("who else has the file open")
+            running.waits_for("the other process that has the file open")
             holder.communicate(b"\n")
         running.has(world)
 

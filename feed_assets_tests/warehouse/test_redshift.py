@@ -236,8 +236,11 @@ def test_chunks_that_are_not_on_s3_are_refused(loader, url):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ([Column(name="x" * 128, kind=Kind(name="text"))], "is no name in Redshift: expected at most 127 bytes"),
-        ([Column(name="A", kind=Kind(name="text")), Column(name="a", kind=Kind(name="text"))], "A and a are one name"),
+        ([Column(name="x" * 128, kind=Kind(name="text"))], "is not a name in Redshift: expected at most 127 bytes"),
+        (
+            [Column(name="A", kind=Kind(name="text")), Column(name="a", kind=Kind(name="text"))],
+            "A and a are the same name",
+        ),
         ([Column(name="a", kind=Kind(name="decimal", precision=39))], "expected at most 38 digits"),
         ([Column(name="a", kind=Kind(name="text"), comment="x" * 65_535)], "expected at most 65535 in Redshift"),
     ],

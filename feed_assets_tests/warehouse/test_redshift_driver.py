@@ -188,5 +188,5 @@ def test_a_table_follows_its_topic_also_where_another_transaction_was_in_the_way
     with loading_in_thread(loading, world) as ended:
         wait_until(lambda: bool(ended) or nexts(loading.engine, world.name) == {0: world.end()}, "all to be loaded")
     assert (ended, waited) == ([], [])
-    assert capsys.readouterr().err.count("Redshift does not do it now: 1023 Serializable isolation violation") == 3
+    assert capsys.readouterr().err.count("Redshift cannot do it now: 1023 Serializable isolation violation") == 3
     check_topic(world, loading.engine)

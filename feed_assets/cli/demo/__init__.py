@@ -1,4 +1,4 @@
-"""`feed-assets demo`: real data, from raw files to results, with what goes wrong on the way."""
+"""`feed-assets demo`: real data, from raw files to results, with the faults that happen on the way."""
 
 from feed_assets.cli.loaded_location import load, open_instance
 
@@ -12,7 +12,13 @@ def demo() -> None:
 
     folder = fresh_home()
     definitions = load(SAMPLES)
-    from feed_assets.cli.demo import ads, customers, partners, regions, retail  # Their settings are those of this home.
+    from feed_assets.cli.demo import (
+        ads,
+        customers,
+        partners,
+        regions,
+        retail,
+    )  # Imported here: they read the settings of the demo's home.
 
     with open_instance() as instance:
         stage = Stage(definitions, instance, folder)

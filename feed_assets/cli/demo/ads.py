@@ -1,4 +1,4 @@
-"""A week of real ads, from two teams' raw files to a result: late clicks, and an update that is refused."""
+"""A week of real ads, from two teams' raw files to a result, with late clicks and an update that is refused."""
 
 from typing import TYPE_CHECKING
 
@@ -21,27 +21,27 @@ LATE, CORRUPT = ("2019-11-26", "men"), ("2019-11-28", "women")
 
 
 def play(stage: "Stage") -> None:
-    """Play the story, in the order in which things go wrong."""
+    """Play the story: impressions, then late clicks, then a corrupt update."""
     keys = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
     stage.step("starting Spark")
     session(settings())
     stage.step(f"two foreign teams drop {len(keys)} days of impressions and of clicks on {stage.board.url}")
     for key in keys:
         _drop(stage, *key)
-    stage.step("sensors tick, and every partition whose inputs are there is built, audited and published")
+    stage.step("sensors tick, and every partition that has its inputs is built, audited and published")
     stage.run(len(keys) * 3 + len(days()))
     stage.load(EFFECTIVENESS, len(keys))
     stage.step(f"late clicks of {' '.join(LATE)} arrive: that day alone is built again, and loaded again")
     stage.publish(CLICKED_RAW, "/".join(LATE), clicked_csv(*LATE))
     stage.run(3)
     stage.load(EFFECTIVENESS, 1)
-    stage.step(f"a corrupt update of {' '.join(CORRUPT)} arrives: its manifest says one file more than there is")
+    stage.step(f"a corrupt update of {' '.join(CORRUPT)} arrives: its manifest counts one file too many")
     _drop_corrupt(stage)
     stage.run(0)
     _check_refusal(stage)
     stage.say(f"\n{EFFECTIVENESS}, by day and campaign, as the warehouse has it")
     show(_results(stage, keys), as_json=False)
-    stage.say(f"\nAll {len(keys)} lines are what the sample says.\n")
+    stage.say(f"\nAll {len(keys)} lines equal the sample's own figures.\n")
 
 
 def _drop(stage: "Stage", day: str, campaign: str) -> None:
@@ -53,7 +53,7 @@ def _drop(stage: "Stage", day: str, campaign: str) -> None:
 
 
 def _drop_corrupt(stage: "Stage") -> None:
-    """Drop what a foreign producer leaves that writes its manifest too early and is then cut off."""
+    """Drop the update of a foreign producer that wrote its manifest too early and was then cut off."""
     partition = Partition(SHOWN_RAW, "/".join(CORRUPT))
     update_id = claim(stage.board, partition, b"demo", stage.services.now())
     stage.board.put(f"{partition.path}/{update_id}/part-1.csv", shown_csv(*CORRUPT)[:1000])
@@ -63,13 +63,15 @@ def _drop_corrupt(stage: "Stage") -> None:
 def _check_refusal(stage: "Stage") -> None:
     reading = latest(stage.board, Partition(SHOWN_RAW, "/".join(CORRUPT)))
     if reading.update is None or not reading.skipped:
-        raise DemoFailed(f"{reading.partition}: the corrupt update was not refused in favour of the one before.")
+        raise DemoFailed(
+            f"{reading.partition}: the corrupt update was not refused: expected that readers keep the one before."
+        )
     skipped = reading.skipped[0]
-    stage.say(f"  refused {skipped.id}: {skipped.reason}; {reading.update.id} goes on serving")
+    stage.say(f"  refused {skipped.id}: {skipped.reason}; {reading.update.id} is still read")
 
 
 def _results(stage: "Stage", keys: list[tuple[str, str]]) -> list[Values]:
-    """Return the sums of each day and campaign in the warehouse. Raise DemoFailed if they are not the sample's."""
+    """Return the sums of each day and campaign in the warehouse. Raise DemoFailed if they differ from the sample."""
     rows = sorted(stage.ask(_SUMS))
     counted = {key: (int(impressions), int(clicks)) for key, _, impressions, clicks in rows}
     if counted != {"/".join(key): figures(*key) for key in keys}:

@@ -1,4 +1,4 @@
-"""Increments of another team's table: each customer's newest visit, from days, a delete, late visits and a reload."""
+"""Increments of another team's table: each customer's newest visit, with new days, a delete, late visits, a reload."""
 
 import os
 from dataclasses import replace
@@ -23,7 +23,7 @@ CUSTOMERS = Feed.parse("retail/customers/v1.0")
 THURSDAY, FRIDAY = datetime(2010, 12, 2, tzinfo=UTC), datetime(2010, 12, 3, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 OFFLINE = FRIDAY - 9 * HOUR
-"""Thursday at three in the afternoon: from then on a till had no network."""
+"""Thursday at three in the afternoon, when a till lost its network."""
 
 
 def play(stage: "Stage") -> None:
@@ -33,31 +33,31 @@ def play(stage: "Stage") -> None:
     stage.step(f"another team, the CRM, has Wednesday's visits in {stage.folder / 'crm.db'}: all of them are loaded")
     crm.write(visits("2010-12-01"), THURSDAY)
     _check(stage, crm)
-    stage.step("Thursday's visits: an increment, of which a till was offline from three o'clock on")
+    stage.step("Thursday's visits: an increment; a till was offline from three o'clock on")
     crm.write(on_time, FRIDAY)
     _check(stage, crm)
-    stage.step(f"the customer {on_time[0].customer} asks to be forgotten: a row less")
+    stage.step(f"the customer {on_time[0].customer} asks to be forgotten: one row is removed")
     crm.forget(on_time[0].customer, FRIDAY + 9 * HOUR)
     _check(stage, crm)
-    stage.step("the till's visits come late: a slice that was read is read again, and replaces no newer visit")
+    stage.step("the till's visits arrive late: their slice is read again, and newer visits stay")
     crm.write(late, FRIDAY - HOUR, at=FRIDAY + 10 * HOUR)
     _check(stage, crm)
     stage.step("the CRM had left out a tax of 20 %, and overwrites its table: everything is loaded anew")
     taxed = [replace(each, gbp=each.gbp * 6 / 5) for each in crm.visits()]
     crm.write(taxed, FRIDAY + 12 * HOUR, Operation.OVERWRITE)
     _check(stage, crm)
-    stage.say("After each step the customers are a fold of the CRM's rows.\n")
+    stage.say("After each step the customers equal those computed from all of the CRM's rows.\n")
 
 
 def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
-    """Return the visits of a day before the till was offline, and those since."""
+    """Return the visits of a day before the till went offline, and those after."""
     visited = visits(day)
     since = [each for each in visited if each.visited_at >= OFFLINE]
     return [each for each in visited if each.visited_at < OFFLINE], since
 
 
 def _check(stage: "Stage", crm: Crm) -> None:
-    """Run what is due, print what was read, and compare the rows with what Python makes of the CRM's."""
+    """Run what is due, print what was read, and compare the rows with those that Python computes from the CRM's."""
     stage.run(1)
     update, frame = stage.published(CUSTOMERS, "")
     rows = {_visit(row) for row in frame.collect()}
@@ -67,7 +67,7 @@ def _check(stage: "Stage", crm: Crm) -> None:
 
 
 def fold(crm: Crm) -> set[Visit]:
-    """Return the newest visit of each customer who was not forgotten since."""
+    """Return the newest visit of each customer who has not been forgotten since."""
     newest, gone = {each.customer: each for each in crm.visits()}, crm.forgotten()
     return {each for customer, each in newest.items() if customer not in gone or each.visited_at > gone[customer]}
 

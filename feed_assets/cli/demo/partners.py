@@ -1,4 +1,4 @@
-"""Two partners and late data: one pushes, the other's files are pulled, and what has grown enough is built again."""
+"""Two partners and late data: one pushes, the other's files are pulled. A day that has grown enough is built again."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -26,29 +26,31 @@ if TYPE_CHECKING:
 
 MEN, DAILY, WOMEN = Feed.parse("partners/men/v1.0"), Feed.parse("ads/partners_daily/v1.0"), "women"
 LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
-"""The days of the sample that are played, and by how much each grows: the article's 2/27, 2/28 and 2/29."""
+"""The sample's days in the story, and by how much each grows: the article's 2/27, 2/28 and 2/29."""
 
 
 AHEAD = 8
-"""Hours by which the story is ahead of the clock at its end: two looks at the partner's files."""
+"""Hours by which the story is ahead of the clock at its end: two pulls of the partner's files."""
 
 
 def play(stage: "Stage") -> None:
-    """Play the story: three days on time, then the late files, of which those of one day are worth a re-run."""
+    """Play the story: three days on time, then the late files, which make one day worth a re-run."""
     if find_spec("fastapi") is None:
-        stage.say("Partners and late data are left out: the receiver needs `pip install 'feed-assets[receiver]'`.\n")
+        stage.say("Partners and late data are skipped: the receiver needs `pip install 'feed-assets[receiver]'`.\n")
         return
     days = _days(stage)
     stage.step(f"the partner men pushes the events of {days[0]} to {days[-1]} to a receiver, by an API key")
     _push(stage, days)
     stage.step(
-        "files of the partner women are pulled, as every four hours; the last files of each day are not there yet"
+        "files of the partner women are pulled, as every four hours; the last files of each day are still missing"
     )
     parts = [split(moved(day, "women", to), share) for (day, share), to in zip(LATE.items(), days, strict=True)]
     _write(stage, "ads_0.csv", (row for on_time, _ in parts for row in on_time))
     stage.later(hours=4)
     stage.run(len(days))
-    stage.step(f"four hours later they are, and are weighed: {days[0]} has grown by 5 % or more, and is built again")
+    stage.step(
+        f"four hours later they arrive, and growth is measured: {days[0]} has grown by 5 % or more, and is built again"
+    )
     _write(stage, "ads_1.csv", (row for _, after in parts for row in after))
     stage.later(hours=AHEAD)
     stage.run(1)
@@ -58,14 +60,14 @@ def play(stage: "Stage") -> None:
 
 def _tell(stage: "Stage", day: str) -> None:
     """Print what `feed-assets late` prints."""
-    stage.say(f"\nWhat was decided, by the demo's clock, which is {AHEAD} hours ahead by now")
+    stage.say(f"\nDecisions about late data, by the demo's clock, which is {AHEAD} hours ahead")
     late.list_decisions(DAILY)
     stage.say(f"\n{DAILY} {day}, before and after")
     late.tell(Partition(DAILY, day))
 
 
 def _days(stage: "Stage") -> list[str]:
-    """Return the dates that the sample's days are moved to: the last that are over (UTC)."""
+    """Return the dates that the sample's days are moved to: the last full days (UTC)."""
     today = stage.services.now().date()
     return [f"{today - timedelta(days=back)}" for back in range(len(LATE), 0, -1)]
 
@@ -85,14 +87,14 @@ def _push(stage: "Stage", days: list[str]) -> None:
 
 @contextmanager
 def _receiver(stage: "Stage") -> Generator[str]:
-    """Yield the URL of a receiver in a thread; as it ends it publishes what it has accepted."""
+    """Yield the URL of a receiver in a thread. At its end it publishes the accepted events."""
     from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import door_of, server_of
 
     feeds = pushed_feeds(Graph(stage.definitions.resolve_asset_graph()))
     door = door_of(Calls(stage.services), feeds, stage.folder / "receiver")
     server = server_of(door, LOOPBACK, 0, settings().receiver_flush_seconds)
-    with create_server((LOOPBACK, 0)) as listening:  # Requests before the server accepts them wait.
+    with create_server((LOOPBACK, 0)) as listening:  # Earlier requests wait until the server accepts them.
         thread = Thread(target=server.run, args=([listening],))
         thread.start()
         try:
@@ -103,7 +105,7 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Return a day's rows on time, and its late ones: ends of its busiest hours, by which it grows by `share`."""
+    """Return a day's rows on time, and its late rows: the ends of its busiest hours, by which it grows by `share`."""
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
     late = {row["impression_id"] for row in ends[: round(len(rows) * share / (1 + share))]}
@@ -123,11 +125,11 @@ def _write(stage: "Stage", name: str, rows: Iterable[Row]) -> None:
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
-    """Compare the days with the sample's own rows: the first with all of them, the others with those on time."""
+    """Compare the days with the sample's own rows: the first day with all, the others with the rows on time."""
     women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()
         expected = {"men": figures(day, "men")[0], "women": pulled}
         if (impressions := {row["campaign"]: row["sum(impressions)"] for row in rows}) != expected:
             raise DemoFailed(f"{DAILY} {to} has {impressions} impressions: the sample's own figures are {expected}.")
-    stage.say(f"\nAll {len(days)} days are what the sample says.\n")
+    stage.say(f"\nAll {len(days)} days equal the sample's own figures.\n")

@@ -1,4 +1,4 @@
-"""Complete windows: the article's story of one slot; and a batch date, hour by hour, until every region has it."""
+"""Complete windows: the article's story of one slot; and a day, reported hour by hour, until every region has it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ STORY = [
     "5min [15:55 ~ 16:00) complete",
     "5min [16:00 ~ 16:05) complete",
 ]
-"""The windows that the slot from 15:58 to 16:08 completes."""
+"""The changes of windows that the slot from 15:58 to 16:08 causes."""
 
 
 def play(stage: "Stage") -> None:
@@ -35,7 +35,7 @@ def play(stage: "Stage") -> None:
     begin, cut, end, counted = (_at(f"{DAY}T{time}") for time in ("15:00", "15:58", "16:08", "16:10"))
     source = _source(FOO, {}, "kafka", begin, counted - begin, shown_between(begin, counted))
     _report([source, _part(FOO, {}, shown_between(begin, cut))])
-    stage.step("the slot from 15:58 to 16:08 comes: it completes four windows, and flows may start on each")
+    stage.step("the slot from 15:58 to 16:08 arrives: it completes four windows, and flows may start on each")
     before = _last(stage)
     _report([_part(FOO, {}, shown_between(cut, end))])
     _check_story(stage, before)
@@ -68,13 +68,13 @@ def _check_day(stage: "Stage") -> None:
     update, rows = stage.published(DAILY, DAY)
     day_rows = sorted((row.asDict() for row in rows.collect()), key=lambda row: (row["region"], row["campaign"]))
     stage.say(
-        f"\n{DAILY} {DAY}, update {update.id}: each region by its own clock (regions are made up, see the sample)"
+        f"\n{DAILY} {DAY}, update {update.id}: each region by its own clock (the regions are invented, see the sample)"
     )
     show([_line(row) for row in day_rows], as_json=False)
     expected = {(region, *figures) for region, zone in REGIONS.items() for figures in _figures(region, zone)}
     if {(row["region"], row["campaign"], row["impressions"], row["clicks"]) for row in day_rows} != expected:
         raise DemoFailed(f"{DAILY} {DAY} is {day_rows}: the sample's own figures are {sorted(expected)}.")
-    stage.say(f"All {len(day_rows)} lines are what the sample says.\n")
+    stage.say(f"All {len(day_rows)} lines equal the sample's own figures.\n")
 
 
 def _line(row: dict[str, Any]) -> Values:
@@ -96,7 +96,7 @@ def _at(text: str) -> datetime:
 
 
 def _replay(start: datetime, end: datetime) -> None:
-    """Report hour after hour what the ad server has counted, and what was ingested, by region and campaign."""
+    """Report, hour by hour, what the ad server has counted and what was ingested, by region and campaign."""
     while start < end:
         rows, records = shown_between(start, start + HOUR), list[dict[str, Any]]()
         for region, campaign in product(REGIONS, CAMPAIGNS):
@@ -113,14 +113,14 @@ def _replay(start: datetime, end: datetime) -> None:
 def _source(
     dataset: str, place: dict[str, str], tier: str, start: datetime, length: timedelta, rows: list[Row]
 ) -> dict[str, Any]:
-    """Return the counts of a source, also those of windows without records: these are over."""
+    """Return the counts of a source. Windows without records are included, as they are over."""
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]
     return {"kind": "source", "dataset": dataset, "sub_partition": place, "tier": tier, "windows": windows}
 
 
 def _part(dataset: str, place: dict[str, str], rows: list[Row]) -> dict[str, Any]:
-    """Return the counts of a part that is ingested, named by its first record."""
+    """Return the counts of an ingested part, named by its first record."""
     counts, name = _counts(rows), f"s3://lake/{dataset}/{rows[0]['timestamp'] if rows else 'empty'}.csv"
     windows = [_window(start, counts) for start in sorted(counts)]
     return {"kind": "part", "dataset": dataset, "sub_partition": place, "part": name, "windows": windows}
@@ -131,7 +131,7 @@ def _window(start: datetime, counts: Counter[datetime]) -> dict[str, Any]:
 
 
 def _counts(rows: list[Row]) -> Counter[datetime]:
-    """Return the number of records by the 5 minutes in which they are."""
+    """Return the number of records in each 5 minutes."""
     times = (datetime.fromisoformat(row["timestamp"]) for row in rows)
     return Counter(at - (at - _at("2019-01-01")) % BASE for at in times)
 

@@ -1,4 +1,4 @@
-"""Some days of a web shop, by events: what arrived, what waited for what, what ran."""
+"""Some days of a web shop, by events: what arrived, what waited, and what ran."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 
 
 def play(stage: "Stage") -> None:
-    """Play the story: a day that waits for the bank's event, not a rate; a changed rate and the days that used it."""
+    """Play the story: a day waits for the bank's event, not for a rate; a corrected rate rebuilds its days."""
     stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
     for day in (FRIDAY, SUNDAY):
         stage.publish(INVOICES, day, invoices_csv(day))
@@ -26,7 +26,9 @@ def play(stage: "Stage") -> None:
     stage.run(9)
     _say_state(stage, FRIDAY)
     _say_state(stage, SUNDAY)
-    stage.step("the bank's file of Sunday comes: no rate, but an event; Friday's rate is the last known one")
+    stage.step(
+        "the bank's file of Sunday arrives: it has no rate, but it is an event; Friday's rate is the last known one"
+    )
     stage.publish(RATES, SUNDAY, rates_csv(SUNDAY))
     stage.run(2)
     stage.step("the bank corrects Friday's rate: the days that used it are built again, the weekend included")
@@ -36,7 +38,7 @@ def play(stage: "Stage") -> None:
 
 
 def _say_state(stage: "Stage", day: str) -> None:
-    """Print the state of a day's summary, as `feed-assets explain` does."""
+    """Print the state of a day's summary as `feed-assets explain` does."""
     graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
     with stage.services.ledger.read() as connection:
         verdict = verdicts(graph, connection, [output], stage.services.now())[0]

@@ -43,10 +43,10 @@ BOARDS = "FEED_ASSETS_BLACKBOARDS"
 
 
 def fresh_home() -> Path:
-    """Make a home of the demo's own, anew each time; nothing else in the user's home is touched."""
+    """Make a new home for the demo; nothing else in the user's home is touched."""
     folder = home() / "demo"
     if folder.exists() and not (folder / MARK).exists():
-        raise DemoFailed(f"{folder} is there and is not the demo's: move it away.")
+        raise DemoFailed(f"{folder} exists and was not made by the demo: move it away.")
     shutil.rmtree(folder, ignore_errors=True)
     make_home(folder.parent)
     folder.mkdir(0o700)
@@ -63,7 +63,7 @@ def fresh_home() -> Path:
 
 
 class Stage:
-    """The demo's runner. A partition that fails, or one too many or too few, ends the demo."""
+    """The demo's runner. A failed partition, one too many or one too few ends the demo."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder
@@ -80,7 +80,7 @@ class Stage:
         self.say(f"{typer.style(self._steps, bold=True)} {text}")
 
     def say(self, text: str) -> None:
-        """Print a line about this step."""
+        """Print a line below the current step."""
         echo(text)
 
     def publish(self, feed: Feed, key: str, content: bytes) -> None:
@@ -88,7 +88,7 @@ class Stage:
         write.publish(self.board, Partition(feed, key), {"part-1.csv": content}, self.services.now())
 
     def published(self, feed: Feed, key: str) -> "tuple[Update, DataFrame]":
-        """Return the newest update of a dataset, and its rows as any reader of the feed gets them."""
+        """Return the newest update of a dataset, and its rows as any reader gets them."""
         update = read.require(read.latest(self.board, Partition(feed, key)))
         return update, read_own(session(settings()), self.board, update)
 
@@ -105,11 +105,11 @@ class Stage:
             return connection.execute(question)
 
     def later(self, hours: int) -> None:
-        """Set the runner's clock so many hours ahead."""
+        """Set the runner's clock `hours` hours ahead."""
         self.runner = replace(self.runner, now=lambda: utc_now() + timedelta(hours=hours))
 
     def run(self, expected: int) -> None:
-        """Run until idle, a line for each partition. Raise DemoFailed unless as many as expected are built."""
+        """Run until idle and print a line for each partition. Raise DemoFailed unless `expected` ones are built."""
         before = self._built
         self.runner.run_until_idle()
         built = self._built - before

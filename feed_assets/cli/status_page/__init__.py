@@ -1,1 +1,1 @@
-"""The status as a self-contained HTML page: nothing is loaded from elsewhere, and every text of others is escaped."""
+"""The status as a self-contained HTML page. Nothing is loaded from elsewhere, and foreign text is escaped."""

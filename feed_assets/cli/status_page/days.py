@@ -1,4 +1,4 @@
-"""The grid of some days: a row for each dataset, a column for each hour, or of many days for each day."""
+"""The grid of some days: a row for each dataset, and a column for each hour, or for each day if there are many."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED_FROM = 5
-"""The fewest columns of a cell that has room for the key of its partition."""
+"""The fewest columns of a cell wide enough for its partition's key."""
 
 NAMED_DAYS = 14
-"""The most days of which each column has its name; of more, every seventh has one."""
+"""The most days for which each column has a name; with more days every seventh has one."""
 
 _DAY = timedelta(days=1)
 
@@ -35,7 +35,7 @@ def _line(row: "GridRow", slots: Slots, links: Links) -> str:
 
 
 def _head(slots: Slots) -> str:
-    """Return the days, and below them their hours; of many days only these."""
+    """Return the header: days with their hours below, or only days if there are many."""
     if slots.step == _DAY:
         each = 1 if len(slots) <= NAMED_DAYS else 7
         spans = [(start, min(each, len(slots) - at)) for at, start in enumerate(slots.starts) if at % each == 0]

@@ -1,4 +1,4 @@
-"""The frame of each page at `/status`: its head, style and script, and the policy that lets no other script run."""
+"""The frame of each page at `/status`: head, style and script, and a policy that allows no other script."""
 
 from base64 import b64encode
 from functools import cache
@@ -9,7 +9,7 @@ from string import Template
 
 
 def frame(*, title: str, body: str) -> str:
-    """Return a whole page around a body of HTML; the title is text."""
+    """Return a whole page around a body of HTML. The title is plain text."""
     return Template(_part("frame.html")).substitute(
         title=escape(title),
         body=body,
@@ -20,7 +20,7 @@ def frame(*, title: str, body: str) -> str:
 
 
 def message(*, title: str, text: str, detail: str = "") -> str:
-    """Return a page that says one thing, and leads to Dagster's pages; both texts are escaped."""
+    """Return a page with one message and a link to Dagster's pages. Both texts are escaped."""
     detail_html = f"<pre>{escape(detail)}</pre>" if detail else ""
     links = '<p><a href="/">Dagster\'s pages</a></p>'
     return frame(
@@ -30,7 +30,7 @@ def message(*, title: str, text: str, detail: str = "") -> str:
 
 @cache
 def policy() -> str:
-    """Return the directives of the content security policy for the style and for this one script, by its digest."""
+    """Return the content security policy's directives for the style and for this one script, by its digest."""
     digest = b64encode(sha256(_part("page.js").encode()).digest()).decode()
     return f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 

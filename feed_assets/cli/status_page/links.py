@@ -1,4 +1,4 @@
-"""Links of the names and cells of the status page."""
+"""Links in the names and cells of the status page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one page: `anchors` are its own lines, by partition; a page that is not live has no others."""
+    """The links of one page. `anchors` are its own lines by partition; a page that is not live has only these."""
 
     status: "Status"
     is_live: bool = False
@@ -29,26 +29,26 @@ class Links:
         return replace(self, anchors={at: f"r{number}" for number, each in enumerate(reasons) for at in each.all})
 
     def to_partitions(self, printed: Iterable[Partition]) -> "Links":
-        """Link cells to the lines of their partitions, as far as these are printed."""
+        """Link cells to the lines of their partitions, if these are printed."""
         return replace(self, anchors={at: f"p{number}" for number, at in enumerate(printed)})
 
     def dataset(self, feed: str) -> str:
-        """Return the name of a dataset, which leads to its page."""
+        """Return a dataset's name, linked to its page."""
         query = escape(urlencode({"dataset": feed}))
         return f'<a href="{STATUS}?{query}">{escape(feed)}</a>' if self.is_live else escape(feed)
 
     def dagster(self, node: "Node", key: str | None = None) -> str:
-        """Return the address of an asset's partitions in Dagster, or of one by its Dagster key."""
+        """Return the address in Dagster of an asset's partitions, or of one partition by its Dagster key."""
         query = urlencode({"view": "partitions", **({"partition": key} if key else {})})
         return escape(f"/assets/{quote('/'.join(node.key.path))}?{query}")
 
     def partition(self, row: "GridRow", at: Partition) -> str:
-        """Return the key of a partition, which leads to it in Dagster."""
+        """Return a partition's key, linked to the partition in Dagster."""
         name = escape(at.key or str(at.feed))
         return f'<a href="{self.dagster(row.node, row.node.key_of(at))}">{name}</a>' if self.is_live else name
 
     def cell(self, cell: Cell, text: str) -> tuple[str, str]:
-        """Return the attributes of a cell, which say its class and what it is of, and its text with the link."""
+        """Return a cell's attributes (its class and title), and its text with the link."""
         worst = (each.partition for each in cell.partitions if each.state is cell.state)
         anchor = next((self.anchors[at] for at in worst if at in self.anchors), None)
         inner = f"<a href=#{anchor}>{text}</a>" if anchor else text
@@ -56,7 +56,7 @@ class Links:
 
 
 def name_of(row: "GridRow", links: Links) -> str:
-    """Return the name of a row: its dataset, and the key of its other dimensions."""
+    """Return a row's name: its dataset, and the key of its other dimensions."""
     of = f" <small>{escape(row.of)}</small>" if row.of else ""
     return f"{links.dataset(str(row.node.feed))}{of}"
 
@@ -72,13 +72,13 @@ def named(state: CellState) -> str:
 
 
 def filtered(row: "GridRow") -> str:
-    """Return the attributes by which the script filters a row of the page."""
+    """Return the attributes by which the page's script filters rows."""
     states = " ".join(sorted({each.state.name.lower() for each in row.shown}))
     return f'data-name="{escape(f"{row.node.feed} {row.of}".lower(), quote=True)}" data-states="{states}"'
 
 
 def _title(cell: Cell) -> str:
-    """Return the text of a cell that is pointed at: of several partitions how many are in the state that is shown."""
+    """Return the tooltip of a cell; for several partitions it says how many have the shown state."""
     those = [each for each in cell.partitions if each.state is cell.state]
     first = those[0]
     name = first.partition.key or str(first.partition.feed)

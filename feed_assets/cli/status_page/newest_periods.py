@@ -1,4 +1,4 @@
-"""The newest periods of each dataset, one beside the other, the datasets that a person has to look at first."""
+"""The newest periods of each dataset, side by side. Datasets that need a person come first."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def newest_periods(status: "Status", links: Links) -> str:
     """Return the table of the newest periods."""
-    titles = ["dataset", "periods, the newest last", "newest period", "there up to", *["Dagster"] * links.is_live]
+    titles = ["dataset", "periods, the newest last", "newest period", "complete up to", *["Dagster"] * links.is_live]
     head = "".join(f"<th>{title}</th>" for title in titles)
     body = "".join(_line(row, links) for row in status.rows)
     return f'<table class="lines"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -32,7 +32,7 @@ def _line(row: "GridRow", links: Links) -> str:
 
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
-    """Yield the cells; one that does not follow the one before it stands apart."""
+    """Yield the cells. A gap precedes a cell that does not follow directly on the one before."""
     apart = [False, *(before.partitions[0].end != after.partitions[0].start for before, after in pairwise(strip))]
     for cell, is_apart in zip(strip, apart, strict=True):
         title, inner = links.cell(cell, LEGEND[cell.state][0])
@@ -41,7 +41,7 @@ def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
 
 
 def _marks(row: "GridRow") -> str:
-    """Return up to when a row is there, and up to when without a hole if that is known and less."""
+    """Return the latest time of a row's data, and, if earlier, the time up to which it has no hole."""
     to_hole, latest = row.marks.contiguous, row.marks.latest
     hole = f"<small>a hole at {moment(to_hole)}</small>" if to_hole and latest and to_hole < latest else ""
     return f"{moment(latest)}{hole}"

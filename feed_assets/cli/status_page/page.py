@@ -1,4 +1,4 @@
-"""The status page, from top to bottom: of all datasets, or of one with its partitions."""
+"""The status page, from top to bottom, for all datasets or for one with its partitions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import Status
 
 REASONS_AT_ONCE = 8
-"""Lines of what fails or waits that are open at once: the datasets are to be seen without scrolling far."""
+"""The most lines of failing or waiting partitions that are open at first: datasets then need little scrolling."""
 
 LINES_SHOWN = 300
-"""Lines of one table of the page; `--json` has all."""
+"""The most lines of one table; `--json` has all."""
 
 
 def page(status: "Status", *, is_live: bool) -> str:
     """Return the page.
 
     Args:
-        status: What is shown. One dataset that was asked for alone has a page of its own, with its partitions.
-        is_live: It is served beside Dagster's own pages, to which it leads, and has links to other days.
+        status: The status to show. A single requested dataset has its own page, with its partitions.
+        is_live: The page is served beside Dagster's own pages, and links to them and to other days.
     """
     title = str(status.requested[0]) if len(status.requested) == 1 else "Status of all datasets"
     parts = _one(status, is_live=is_live) if len(status.requested) == 1 else _all(status, is_live=is_live)
@@ -73,7 +73,7 @@ def _query(status: "Status", *pairs: tuple[str, str]) -> str:
 
 
 def _filter(status: "Status") -> str:
-    """Return how many partitions are in which state; where the script runs, also the fields of the filter."""
+    """Return how many partitions are in which state; with the script, also the filter's fields."""
     is_shown = [*CellState] if status.slots else [state for state in CellState if state is not CellState.LATER]
     by_state = "".join(_count(CellState(state), count) for state, count in counts(status).items() if state in is_shown)
     name = '<input type="search" name="name" placeholder="filter by name" aria-label="filter by name">'
@@ -87,7 +87,7 @@ def _count(state: CellState, count: int) -> str:
 
 
 def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
-    """Yield what fails or waits, then the datasets, then what only this page has."""
+    """Yield what fails or waits, then the datasets, then what only this page shows."""
     links = Links(status, is_live=is_live)
     reasons = waits(status)
     yield _needs_a_look(reasons, links)
@@ -99,7 +99,7 @@ def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
 
 
 def _one(status: "Status", *, is_live: bool) -> Iterator[str]:
-    """Yield one dataset: its newest periods or some days, and each of its partitions with what it waits for."""
+    """Yield one dataset: its newest periods or some days, and each partition with what it waits for."""
     every = partition_lines(status)
     links = Links(status, is_live=is_live).to_partitions(printed(every))
     if status.slots:
@@ -123,9 +123,9 @@ def _other_tables(status: "Status", links: Links) -> Iterator[str]:
     holes = [HoleView.of_row(row, hole) for row, hole in status.holes]
     stale = StaleView.each(status.stale)
     tables = [
-        ("Gaps: not there, and something behind it is", holes),
-        (f"Built, and out of date: {status.stale_in_all:,}", stale),
-        ("Due, and not shown above", [*map(ElsewhereView.of_group, status.elsewhere)]),
+        ("Gaps: missing, though later partitions exist", holes),
+        (f"Built, but out of date: {status.stale_in_all:,}", stale),
+        ("Due, but not shown above", [*map(ElsewhereView.of_group, status.elsewhere)]),
     ]
     for title, views in tables:
         if views:

@@ -1,4 +1,4 @@
-"""The partitions of one dataset, the newest first, each with its state and why it is so."""
+"""The partitions of one dataset, the newest first, each with its state and the reason."""
 
 from collections.abc import Sequence
 from html import escape
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 PARTITIONS_SHOWN = 500
-"""Partitions of one dataset on its page; other days lead to others."""
+"""The most partitions of one dataset on its page. Links lead to other days."""
 
 Lines = Sequence[tuple["GridRow", "Shown"]]
 
 
 def partition_lines(status: "Status") -> Lines:
-    """Return the partitions of one dataset that are over or have something, the newest first."""
+    """Return the partitions of one dataset that are over or have data, the newest first."""
     every = [(row, each) for row in status.rows for each in row.shown if each.state is not CellState.LATER]
     return sorted(every, key=lambda pair: (moment(pair[1].start), pair[1].partition.key), reverse=True)
 
 
 def printed(every: Lines) -> list[Partition]:
-    """Return the partitions that have a line on the page."""
+    """Return the partitions that have a line in the table."""
     return [entry.partition for _, entry in every[:PARTITIONS_SHOWN]]
 
 

@@ -11,7 +11,7 @@ from feed_assets.core.grid import CellState
 
 _STATES = {each.value: each for each in CellState}
 _SHORT = ("state", "since", "start", "end", "count")
-"""Columns whose values are never broken."""
+"""Columns whose values are never wrapped."""
 _NAMES = ("dataset", "partition", "partitions")
 """Columns of names, which may be long."""
 
@@ -22,12 +22,12 @@ def section(title: str, content: str) -> str:
 
 
 def details(title: str, content: str) -> str:
-    """Return what is closed until somebody opens it."""
+    """Return content that stays closed until somebody opens it."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def table(views: Sequence[View], links: Links, anchor: str = "", first: int = 0) -> str:
-    """Return a table of views, whose lines have anchors with the numbers from `first` on."""
+    """Return a table of views, whose lines have anchors numbered from `first`."""
     rows = [view.model_dump(mode="python") for view in views]
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join(_row(row, links, anchor and f"{anchor}{number}") for number, row in enumerate(rows, first))
@@ -35,7 +35,7 @@ def table(views: Sequence[View], links: Links, anchor: str = "", first: int = 0)
 
 
 def moment(at: datetime | None) -> str:
-    """Return a moment (UTC) in words."""
+    """Return a moment (UTC) as text."""
     return f"{at:%Y-%m-%d %H:%M}" if at else ""
 
 
