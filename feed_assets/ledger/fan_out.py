@@ -14,7 +14,7 @@ from feed_assets.ledger import awaited, due, event_store, inbox, log, subscripti
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
-from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.log import LogEntry
 from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.tainted import AS_KNOWN, BuildDeclarations
@@ -50,7 +50,7 @@ class PendingChanges:
 
     group: Collection[Edge]
     start: int
-    changes: Sequence[Numbered]
+    changes: Sequence[LogEntry]
     reached: int
 
 
@@ -112,7 +112,7 @@ def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> PendingCh
     return PendingChanges(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
 
 
-def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: AffectedOf) -> _Reach:
+def _reach(edges: Iterable[Edge], changes: Sequence[LogEntry], affected: AffectedOf) -> _Reach:
     readers: dict[str, list[str]] = {}
     for consumer, feed in edges:
         readers.setdefault(feed, []).append(consumer)
@@ -123,7 +123,7 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
     return reach
 
 
-def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:
+def _add(reach: _Reach, reader: str, change: LogEntry, affected: Affected) -> None:
     if affected.outputs is None:
         new = Awaited(reader, change.partition, change.sequence, affected.why_not, affected.look_at)
         reach.absent.setdefault((reader, change.partition), new)
@@ -195,8 +195,8 @@ def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affec
     return reach
 
 
-def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
+def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
     """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
-    since = [Numbered(number, partition, log.EVENT) for number in numbers if number >= first]
-    return [Numbered(first, partition, log.QUALITY), *since]  # Its kind is not stored: it may spread.
+    since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
+    return [LogEntry(first, partition, log.QUALITY), *since]  # Its kind is not stored: it may spread.

@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Numbered:
+class LogEntry:
     """A change with its number."""
 
     sequence: int
@@ -113,7 +113,7 @@ def newest(
     limit: int,
     feeds: Collection[Feed],
     windows: Mapping[Feed, str] = NO_WINDOWS,
-) -> tuple[Numbered, ...]:
+) -> tuple[LogEntry, ...]:
     """Return the changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, but overtaken ones.
 
     A later change of the same partition and kind (of quality: of the same check) overtakes one. It overtakes no
@@ -146,7 +146,7 @@ def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
     return query.limit(sa.bindparam("most", type_=sa.BigInteger))
 
 
-def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
+def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[LogEntry, ...]:
     """Return the changes with these numbers, in order, except those that were overtaken; no event is."""
     kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
     query = sa.select(*_COLUMNS).where(_numbered_so(connection, sequences), kept).order_by(change.c.sequence)
@@ -164,7 +164,7 @@ def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 
 def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
-) -> tuple[Numbered, ...]:
+) -> tuple[LogEntry, ...]:
     """Return the changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
     of_data = change.c.kind.not_in(NO_DATA)
     query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, of_data)
@@ -184,9 +184,9 @@ _COLUMNS: list[sa.ColumnElement[Any]] = [
 ]
 
 
-def _numbered(row: sa.Row[Any]) -> Numbered:
+def _numbered(row: sa.Row[Any]) -> LogEntry:
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
+    return LogEntry(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
 
 
 @cache

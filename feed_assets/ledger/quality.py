@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import version_shown
 from feed_assets.ledger import key_tables, log
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.log import Change, LogEntry
 from feed_assets.ledger.tables import change, quality, run
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
@@ -35,7 +35,7 @@ BLOCKING = (FAILED, STALE, MARKED)
 """The states that block consumers."""
 
 
-def is_heard(entry: Numbered) -> bool:
+def is_heard(entry: LogEntry) -> bool:
     """Return whether a change may affect an output: no prune does, and no warning that comes or goes.
 
     Reports of the watch do not either: nobody waits for them.
