@@ -16,7 +16,7 @@ from feed_assets.ledger.tables import consumed, update
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecoveredUpdate:
     """A valid update of our own, with what was read of its rows: None if they were not read."""
 
     update: Update
@@ -29,7 +29,7 @@ def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
     return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
 
 
-def record(ledger: Ledger, recovered: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
+def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[Pin], now: datetime) -> None:
     """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
 
     Otherwise a process could see it published without what it was built from, and start a run because of that.
@@ -65,7 +65,7 @@ def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Updat
     return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
 
 
-def _record(connection: sa.Connection, recovered: Seen, correlation: str | None, now: datetime) -> None:
+def _record(connection: sa.Connection, recovered: RecoveredUpdate, correlation: str | None, now: datetime) -> None:
     valid_update = recovered.update
     if updates.find(connection, valid_update.partition, valid_update.id):
         return
