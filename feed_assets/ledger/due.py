@@ -28,7 +28,7 @@ NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
 
 
 @dataclass(frozen=True)
-class Listed:
+class DueOutput:
     """An output on the list.
 
     `changed` is the number of the change that put it here, `requested` how many runs were requested since. `state` and
@@ -64,13 +64,13 @@ class Woken:
 
 _NAMES = ("changed", "requested", "since", "state", "reason", "look_at", "ends", "bytes")
 COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
-"""The columns of `Listed`."""
+"""The columns of `DueOutput`."""
 
 
-def listed_of(row: Any) -> Listed:
+def listed_of(row: Any) -> DueOutput:
     """Return the listed output of a row with `COLUMNS`."""
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return Listed(partition, **{name: getattr(row, name) for name in _NAMES})
+    return DueOutput(partition, **{name: getattr(row, name) for name in _NAMES})
 
 
 def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> None:
@@ -104,14 +104,14 @@ def look(
     limit: int,
     history: History = ALL,
     busy: Collection[Partition] = (),
-) -> tuple[Listed, ...]:
+) -> tuple[DueOutput, ...]:
     """Return what to decide about now: new outputs first, longest waiting first, then history in its order.
 
     Skip history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     names = {str(consumer) for consumer in consumers}
-    items: list[Listed] = []
+    items: list[DueOutput] = []
     for row in rows:  # No condition with a thousand names: little is due, whatever its consumer.
         if row.feed in names:
             item = listed_of(row)
@@ -133,7 +133,7 @@ def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ..
 _READY = (State.BUILD.value, State.REBUILD.value)
 
 
-def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
+def listed(connection: sa.Connection, consumer: Feed) -> tuple[DueOutput, ...]:
     """Return a consumer's outputs on the list, as last decided, and changes of inputs that cannot be mapped to it."""
     query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
@@ -148,9 +148,9 @@ def reason_of(connection: sa.Connection, output: Partition) -> str | None:
     return connection.execute(sa.select(due.c.reason).where(of_output)).scalar()
 
 
-def _undecided(row: Any) -> Listed:
+def _undecided(row: Any) -> DueOutput:
     changed = Partition(Feed.parse(row.feed), row.partition)
-    return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
+    return DueOutput(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
@@ -188,7 +188,7 @@ _STOPPED = (
 
 def to_rebuild(
     connection: sa.Connection, now: datetime, limit: int, history: History = ALL
-) -> dict[Feed, list[Listed]]:
+) -> dict[Feed, list[DueOutput]]:
     """Return by dataset up to `limit` outputs with the verdict 'rebuild' to request now, in the order of the list.
 
     Skip what is being built, and what has a later change in the log: a run published, and no tick has decided again.
@@ -199,14 +199,14 @@ def to_rebuild(
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=_in_turn(history, now))
     stale = sa.select(*COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
     stale = stale.where(~since, ~builds).subquery()
-    items_by_feed: dict[Feed, list[Listed]] = {}
+    items_by_feed: dict[Feed, list[DueOutput]] = {}
     query = sa.select(stale).where(stale.c.turn <= limit).order_by(stale.c.feed, stale.c.turn)
     for item in map(listed_of, connection.execute(query)):
         items_by_feed.setdefault(item.partition.feed, []).append(item)
     return items_by_feed
 
 
-def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
+def not_begun(connection: sa.Connection) -> tuple[DueOutput, ...]:
     """Return the ready outputs that were requested since their last change: no run of them had an end that counts."""
     query = (
         sa.select(*COLUMNS).where(due.c.state.in_(_READY), due.c.requested > 0).order_by(due.c.feed, due.c.partition)
@@ -220,13 +220,13 @@ def consumers_in(connection: sa.Connection, state: State) -> set[Feed]:
     return {Feed.parse(feed) for feed in connection.execute(query).scalars()}
 
 
-def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
+def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
     """Return the outputs with this verdict, of all consumers."""
     query = sa.select(*COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
     return tuple(listed_of(row) for row in connection.execute(query))
 
 
-def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
+def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Store verdicts: 'current' and 'closed' leave the list, what waits stays until its time or a change.
 
     Skip outputs with a later change, which would be lost otherwise, or a later request, whose wait would end.
@@ -248,7 +248,7 @@ def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
     return {"new_look_at": look_at, **verdict_values}
 
 
-def _key(item: Listed) -> dict[str, object]:
+def _key(item: DueOutput) -> dict[str, object]:
     key = {"its_feed": str(item.partition.feed), "its_key": item.partition.key}
     return {**key, "its_change": item.changed, "its_requests": item.requested}
 
@@ -264,7 +264,7 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed]:
+def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[DueOutput]:
     """Claim outputs for runs that are then requested, and postpone them. Return those that were free.
 
     If several processes have read an output, only the first gets it. The end of its run ends the wait (`runs.end`, or
@@ -278,7 +278,7 @@ def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed
     return free
 
 
-def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> None:
+def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) -> None:
     """Claim outputs that are free, within a transaction."""
     rows = [
         _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
@@ -290,7 +290,7 @@ def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> No
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
 
-def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
+def still_as_read(connection: sa.Connection, items: Sequence[DueOutput]) -> list[DueOutput]:
     """Return the items that nobody has changed or requested since. Lock them in one order, which avoids deadlocks."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
@@ -314,17 +314,17 @@ def end_pauses(ledger: Ledger, now: datetime) -> None:
         connection.execute(sa.update(awaited).where(failed).values(look_at=now))
 
 
-def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
+def postpone(ledger: Ledger, reasons: Mapping[DueOutput, str | None], now: datetime) -> None:
     """Postpone outputs that cannot be decided about, with the reason. None means that it is no partition (now)."""
     _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)
 
 
-def hold(ledger: Ledger, reasons: Mapping[Listed, str], until: datetime) -> None:
+def hold(ledger: Ledger, reasons: Mapping[DueOutput, str], until: datetime) -> None:
     """Make ready outputs wait for a time (UTC), with the reason. One that changed since does not wait."""
     _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
 
 
-def _say(ledger: Ledger, states: Mapping[Listed, tuple[str, str | None]], look_at: datetime) -> None:
+def _say(ledger: Ledger, states: Mapping[DueOutput, tuple[str, str | None]], look_at: datetime) -> None:
     rows = [
         _key(item) | {"new_look_at": look_at, "new_state": state, "new_reason": why}
         for item, (state, why) in states.items()
@@ -334,7 +334,7 @@ def _say(ledger: Ledger, states: Mapping[Listed, tuple[str, str | None]], look_a
             connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), rows)
 
 
-def remove(connection: sa.Connection, gone: Iterable[Listed]) -> None:
+def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
     """Remove from the list what is no partition any more, and never will be."""
     if rows := [_key(item) for item in gone]:
         connection.execute(sa.delete(due).where(_as_read()), rows)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from feed_assets.core.history import History, Spent, why_not
 from feed_assets.ledger import due
 from feed_assets.ledger.database import Ledger, get_cursor, insert_missing, put_cursors
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.tables import cursor
 
 _CURSOR = "requested of history"
@@ -20,7 +20,7 @@ def spent(connection: sa.Connection, now: datetime) -> Spent:
     return _parsed(get_cursor(connection, _CURSOR), now)
 
 
-def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, now: datetime) -> bool:
+def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spent, now: datetime) -> bool:
     """Claim all of these for their runs, and count them. Return False, and claim none, if others did so meanwhile.
 
     This is one transaction: after a kill, before Dagster has the runs, they stay counted and are requested once more.

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed
 from feed_assets.core.readiness import WAITING
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import COLUMNS, Listed, listed_of
+from feed_assets.ledger.due import COLUMNS, DueOutput, listed_of
 from feed_assets.ledger.tables import due
 
 
-def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Listed]:
+def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[DueOutput]:
     """Return up to `limit` waiting partitions whose reason changed since Dagster last saw it. Mark them as reported.
 
     After a kill before Dagster has stored a reason, it is not reported: `explain` has it all the same.
@@ -28,7 +28,7 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Lis
     return items
 
 
-def forget(ledger: Ledger, items: Collection[Listed]) -> None:
+def forget(ledger: Ledger, items: Collection[DueOutput]) -> None:
     """Mark these as not reported: Dagster has dropped what was to be reported."""
     if items:
         with ledger.write() as connection:
@@ -40,5 +40,5 @@ def _telling() -> sa.Update:
     return sa.update(due).where(of_output).values(told=sa.bindparam("its_reason"))
 
 
-def _row(item: Listed) -> dict[str, str | None]:
+def _row(item: DueOutput) -> dict[str, str | None]:
     return {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_reason": item.reason}

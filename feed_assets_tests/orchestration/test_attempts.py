@@ -306,7 +306,7 @@ def test_while_a_service_is_not_there_one_run_a_tick_asks_for_it_and_all_are_req
     assert listed() == ()
 
 
-def listed() -> tuple[due.Listed, ...]:
+def listed() -> tuple[due.DueOutput, ...]:
     with open_ledger(settings().ledger).read() as connection:
         return due.listed(connection, Feed.parse(SUMS))
 

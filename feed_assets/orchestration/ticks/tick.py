@@ -21,7 +21,7 @@ from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED, WAITING, Verdict
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.reported_reasons import forget
 from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
@@ -114,12 +114,12 @@ class Tick:
     budget: Budget
     source: str | None
     """The event source of the sensor. None means all datasets and tables that no source's sensor covers."""
-    decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
+    decided: list[tuple[DueOutput, Verdict]] = field(default_factory=list[tuple[DueOutput, Verdict]])
     busy: Collection[Partition] = ()
     """Outputs that were in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
-    reported_waits: list[Listed] = field(default_factory=list[Listed])
+    reported_waits: list[DueOutput] = field(default_factory=list[DueOutput])
     """Waiting outputs among the reports; they count as unreported if the tick fails."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
     """Partitions that Dagster is to add once the tick is over."""
