@@ -19,7 +19,7 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import key_tables, log, subscriptions
 from feed_assets.ledger.database import Ledger, upsert
-from feed_assets.ledger.due import Woken, wake
+from feed_assets.ledger.due import AffectedOutput, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import window_policies
@@ -119,7 +119,7 @@ def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why:
         if was_retired:
             change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, by)
             number = log.append(connection, [change])
-            wake(connection, [Woken(each, number, now) for each in partitions], now)
+            wake(connection, [AffectedOutput(each, number, now) for each in partitions], now)
     return was_retired
 
 

@@ -50,7 +50,7 @@ class DueOutput:
 
 
 @dataclass(frozen=True)
-class Woken:
+class AffectedOutput:
     """An output to decide about because of a change, from `look_at` (UTC) on, when it is a partition.
 
     `ends` is the end of its window of time (UTC), if it has one.
@@ -73,7 +73,7 @@ def listed_of(row: Any) -> DueOutput:
     return DueOutput(partition, **{name: getattr(row, name) for name in _NAMES})
 
 
-def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> None:
+def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: datetime) -> None:
     """Put outputs on the list, and drop the verdicts that they had."""
     rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
     if not rows:
@@ -87,11 +87,11 @@ def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> No
     connection.execute(insert.on_conflict_do_update(index_elements=["feed", "partition"], set_=values), rows)
 
 
-def _by_change(woken: Woken) -> int:
+def _by_change(woken: AffectedOutput) -> int:
     return woken.changed
 
 
-def _row(woken: Woken, now: datetime) -> dict[str, object]:
+def _row(woken: AffectedOutput, now: datetime) -> dict[str, object]:
     key = {"feed": str(woken.partition.feed), "partition": woken.partition.key}
     times = {"look_at": woken.look_at, "since": now, "ends": woken.ends}
     return {**key, **times, "changed": woken.changed, "requested": 0}

@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import awaited, due, event_store, inbox, log, subscriptions, tainted
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Woken
+from feed_assets.ledger.due import AffectedOutput
 from feed_assets.ledger.log import LogEntry
 from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
@@ -61,7 +61,7 @@ class _Reach:
     `cleared` are outputs whose marks may end, if they have one.
     """
 
-    woken: list[Woken] = field(default_factory=list[Woken])
+    woken: list[AffectedOutput] = field(default_factory=list[AffectedOutput])
     delivered: list[tuple[Partition, int]] = field(default_factory=list[tuple[Partition, int]])
     absent: dict[tuple[str, Partition], Awaited] = field(default_factory=dict[tuple[str, Partition], Awaited])
     judged: set[Partition] = field(default_factory=set[Partition])
@@ -128,7 +128,9 @@ def _add(reach: _Reach, reader: str, change: LogEntry, affected: Affected) -> No
         new = Awaited(reader, change.partition, change.sequence, affected.why_not, affected.look_at)
         reach.absent.setdefault((reader, change.partition), new)
         return
-    reach.woken += [Woken(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs]
+    reach.woken += [
+        AffectedOutput(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs
+    ]
     reach.judged |= {output for output, _ in affected.outputs if tainted.may_spread(change, output)}
     reach.cleared |= {output for output, _ in affected.outputs if tainted.may_clear(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
