@@ -16,7 +16,7 @@ from feed_assets.core.limits import check_partition
 
 
 @dataclass(frozen=True, order=True)
-class Told:
+class ObjectAddress:
     """An object that was written or removed: its bucket, and its whole key there."""
 
     bucket: str
@@ -69,7 +69,7 @@ _Inner = _FromS3 | _Test | _FromEventBridge
 _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_Inner | _FromSns)
 
 
-def parse_objects(body: str) -> tuple[Told, ...]:
+def parse_objects(body: str) -> tuple[ObjectAddress, ...]:
     """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
     try:
         outer = _OUTER.validate_json(body)
@@ -77,8 +77,12 @@ def parse_objects(body: str) -> tuple[Told, ...]:
     except ValueError:
         raise InvalidNotification(f"found {body[:200]!r}, expected a notification of S3.") from None
     if isinstance(inner, _FromS3):
-        return tuple(Told(each.s3.bucket.name, unquote_plus(each.s3.object.key)) for each in inner.records)
-    return (Told(inner.detail.bucket.name, inner.detail.object.key),) if isinstance(inner, _FromEventBridge) else ()
+        return tuple(ObjectAddress(each.s3.bucket.name, unquote_plus(each.s3.object.key)) for each in inner.records)
+    return (
+        (ObjectAddress(inner.detail.bucket.name, inner.detail.object.key),)
+        if isinstance(inner, _FromEventBridge)
+        else ()
+    )
 
 
 def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
