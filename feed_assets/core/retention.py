@@ -42,7 +42,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredUpdate:
     """One update as it was found, and the runs that work on it; times in UTC.
 
     `written` is the last write of any of its objects; read only for invalid updates. `reader` and `writer` are runs,
@@ -69,7 +69,7 @@ class Judgement:
 
 
 def judge(
-    candidates: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
+    candidates: Iterable[StoredUpdate], retention: Retention, now: datetime, replaced_by: str | None = None
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
@@ -84,7 +84,7 @@ def judge(
     return tuple(judged)
 
 
-def _judge(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
+def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
     """Judge one update; `newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(update, newer, retention, now):
         return Judgement(update.id, goes=False, reason=reason)
@@ -99,7 +99,7 @@ def _judge(update: Found, newer: Sequence[str], retention: Retention, now: datet
     )
 
 
-def _in_its_place(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
+def _in_its_place(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
     """Return why the policy keeps it. One that an earlier prune gave up stays only as the newest valid one again."""
     if not newer:
         return "it is the newest valid one" if update.valid else "there is no newer valid one"
@@ -113,7 +113,7 @@ def _in_its_place(update: Found, newer: Sequence[str], retention: Retention, now
     return None
 
 
-def _in_use(update: Found, now: datetime) -> str | None:
+def _in_use(update: StoredUpdate, now: datetime) -> str | None:
     """Return why it stays although the policy would remove it."""
     if update.reader:
         return f"run {update.reader} reads it"
@@ -127,7 +127,7 @@ def _in_use(update: Found, now: datetime) -> str | None:
     return None
 
 
-def kept_from(updates: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
+def kept_from(updates: Iterable[StoredUpdate], going: Iterable[str], replaced_by: str | None = None) -> str | None:
     """Return the valid update from which on no valid one is missing without `going`; None if no valid one goes."""
     valid, gone = sorted(each.id for each in updates if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
