@@ -27,7 +27,7 @@ from feed_assets.core.events import (
     is_moment,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import bulk, event_rejects, forgetting, key_tables, log
+from feed_assets.ledger import bulk, event_rejects, key_tables, log, removed_markers
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event
 
@@ -44,12 +44,12 @@ def publish(
 ) -> bool:
     """Record an event of ours. Return False if it is known: publishing again is harmless.
 
-    An event from before those that were removed for their age (`forgetting`) counts as known: it may be a repeat.
+    An event from before those that were removed for their age (`removed_markers`) counts as known: it may be a repeat.
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
-    if _known_identities(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
+    if _known_identities(connection, OURS, [new]) or removed_markers.may_be_known(connection, [new]):
         return False
     kinds = _kinds(connection, [str(partition.feed)])
     check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
@@ -126,7 +126,7 @@ def _doubtful(
 ) -> list[dict[str, Any]]:
     """Return rows for events to record that do not come last: they are not known, and late or without new data."""
     known_identities, before = _known_identities(connection, source, doubtful), _before(connection, doubtful)
-    removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
+    removed = removed_markers.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
     for each in doubtful:
         key, marker = (each.table_name, each.partition_key), encode(each.marker)
@@ -220,14 +220,14 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
     """Return by table's partition the markers right before those of some events, in order, and the last removed one."""
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     condition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
-    condition &= forgetting.of_one_kind(event.c.marker, key_table.c.marker)
+    condition &= removed_markers.of_one_kind(event.c.marker, key_table.c.marker)
     last = (
         sa.select(sa.func.max(event.c.marker)).where(condition, event.c.marker < key_table.c.marker).scalar_subquery()
     )
     markers_by_key: dict[_Key, set[str]] = {}
     for feed, partition, marker in connection.execute(sa.select(key_table.c.feed, key_table.c.partition, last)):
         markers_by_key.setdefault((feed, partition), set()).update({marker} - {None})
-    for key, marker in forgetting.upto(connection, markers_by_key.keys()).items():
+    for key, marker in removed_markers.upto(connection, markers_by_key.keys()).items():
         markers_by_key[key].add(marker)
     return {key: sorted(markers) for key, markers in markers_by_key.items()}
 

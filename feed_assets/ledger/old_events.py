@@ -12,7 +12,7 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import update_id
-from feed_assets.ledger import event_store, forgetting, key_tables, log, update_durations, updates
+from feed_assets.ledger import event_store, key_tables, log, removed_markers, update_durations, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import awaited, batch, change, consumed, event, inbox, taken_event, update
 
@@ -130,7 +130,7 @@ def _is_last() -> sa.ColumnElement[bool]:
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    after &= (later.c.marker > event.c.marker) & forgetting.of_one_kind(later.c.marker, event.c.marker)
+    after &= (later.c.marker > event.c.marker) & removed_markers.of_one_kind(later.c.marker, event.c.marker)
     # Two seeks: one condition for both would scan all of the partition.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
@@ -157,7 +157,7 @@ def _is_of_a_batch() -> sa.ColumnElement[bool]:
 
 
 def _remove(connection: sa.Connection, going: Sequence[sa.RowMapping]) -> None:
-    forgetting.forget(connection, going)
+    removed_markers.forget(connection, going)
     for table in (taken_event, event):
         key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
         gone = table.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))
