@@ -23,7 +23,7 @@ from feed_assets.ledger.due import AffectedOutput, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.flags import holding
+from feed_assets.ledger.states.nested_windows import holding
 from feed_assets.ledger.states.window_rows import backfilling
 from feed_assets.ledger.tables import closure, due
 
