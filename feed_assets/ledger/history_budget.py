@@ -1,4 +1,4 @@
-"""Count of history that was requested today, one for all code locations and sensors on a ledger."""
+"""Count of the history that was requested today, shared by all code locations and sensors on a ledger."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ def spent(connection: sa.Connection, now: datetime) -> Spent:
 
 
 def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spent, now: datetime) -> bool:
-    """Claim all of these for their runs, and count them. Return False, and claim none, if others did so meanwhile.
+    """Claim all of these for run requests, and count them. If the count or an output has changed, return False.
 
-    This is one transaction: after a kill, before Dagster has the runs, they stay counted and are requested once more.
+    This is one transaction. If the process is killed before Dagster has the runs, they are requested and counted again.
     """
     with ledger.write() as connection:
         if _locked(connection, now) != before:
@@ -36,7 +36,7 @@ def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spen
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
-    """Count one run that is begun by hand. If it may not run today, return why, and do not count it."""
+    """Count one manual run. If it may not run today, do not count it, and return why."""
     with ledger.write() as connection:
         before = _locked(connection, now)
         why = why_not(history, before, size)
@@ -45,7 +45,7 @@ def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | N
 
 
 def _locked(connection: sa.Connection, now: datetime) -> Spent:
-    """Return the count, locked until this transaction ends. Lock it before rows of `due` if you need both."""
+    """Return the count, locked until the transaction ends. To lock rows of `due`, too, lock the count first."""
     insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
     query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()
     return _parsed(connection.execute(query).scalar_one(), now)

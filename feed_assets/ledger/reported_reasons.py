@@ -1,4 +1,4 @@
-"""Reasons for waiting, as Dagster has them: each is reported once for a partition, and again when it is another."""
+"""Reasons for waiting that were reported to Dagster. A partition's reason is reported again when it changes."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -15,7 +15,7 @@ from feed_assets.ledger.tables import due
 def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[DueOutput]:
     """Return up to `limit` waiting partitions whose reason changed since Dagster last saw it. Mark them as reported.
 
-    After a kill before Dagster has stored a reason, it is not reported: `explain` has it all the same.
+    If the process is killed before Dagster stores a reason, the report is lost. `explain` still shows the reason.
     """
     waits = due.c.state.in_([state.value for state in WAITING])
     query = sa.select(*COLUMNS).where(waits, due.c.told.is_distinct_from(due.c.reason))
@@ -29,7 +29,7 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Due
 
 
 def forget(ledger: Ledger, items: Collection[DueOutput]) -> None:
-    """Mark these as not reported: Dagster has dropped what was to be reported."""
+    """Mark these as not reported, because Dagster dropped the report."""
     if items:
         with ledger.write() as connection:
             connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in items])
