@@ -1,4 +1,4 @@
-"""Addresses at which everything that we start on this machine listens."""
+"""Address on which the servers that we start on this machine listen."""
 
 LOOPBACK = "127.0.0.1"
 """Never `localhost`: a client tries `[::1]` first, where any user of the machine may have the same port."""

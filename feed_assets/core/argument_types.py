@@ -1,4 +1,4 @@
-"""Rules for values of declarations, beyond their types: annotations, which `@typed` checks arguments by."""
+"""Types of arguments with rules for their values, such as a share from 0 to 1. `@typed` checks them."""
 
 import re
 from collections.abc import Callable
@@ -14,11 +14,11 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _URL = re.compile(r"env:\w+|(?!postgres:)[a-z][a-z0-9_+]*://.*", re.DOTALL)  # SQLAlchemy has no `postgres://`
 
 _OPEN = re.compile(r"env:.*|[^:]*://([\w.~%+-]*@)?[^@/?#\s]*([/?#].*)?", re.DOTALL)
-"""A URL whose user, where one is, cannot be misread: nothing else stands before its host."""
+"""A URL that has nothing but a user before its host, so that the user cannot be misread."""
 
 
 def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
-    """Return an annotation: a condition, and the words of a message for what it expects."""
+    """Return an annotation from a condition and the text that a message shows as expected."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -29,7 +29,7 @@ def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
 
 
 def as_share(value: float | str) -> float:
-    """Return a share as a number: 0.05 for itself, and for `5%`. Raise ValueError if it is neither, or above 1."""
+    """Return a share as a number: 0.05 for `0.05` and for `5%`. Raise ValueError for another form, or above 1."""
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     share = float(match[1]) / 100 if match else value
     if isinstance(share, str) or not 0 <= share <= 1:
@@ -46,7 +46,7 @@ Share = Annotated[float | str, AfterValidator(_check_share)]
 """A share, as a number or in per cent; `as_share` is its number."""
 
 Age = Annotated[timedelta, rule(lambda age: age >= timedelta(), "a time of 0 or more")]
-"""The age that something may have, or its delay."""
+"""A duration that is not negative, such as an age or a delay."""
 
 NotNegative = Annotated[int, rule(lambda number: number >= 0, "0 or more")]
 Positive = Annotated[int, rule(lambda number: number >= 1, "1 or more")]
@@ -55,14 +55,14 @@ BASELINE = re.compile("([1-9][0-9]{0,2}) (same hours|same weekdays|partitions)")
 BaselineText = Annotated[
     str, rule(BASELINE.fullmatch, "up to 999 'same hours', 'same weekdays' or 'partitions', such as '28 same hours'")
 ]
-"""The partitions before it that a partition is compared with."""
+"""The earlier partitions that a partition is compared with."""
 
 Deviations = Annotated[
     float, rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
 ]
 
 Price = Annotated[float, rule(lambda number: isfinite(number) and number >= 0, "a number of 0 or more")]
-"""The worth of something, or its cost, in the user's own unit."""
+"""A value or a cost, in the user's own unit."""
 
 Aggregate = Annotated[str, rule(str.strip, "an aggregate in SQL, such as count(1)")]
 

@@ -17,10 +17,10 @@ from feed_assets.core.errors import (
 FAILED, REFUSED, ABANDONED = "failed", "refused", "abandoned"
 
 ATTEMPTS = frozenset({FAILED, REFUSED})
-"""The ends that count: after a number of them on the same inputs a person must act."""
+"""End states that count as attempts: after too many of them on the same inputs a person must act."""
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
-    AlreadyRunning,  # Another run does the work.
+    AlreadyRunning,  # Another run builds the partition.
     MixedInputs,  # The run read nothing: the missing update is on its way.
     NoValidUpdate,  # The run read nothing: any later update is another input.
     ServiceUnavailable,
@@ -43,21 +43,21 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
 
 
 MOST_DEATHS = 2
-"""Runs on the same inputs in which Spark may die: a third one would again end the Spark that others work with."""
+"""Number of runs on the same inputs in which Spark may die. A third one would end the Spark of others again."""
 
 
 def is_death(reason: str) -> bool:
-    """Return whether a run ended because Spark died, by its reason in the ledger, `Error: message`."""
+    """Return whether a run ended because Spark died. `reason` is that in the ledger: `Error: message`."""
     return reason.partition(":")[0] == SparkDied.__name__
 
 
 def needs_a_change(reason: str) -> bool:
-    """Return whether no further run on the same inputs can end well, by a run's reason, `Error: message`."""
+    """Return whether further runs on the same inputs would fail, too. `reason` is that of a run: `Error: message`."""
     return any(reason.partition(":")[0] in _names(error) for error in LASTING)
 
 
 def is_of_code(reason: str) -> bool:
-    """Return whether a change of code is needed, by a run's reason, `Error: message`."""
+    """Return whether a change of code is needed. `reason` is that of a run: `Error: message`."""
     return reason.partition(":")[0] == FunctionWrong.__name__
 
 
@@ -73,7 +73,7 @@ def end_of(error: BaseException) -> str:
 
 
 def is_outage(error: str | None) -> bool:
-    """Return whether `error` names a ServiceUnavailable class: the next run would end with this error, too."""
+    """Return whether `error` names a class of ServiceUnavailable: the next run would fail with it, too."""
     return error in _names(ServiceUnavailable)
 
 

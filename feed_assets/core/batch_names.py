@@ -1,6 +1,6 @@
 """Names of the batches that our own appendable datasets write: the number of an increment, or a range of numbers.
 
-A range holds the rows of all increments in it, made anew or put together, and takes the place of their batches.
+A range holds the rows of all its increments, rebuilt or compacted, and replaces their batches.
 """
 
 import re
@@ -12,20 +12,20 @@ from feed_assets.core.intervals import Interval
 from feed_assets.core.pins import Pin, pins_digest
 
 LEAST = 20
-"""The number of consecutive batches from which on compaction is worthwhile."""
+"""Least number of consecutive batches for which compaction is worthwhile."""
 
 _NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
 
 
 class Numbers(NamedTuple):
-    """The increments that a batch holds, both ends included; they count from 1."""
+    """First and last increment that a batch holds. Increments are numbered from 1."""
 
     first: int
     last: int
 
     @property
     def is_range(self) -> bool:
-        """Return whether it holds the rows of several increments."""
+        """Return whether the batch holds the rows of several increments."""
         return self.first < self.last
 
     @property
@@ -50,7 +50,7 @@ def following(names: Iterable[str]) -> int:
 
 
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
-    """Return the batches that a range replaces, each with its range. All are of one partition, with a valid update."""
+    """Return the range of each replaced batch. All `batches` are of one partition and have a valid update."""
     numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
     range_by_batch: dict[Partition, Partition] = {}
     widest: tuple[int, Partition] | None = None
@@ -63,50 +63,49 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
-    """Return the range among `candidates`, all with a valid update, that holds a batch of ours. None without one."""
+    """Return the range that holds a batch, or None. All `candidates` have a valid update."""
     if numbers_in(batch.name) is None:
         return None
     return replaced({each for each in candidates if each.parent == batch.parent} | {batch}).get(batch)
 
 
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
-    """Return the batches of one partition that no range replaces, also those without a valid update."""
+    """Return the batches of one partition that no range replaces, including those without a valid update."""
     batches = sorted(batches)
     gone = replaced(each for each in batches if each in valid)
     return tuple(each for each in batches if each not in gone)
 
 
 def version_of(pins: Iterable[Pin]) -> str:
-    """Return the joint version of the rows of some batches, however these are put together: the sum of their versions.
+    """Return the version of the rows of several batches: the sum of their versions, so compaction does not change it.
 
-    So a range that holds the rows of others has the version that these have together, and their readers have nothing
-    new to read.
+    A range has the same version as all the batches that it replaces. So their readers have nothing new to read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """Return the version of a set's rows: for batches of ours `version_of` them, however many; else a digest of all."""
+    """Return the version of a set's rows: `version_of` if any batch is ours, otherwise a digest of all pins."""
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions of which two sets of pins read the same rows, one of them in ranges instead of batches."""
+    """Return the partitions whose rows are the same in two sets of pins although one reads ranges for batches."""
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}
 
 
 def covers(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether `pins` have read all that `other_pins` read of event tables, without a hole."""
+    """Return whether the slices in `pins` cover, without a hole, all event-table slices in `other_pins`."""
     read_intervals = _intervals(pins)
     pairs = ((pin, read_intervals.get(pin.partition, ())) for pin in other_pins if pin.is_slice)
     return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in pairs)
 
 
 def is_whole(pins: Iterable[Pin]) -> bool:
-    """Return whether all that was read of event tables has no hole before it, from a table's beginning on."""
+    """Return whether the slices of each event table run from its beginning without a hole."""
     return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
 
 
@@ -120,16 +119,16 @@ def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
 
 
 def _reach(read: Iterable[Interval], start: str) -> str:
-    """Return the marker up to which was read from `start` on, without a hole."""
+    """Return the marker that consecutive intervals from `start` on reach without a hole."""
     for each in read:
         start = max(start, each.end) if (each.start or "") <= start else start
     return start
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
-    """Return the pins without our batches before the last one of their partition: the last has what was passed on last.
+    """Return the pins without older batches of ours: of each partition only the last batch stays.
 
-    The events are of the partition, each with the correlation id of what made it: so one is consumed, one passed on.
+    Events are about the partition, and the last batch carries the correlation id that was passed on last.
     """
     last: dict[Partition, Pin] = {}
     newest_pins = set[Pin]()
@@ -143,12 +142,12 @@ def told_last(pins: Iterable[Pin]) -> set[Pin]:
 
 
 def interval_of(pin: Pin) -> Interval:
-    """Return the interval that a pin read of an event table."""
+    """Return the interval of an event table that a pin read."""
     return Interval(pin.start, pin.update_id)
 
 
 def overlap(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether two sets of pins have read some of the same data of an event table."""
+    """Return whether two sets of pins read overlapping slices of an event table."""
     of = {pin.partition: interval_of(pin) for pin in other_pins if pin.is_slice}
     return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 

@@ -1,18 +1,18 @@
-"""Blocks of partitions that one run can be requested for, by the ends of a range in each dimension."""
+"""Blocks of partitions for one run each: a block is a range of keys in every dimension."""
 
 from collections.abc import Collection, Iterator
 from itertools import permutations, product
 from math import prod
 
 Point = tuple[int, ...]
-"""A partition by its place in each dimension; neighbours differ by one in one of them."""
+"""A partition as its index in each dimension. Neighbours differ by one in one dimension."""
 
 
 def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
-    """Return disjoint rectangles that hold these points and no others, of at most `limit` points each.
+    """Split points into disjoint rectangles of at most `limit` points each.
 
-    Each begins at the least point that is left, and is the largest that grows from it in any order of dimensions.
-    Fewer rectangles may be possible; finding the fewest takes too long.
+    Each rectangle starts at the least remaining point. It is the largest found by growing in any order of dimensions.
+    The number of rectangles is not always minimal, as finding the minimum takes too long.
     """
     remaining, rectangles = {*points}, list[list[Point]]()
     for corner in sorted(remaining):
@@ -23,7 +23,7 @@ def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
 
 
 def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]:
-    """Yield the rectangle at a corner for each order in which its dimensions may grow: at least one."""
+    """Yield the rectangle at a corner for each order in which its dimensions can grow."""
     for order in permutations(range(len(corner))):
         sides = [1] * len(corner)
         for axis in order:
@@ -33,7 +33,7 @@ def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]
 
 
 def _may_grow(free: set[Point], corner: Point, sides: list[int], axis: int, limit: int) -> bool:
-    """Return whether the rectangle may grow by one along an axis: within `limit`, and all new points are free."""
+    """Return whether a rectangle can grow by one along an axis: it keeps to `limit`, and all new points are free."""
     beside, layer = [*corner], [*sides]
     beside[axis] += sides[axis]
     layer[axis] = 1

@@ -1,6 +1,6 @@
-"""Late events of a table: an event was expected at a tick of a cron, and did not arrive within the tolerance.
+"""Schedules of expected partitions and events, by a cron. Late is what has not arrived within a tolerance.
 
-In feeds with partitions of time each partition is expected: see `core.expected`.
+Feeds with time partitions are watched for each partition: see `core.expected_partitions`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Ticks of a cron that show its longest pause: for an hourly cron also the nights and weekends that it leaves out."""
+"""Number of ticks that show a cron's longest pause, including nights and weekends that an hourly cron skips."""
 
 
 @typed
@@ -27,14 +27,14 @@ _TICKS = 1000
 class Cadence:
     """Schedule of expected partitions or events: by the ticks of a cron, or each partition once a later one arrived.
 
-    A partition of time is expected at the first tick at or after its end, and is late until it is there. If the cron
-    has more ticks than there are partitions, or these have no time, an event is expected at each tick. If clocks
-    change, ticks are those of Debian's cron: a tick in the hour that is left out is at its end, one in the repeated
+    A time partition is expected at the first tick at or after its end, and is late until it arrives. If the cron
+    has more ticks than partitions, or partitions have no time, an event is expected at each tick. If clocks
+    change, ticks are those of Debian's cron: a tick in the skipped hour moves to its end, a tick in the repeated
     hour happens once.
 
     Args:
         cron: A cron of five fields, such as `0 6 * * *`; None: no partition of time may be left out, however late.
-        tolerance: How long after its tick, or after a later partition, it may arrive; an event also as long before.
+        tolerance: Allowed delay after the tick, or after a later partition. An event may also be this early.
         timezone: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
 
     Raises:
@@ -67,21 +67,21 @@ def check_cron(declared: str, cron: str, timezone: str) -> None:
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
-    """Return the first tick (UTC) since the last event whose event is late now; None if there is none.
+    """Return the first tick (UTC) after the last event whose own event is late now. Return None if none is late.
 
     An event at `last` counts for each tick c with c - tolerance <= last; the next is late once now >= c + tolerance.
-    Ticks before `since`, when the table was declared, are not waited for. All times are timezone-aware.
+    Ticks before `since`, when the table was declared, do not count. All times are timezone-aware.
     """
     if cadence.cron is None:
         return None
-    earliest = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
+    earliest = since - timedelta(microseconds=1)  # The tick at `since` itself counts.
     earliest = max(earliest, last + cadence.tolerance) if last else earliest
     tick = tick_after(cadence.cron, cadence.timezone, earliest)
     return tick if tick and tick + cadence.tolerance <= now else None
 
 
 def longest_pause(cadence: Cadence) -> timedelta | None:
-    """Return the longest time between an event and the next that is not late yet, by `_TICKS` ticks; None: no cron."""
+    """Return the longest time that may pass between two events, by `_TICKS` ticks. Return None without a cron."""
     if cadence.cron is None:
         return None
     ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]
@@ -89,7 +89,7 @@ def longest_pause(cadence: Cadence) -> timedelta | None:
 
 
 def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
-    """Return whether the cron has more ticks than the consecutive partitions have `ends`: then it is about events.
+    """Return whether the cron has more ticks than partitions, given by their consecutive `ends`: it then times events.
 
     One extra tick is allowed: if clocks change, a day of one zone may have two ticks of another zone's daily cron.
     """
@@ -112,25 +112,25 @@ def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
 
 
 def _is_of_the_clock(cron: str) -> bool:
-    """Return whether ticks are all moments at which the clock shows a time of the cron, as in Debian's cron."""
+    """Return whether the cron ticks at every moment that the clock shows, as Debian's cron does for `*` and steps."""
     minute, hour, *_ = cron.split()
     return minute.startswith("*") or hour.startswith("*")
 
 
 def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, by times without a zone: CronSim steps whole hours over a half hour."""
+    """Return the first tick after a moment, by local clock times: CronSim fails for clock changes of half an hour."""
     local = moment.astimezone(zone)
     first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)
     if local.fold or first <= second:
         return later
-    # The clock is set back while it shows this time: it shows earlier times again.
+    # The clock is about to be set back, so it will show earlier times again.
     again = _shown_after(cron, zone, local.replace(tzinfo=None) - (first - second) - _INSTANT, moment)
     return min(filter(None, (later, again)), default=None)
 
 
 def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -> datetime | None:
-    """Return the first moment after one at which the clock shows a time of the cron that is later than `local`."""
+    """Return the first moment after `moment` at which the clock shows a cron time later than `local`."""
     for clock_time in CronSim(cron, local):
         both = (clock_time.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         real = [
@@ -142,11 +142,11 @@ def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -
 
 
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
-    """Return the last tick at or before a moment, UTC; a cron that has ticks has one, however long ago."""
+    """Return the last tick at or before a moment, UTC. A cron that has ticks always has one."""
     back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
     last_tick = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
     while (
         tick := tick_after(cron, timezone, last_tick)
-    ) and tick <= moment:  # Reversed, it skips some in a repeated hour.
+    ) and tick <= moment:  # In reverse, CronSim skips ticks in a repeated hour.
         last_tick = tick
     return last_tick

@@ -1,4 +1,4 @@
-"""Cuts of a topic partition into chunks: on a fixed grid of offsets, so that anybody can cut any range alone.
+"""Cuts of a topic partition into chunks, on a fixed grid of offsets. So any process can cut any range alone.
 
 Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt. Its batches begin
 where the last one ended, so earlier cuts decide the later ones. Here only the offsets decide.
@@ -9,23 +9,23 @@ from itertools import pairwise
 from typing import NamedTuple
 
 _DIGITS = 20
-"""Digits of an offset in a key: more than any has, so that keys sort as offsets do."""
+"""Number of digits of an offset in a key: enough for any offset, so that keys sort as offsets do."""
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one topic partition from `start` up to `end`, without `end` itself."""
+    """Offsets of one topic partition from `start` up to, not including, `end`."""
 
     start: int
     end: int
 
 
 def line_after(offset: int, limit: int) -> int:
-    """Return the first line of the grid behind an offset: the lines are the multiples of the limit."""
+    """Return the first grid line after an offset. Grid lines are the multiples of the limit."""
     return offset - offset % limit + limit
 
 
 def line_before(offset: int, limit: int) -> int:
-    """Return the last line of the grid that is not behind an offset."""
+    """Return the last grid line at or before an offset."""
     return offset - offset % limit
 
 
@@ -34,12 +34,12 @@ def plan(start: int, end: int, limit: int, schema_starts: Iterable[int] = ()) ->
 
     Args:
         start: The first offset.
-        end: The offset behind the last one.
-        limit: Offsets between two lines of the grid, which is how many messages a chunk has at most.
-        schema_starts: Offsets at which another schema begins than that of the message before.
+        end: The offset after the last one.
+        limit: Number of offsets between two grid lines, and so the most messages of a chunk.
+        schema_starts: Offsets of messages whose schema differs from that of the message before.
 
     Returns:
-        The ranges, without a hole from `start` to `end`; an empty tuple if there is nothing between the two.
+        The ranges, consecutive from `start` to `end`; an empty tuple if `start` is not before `end`.
     """
     lines = range(line_after(start, limit), end, limit)
     inside = {each for each in schema_starts if start < each < end}

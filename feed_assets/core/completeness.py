@@ -16,7 +16,7 @@ from feed_assets.core.windows import check_grains, zone_of
 GRAINS = ("5min", "10min", "hour", "day")
 RATIO = "99.995%"
 AS_EXPECTED = OffsetProblems()
-"""The offsets of a window where nothing is wrong with them, or nothing is known of them."""
+"""The result for a window without offset problems, or without known offsets."""
 INGESTED = ""
 """The tier of ingested records: every other tier is a source."""
 
@@ -30,7 +30,7 @@ class WindowState(StrEnum):
         COMPLETE_WITH_ISSUE: All data are there, and something is wrong with them, such as duplicates.
         INVALID: All data are there, and a check has failed.
         BACKFILLING: The window is being made again.
-        BACKFILLED: The window was made again, and all data are there: it stays so when its checks pass.
+        BACKFILLED: The window was made again, and all data are there. It stays backfilled when its checks pass.
     """
 
     OPEN = "open"
@@ -52,10 +52,10 @@ class Completeness:
 
     Args:
         grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. The smallest is the one that counts are
-            reported for, and the only one that the ratio is judged at; a larger window is complete when all of the
+            reported for, and the only one with a ratio; a larger window is complete when all of the
             smaller ones in it are.
         ratio: The share of the source's records that makes a window complete, such as `99.995%`.
-        tiers: The sources whose counts all have to be reached, by name; by default every one that has reported a count.
+        tiers: The names of the sources whose counts must all be reached; by default every source that reported a count.
         tz: The time zone of its days, unless it has regions with their own.
 
     Raises:
@@ -99,12 +99,12 @@ def judge(
     Args:
         ingested: Records that were ingested; 0 if no part has any.
         sources: Records by tier, for tiers that have reported them.
-        tiers: The tiers that have to agree; () means those that have reported a count, at least one.
-        ratio: The share of each tier's records that makes it complete.
+        tiers: The tiers whose counts must be reached; () means every tier that reported a count, at least one.
+        ratio: The share of each tier's records that makes the window complete.
         offsets: The comparison of its offsets.
 
     Returns:
-        Open while a tier has reported nothing, too little was ingested, or offsets are in no part. Complete with an
+        Open while a tier has not reported, too little was ingested, or offsets are in no part. Complete with an
         issue if there is more than the largest tier has, which are duplicates, or if several parts hold the same
         offsets. 0 of 0 is complete, because the source has reported 0.
     """
@@ -123,7 +123,7 @@ def judge(
 def why(
     ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], offsets: OffsetProblems = AS_EXPECTED
 ) -> str:
-    """Return the counts of a window in words, and what is wrong with its offsets."""
+    """Describe the counts of a window, and the problems of its offsets."""
     phrases = (_counts(ingested, sources, tiers), offsets.uncovered, offsets.doubled)
     return "; ".join(each for each in phrases if each)
 
@@ -140,7 +140,7 @@ def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -
 
 
 def _share(ingested: int, expected: int) -> str:
-    """Return the share as a percentage with four digits, cut off and not rounded: 99.9949 never looks complete."""
+    """Return the share as a percentage with four decimals, cut off, not rounded: 99.99499 never looks complete."""
     if not expected:
         return ""
     share = ingested * 1_000_000 // expected
@@ -148,7 +148,7 @@ def _share(ingested: int, expected: int) -> str:
 
 
 def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:
-    """Return the state of a larger window by the number of its children in each state: all have to be done."""
+    """Return the state of a larger window from the number of its children by state: all `expected` must be done."""
     if states.get(WindowState.INVALID) or sum(states.get(each, 0) for each in DONE) < expected:
         return WindowState.OPEN
     return WindowState.COMPLETE_WITH_ISSUE if states.get(WindowState.COMPLETE_WITH_ISSUE) else WindowState.COMPLETE

@@ -1,7 +1,7 @@
-"""Comparison by lineage of inputs from one pipeline: were they made of the same data? Versions decide.
+"""Comparison of inputs from one pipeline by lineage: whether they were made of the same data, by version.
 
-The newest update of a dataset stands for every older one with the same rows. Its own inputs are what these rows are
-made of now, although consumers of the older updates were not built again.
+The lineage of a partition's newest update also holds for older updates with the same rows: the same rows were made
+again from newer inputs, although consumers of the older updates were not built again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ Newest = Mapping[Partition, Pin]
 
 @dataclass(frozen=True)
 class Lineage:
-    """Ledger facts about some updates and all that they lead back to, by the same partition key."""
+    """Ledger facts about some updates and all their ancestors with the same partition key."""
 
     built_from: BuiltFrom = field(default_factory=dict[tuple[Partition, str], tuple[Pin, ...]])
     newest: Newest = field(default_factory=dict[Partition, Pin])
 
 
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
-    """Return in words which two of some pins lead back to different data of one partition; None if no two do.
+    """Describe two pins that were made of different data of one partition. Return None if all agree.
 
-    Pins belong together if they do so by what each was built from, or by what rows like theirs are made of now.
+    Pins agree if they do so by their own lineage, or by that of the newest updates with the same rows.
     """
     pins = sorted(pins)
     conflict = _conflict(pins, built_from, newest)
@@ -36,7 +36,7 @@ def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | N
 
 
 def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> bool:
-    """Return whether lineage shows that pins were made of the same data: each two share an ancestor, none differs."""
+    """Return whether lineage proves that pins were made of the same data: each pair shares ancestors, and all agree."""
     pins = sorted(pins)
     traces = [_traced(pin, built_from, newest) for pin in pins]
     are_related = all(one.keys() & other.keys() for one, other in combinations(traces, 2))
@@ -44,7 +44,7 @@ def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) 
 
 
 def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> list[list[Pin]]:
-    """Return groups of pins that lead back to the same sources by the same key: each is from one pipeline."""
+    """Return groups of pins with the same key and the same sources. Each group is from one pipeline."""
     groups: dict[tuple[str, frozenset[Partition]], list[Pin]] = {}
     derived = {partition for (partition, _), some in built_from.items() if some}
     for pin in sorted(pins):
@@ -54,7 +54,7 @@ def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) ->
 
 
 _Trace = Mapping[Partition, Mapping[str, str]]
-"""The data that a pin leads back to, by partition, each with an update that has it."""
+"""Ancestors of a pin: by partition the versions of its data, each with an update id."""
 
 
 def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
@@ -70,7 +70,7 @@ def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str
 
 
 def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
-    """Return the partition to name: one that was made of nothing, if there is one."""
+    """Return the partition to name in a message: preferably a source, which was not made of others."""
     derived = {partition for (partition, _), pins in built_from.items() if pins}
     return min(differing, key=lambda each: (each in derived, each))
 
@@ -97,11 +97,11 @@ def _traced(pin: Pin, built_from: BuiltFrom, newest: Newest) -> _Trace:
 
 
 def _speaker(pin: Pin, newest: Newest) -> Pin:
-    """Return the update whose lineage shows what a pin's data are made of."""
+    """Return the update whose lineage counts: the newest one if it has the same data, otherwise the pin's own."""
     last = newest.get(pin.partition)
     return last if last and _data(last) == _data(pin) else pin
 
 
 def _data(pin: Pin) -> str:
-    """Return what distinguishes data: the version, or for a slice of an event table the marker at its end."""
+    """Return the identity of a pin's data: its version, or the end marker of a slice of an event table."""
     return pin.update_id if pin.is_slice else pin.version

@@ -1,4 +1,4 @@
-"""The form of a feed's CSV files: RFC 4180, in another dialect where its producer writes one."""
+"""The form of a feed's CSV files: RFC 4180, or another dialect that its producer writes."""
 
 import csv
 import re
@@ -20,13 +20,13 @@ CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1
 """Python's names of the encodings."""
 
 DELIMITERS = (",", ";", "\t", "|")
-"""Delimiters that are searched for where the declared one does not occur."""
+"""Delimiters to try if the declared one does not occur."""
 
 HEAD_BYTES = 65_536
-"""Bytes of a file that are checked; more where they have no line end."""
+"""Number of bytes of a file that are checked; more if these have no line end."""
 
 LINE_END_BYTES = 6
-"""Bytes of CR CR LF in UTF-16: a line end that is nearer to the end may lack a part."""
+"""Number of bytes of CR CR LF in UTF-16. A line end closer to the end of the data may be cut off."""
 
 _QUOTED = re.compile(r'(?:\A|(?<=,))"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n?\Z)')
 _AFTER_BLANKS = re.compile(r'[ \t]+"')
@@ -34,10 +34,10 @@ _AFTER_BLANKS = re.compile(r'[ \t]+"')
 _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 
 SHORT = 4
-"""Columns of a header whose difference from the schema is seen at once."""
+"""Number of columns up to which a reader sees at once where a header differs from the schema."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
-"""Other formats by their first bytes, which no text has."""
+"""Other formats, by first bytes that no text has."""
 _BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -46,7 +46,7 @@ def _is_delimiter(text: str) -> bool:
 
 
 def _is_character(text: str) -> bool:
-    """Return whether a text is one character that Java, too, holds as one, and that ends no line."""
+    """Return whether a text is one character, in Java, too, and no line end."""
     return len(text) == 1 and "\0" < text < "\ufdd0" and text not in "\r\n\ufeff"
 
 
@@ -58,7 +58,7 @@ Delimiter = Annotated[
 Quote = Annotated[
     str, rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for none")
 ]
-"""The character around a field that holds delimiters or line breaks; twice within, it is itself."""
+"""The character around a field that holds delimiters or line breaks. Inside the field it is doubled."""
 
 NullValue = Annotated[
     str, rule(lambda text: text and text.isprintable(), r"a text without control characters, such as '\N' or 'NULL'")
@@ -73,10 +73,10 @@ class CsvDialect:
 
     Args:
         delimiter: The character between two fields.
-        quote: The character around fields that need it; None if no field is quoted, and a quote is a part of its text.
+        quote: The character around fields that need it; None if fields are never quoted, and a quote is ordinary text.
         encoding: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
         header: Whether the first record names the columns.
-        null_value: A text that means NULL, quoted or not, as an empty field does.
+        null_value: A text that means NULL, quoted or not. An empty field always means NULL.
     """
 
     delimiter: Delimiter = ","
@@ -91,9 +91,9 @@ class CsvDialect:
         return {name: value for name, value in asdict(self).items() if value != getattr(RFC_4180, name)}
 
     def check(self, feed: object, form: str) -> "CsvDialect | None":
-        """Return the dialect of a feed of this format; None for RFC 4180.
+        """Return the dialect of a feed in this format. Return None for RFC 4180.
 
-        Raise InvalidDefinition if options contradict each other, or the format.
+        Raise InvalidDefinition if options contradict each other or the format.
         """
         if not self.non_defaults:
             return None
@@ -116,9 +116,9 @@ RFC_4180 = CsvDialect()
 
 
 def first_bytes(read: Callable[[int], bytes]) -> bytes:
-    """Return the beginning of a file, with all of its first line; `read` takes the largest number of bytes to return.
+    """Return the beginning of a file, with its whole first line. `read` takes the most bytes to return.
 
-    Raise ValueError if a line is too long to be checked, as a packed one may be.
+    Raise ValueError if the first line is too long to be checked: a packed file may hold such a line.
     """
     for size in (HEAD_BYTES, READ_BYTES + 1):
         data = read(size)
@@ -134,7 +134,7 @@ class Beginning:
 
     Attributes:
         problem: Why a run cannot read the file by its declaration; None if it can.
-        line_end: `\\r` where the first record ends with it alone, as on old Macs; else `\\n`.
+        line_end: `\\r` if the first record ends with CR alone, as on old Macs; otherwise `\\n`.
     """
 
     problem: str | None = None
@@ -176,7 +176,7 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
 
 
 def misplaced_quote(record: str) -> str | None:
-    """Return why a quote in a record stands where none belongs, as a run's reasons do; None if all are fine.
+    """Return the problem of a misplaced quote in a record, in the words of a run's reasons. Return None without one.
 
     The text after a closing quote is left to the parser.
     """
@@ -191,7 +191,7 @@ def misplaced_quote(record: str) -> str | None:
 
 
 def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
-    """Return why the first bytes of a file are no text of the declared encoding; None if nothing shows that."""
+    """Return why the first bytes of a file are not of the declared encoding. Return None if they may be."""
     if problem := packing_problem("", data, len(data)):
         return problem
     if form := next((form for mark, form in _OTHER_FORMATS.items() if data.startswith(mark)), None):
@@ -209,7 +209,7 @@ def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
 
 
 def _line_end(text: str, dialect: CsvDialect) -> Literal["\n", "\r", "\r\r\n"]:
-    """Return the end of the first record: LF also if it is CR LF, or if there is none."""
+    """Return the line end of the first record: CR or LF. CR LF, or no line end, counts as LF."""
     quote = re.escape(dialect.quote or "")
     in_quotes = rf"|{quote}[^{quote}]*{quote}" if quote else ""
     match = re.match(rf"(?>(?:[^{quote}\r\n]{in_quotes})+)(\r\r\n|\r(?!\n|\Z))", text)
@@ -252,7 +252,7 @@ def _without_quotes(field: str, quote: str | None) -> str:
 
 
 def _differences(fields: Sequence[str], names: Sequence[str]) -> str:
-    """Return where a long header differs; an empty text if that is seen at once."""
+    """Describe where a long header differs. Return an empty text for a short header."""
     if max(len(fields), len(names)) <= SHORT:
         return ""
     if len(fields) != len(names):
@@ -266,7 +266,7 @@ def _differences(fields: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _not_in(other_names: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the names that are not among others, whatever their case."""
+    """Return the names that are not in `other_names`, ignoring case."""
     lower = {*map(str.lower, other_names)}
     return [name for name in names if name.lower() not in lower]
 
@@ -278,7 +278,7 @@ def _no_header_problem(fields: Sequence[str], names: Sequence[str], dialect: Csv
 
 
 def _other_delimiter(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect, where: str) -> str | None:
-    """Return a hint if the record is one field, which another delimiter would split."""
+    """Return a hint if the record is a single field that another delimiter would split."""
     if len(fields) != 1 or len(names) == 1:
         return None
     counts = {each: fields[0].count(each) for each in DELIMITERS if each != dialect.delimiter}
@@ -292,7 +292,7 @@ def _other_delimiter(fields: Sequence[str], names: Sequence[str], dialect: CsvDi
 
 
 def _is_alike(fields: Sequence[str], names: Sequence[str]) -> bool:
-    """Compare without case, as Spark does."""
+    """Return whether the names are equal, ignoring case as Spark does."""
     return [*map(str.lower, fields)] == [*map(str.lower, names)]
 
 

@@ -1,24 +1,24 @@
-"""The data version: a digest of rows alone, whatever their order and their files. Its parts are sums over the rows."""
+"""The data version: a digest of the rows, independent of their order and files. Its parts are sums over the rows."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 SLICES = ((0, 22), (22, 21), (43, 21))
-"""Bits of a row's hash that are summed apart: 64-bit sums that cannot overflow below 2^41 rows."""
+"""Bits of a row's hash that are summed separately: 64-bit sums of them cannot overflow below 2^41 rows."""
 
 NO_ROWS = dict.fromkeys(("_records", "_xor", *(f"_sum{low}" for low, _ in SLICES)), 0)
-"""The parts of a digest of no rows."""
+"""Digest parts of an empty set of rows."""
 
 
 def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | None]) -> str:
-    """Return 32 hexadecimal digits of the columns (names, types, order) and the digest's parts."""
+    """Return the data version, 32 hexadecimal digits, from the columns (names, types, order) and the digest parts."""
     lines = [f"{name}\t{kind}\n" for name, kind in columns]
     numbers = [f"{name}\t{values[name] or 0}\n" for name in NO_ROWS]
     return sha256("".join(lines + numbers).encode()).hexdigest()[:32]
 
 
 def combined(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
-    """Return the parts of the digest of all rows, from those of some sets of rows."""
+    """Return the digest parts of all rows from those of disjoint sets of rows."""
     total = dict(NO_ROWS)
     for each in parts:
         for name in NO_ROWS:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 UPDATES_COMPARED = 5
-"""Updates of a version that suffice to compare it: the median of fewer is chance."""
+"""Least number of updates of a version for a comparison: the median of fewer is chance."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """One update's way from a table to another: by correlation id (the second table's), in seconds."""
+    """Seconds that one update took from a table to another. The correlation id is that of the second table."""
 
     correlation: str
     partition_key: str
@@ -26,7 +26,7 @@ class Duration:
 class Trend:
     """The durations under one version of the second table's code.
 
-    `change` of the median is against the version before, `against`: 0.5 is half as long again. None for the first.
+    `change` compares the median with that of the version before, `against`: 0.5 is 50 % longer. None for the first.
     """
 
     code_version: str | None
@@ -39,14 +39,14 @@ class Trend:
 
 @dataclass(frozen=True)
 class DurationComparison:
-    """The newest version with enough updates, the last one before it that has them, and how much longer it takes."""
+    """The newest version with enough updates, compared with the last version before it that has enough."""
 
     new: Trend
     old: Trend
 
     @property
     def times(self) -> float:
-        """Return how many times as long the new version takes, by the medians."""
+        """Return the ratio of the new version's median to the old one's."""
         return self.new.median / self.old.median
 
     def __str__(self) -> str:
@@ -55,10 +55,10 @@ class DurationComparison:
 
 
 def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
-    """Return trends by code version, in the order in which these were last seen: a version used again is at the end."""
+    """Return one trend for each code version, ordered by last use: a version that is used again moves to the end."""
     groups: dict[str | None, list[float]] = {}
     for each in durations:
-        seconds = groups.pop(each.code_version, list[float]())  # Put in again: at the end.
+        seconds = groups.pop(each.code_version, list[float]())  # Insert it again, to move it to the end.
         seconds.append(each.seconds)
         groups[each.code_version] = seconds
     trends: list[Trend] = []
@@ -70,9 +70,9 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
 
 
 def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> DurationComparison | None:
-    """Compare the newest version with the one before it, among those with enough updates; None if there are no two.
+    """Compare the newest two versions with enough updates. Return None if there are not two.
 
-    Skip updates that no code made, and versions whose median is 0.
+    Skip updates without a code version, and versions whose median is 0.
     """
     enough = [each for each in trends if each.count >= least and each.code_version is not None and each.median > 0]
     return DurationComparison(enough[-1], enough[-2]) if len(enough) > 1 else None

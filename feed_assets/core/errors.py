@@ -24,7 +24,7 @@ class InvalidName(FeedAssetsError):
 
 
 class InvalidDefinition(FeedAssetsError):
-    """A dataset cannot be declared like this: found when the definition is made."""
+    """A declaration is wrong. It is raised when the definition is made."""
 
 
 class ModuleNotLoaded(FeedAssetsError):
@@ -40,7 +40,7 @@ class EventOutOfOrder(InvalidEvent):
 
 
 class InvalidNotification(FeedAssetsError):
-    """A message is from no store: it belongs to somebody else's queue, or its form is unknown."""
+    """A message is no notification of a store: the queue is another one, or the form is unknown."""
 
 
 class InvalidReport(FeedAssetsError):
@@ -48,7 +48,7 @@ class InvalidReport(FeedAssetsError):
 
 
 class PartitionClosed(FeedAssetsError):
-    """Somebody has closed a partition as final: no run makes it again, and no report changes it."""
+    """A partition was closed as final: no run builds it again, and no report changes it."""
 
 
 class StillRead(FeedAssetsError):
@@ -76,11 +76,11 @@ class SourceBusy(SourceUnavailable):
 
 
 class SourceNotGiven(FeedAssetsError):
-    """A test would reach a source that it does not provide itself, or provides one that nothing declares."""
+    """A test reads a source that it does not provide, or provides a source that is not declared."""
 
 
 class QueueUnavailable(FeedAssetsError):
-    """The queue of a store's notifications does not answer, or refuses: the listing finds the objects."""
+    """The queue of a store's notifications does not answer, or refuses. Objects are then found by listing."""
 
 
 class SinkUnavailable(FeedAssetsError):
@@ -136,7 +136,7 @@ class KafkaUnavailable(ServiceUnavailable):
 
 
 class ChunkDiffers(KafkaUnavailable):
-    """Another chunk exists where one is to be put: another process has cut, and perhaps signalled it."""
+    """A different chunk exists under the key: another process cut it, and may have signalled it."""
 
 
 class NoTopic(KafkaUnavailable):
@@ -152,11 +152,11 @@ class MessageUnreadable(FeedAssetsError):
 
 
 class LetterLeft(FeedAssetsError):
-    """A dead letter cannot be produced again: it is cut, or older than what its topic keeps."""
+    """A dead letter cannot be produced again: it was shortened, or its topic no longer has the message."""
 
 
 class SignalsLost(FeedAssetsError):
-    """The downstream partition had signals and has none now, so the offset to resume at is unknown."""
+    """The downstream partition has lost its signals, so the offset to resume at is unknown."""
 
 
 class FencedOff(FeedAssetsError):
@@ -164,7 +164,7 @@ class FencedOff(FeedAssetsError):
 
 
 class InvalidShape(FeedAssetsError):
-    """No table can be made of a schema, or none in this warehouse."""
+    """A schema cannot be a table, at least not in this warehouse."""
 
 
 class NotMigratable(FeedAssetsError):
@@ -192,7 +192,7 @@ class ChunkBroken(LoadFailed):
 
 
 class KeyStrayed(LoadFailed):
-    """A key is in two partitions, so it is unknown which of its rows is the newest."""
+    """A key occurs in two partitions, so its newest row is unknown."""
 
 
 class OffsetsMissing(LoadFailed):
@@ -220,7 +220,7 @@ class MixedInputs(FeedAssetsError):
 
 
 class UpdatePruned(NoValidUpdate):
-    """The answer would need an update that a prune has removed; the message says from when on history is kept."""
+    """The request needs an update that a prune has removed. The message says how far back history is kept."""
 
 
 class NotRevalidated(FeedAssetsError):
@@ -228,15 +228,15 @@ class NotRevalidated(FeedAssetsError):
 
 
 class NotOurs(FeedAssetsError):
-    """Somebody else writes a feed: its updates are removed only on explicit request."""
+    """Another team writes a feed: its updates are removed only on explicit request."""
 
 
 class UpdateAbandoned(FeedAssetsError):
-    """The objects under a claimed update are not exactly those that were written: the id is given up."""
+    """The objects under a claimed update differ from those that were written: the id is given up."""
 
 
 class UnstableRejects(FeedAssetsError):
-    """A function rejected other records when it ran again: some would be lost, or both published and rejected."""
+    """A function rejected different records when it ran again: records would be lost, or published and rejected."""
 
 
 class UpdateChanged(FeedAssetsError):
@@ -248,7 +248,7 @@ class UnreadableUpdate(FeedAssetsError):
 
 
 class NotAsDeclared(UnreadableUpdate):
-    """A pinned file that can be read differs from its declaration: each run on it would end the same way."""
+    """A pinned file is readable but differs from its declaration: each run on it would fail."""
 
 
 class FunctionFailed(FeedAssetsError):
@@ -256,7 +256,7 @@ class FunctionFailed(FeedAssetsError):
 
 
 class FunctionWrong(FunctionFailed):
-    """A user's function or check raised an error that it raises each time: its code or its data need a change."""
+    """A user's function or check raised an error that a retry would raise again: its code or data must change."""
 
 
 class AlreadyRunning(FeedAssetsError):
@@ -268,11 +268,11 @@ class TargetNotEmpty(FeedAssetsError):
 
 
 class DaemonRunning(FeedAssetsError):
-    """A Dagster daemon already does the work of this process on this instance."""
+    """A Dagster daemon already serves this instance."""
 
 
 class HomeBusy(FeedAssetsError):
-    """Another process has been starting in this home for longer than that can take."""
+    """Another process holds the start lock of this home for too long."""
 
 
 class NotIdle(FeedAssetsError):
@@ -280,11 +280,11 @@ class NotIdle(FeedAssetsError):
 
 
 class AlertNotDelivered(FeedAssetsError):
-    """A channel did not take an alert, which is retried; the message has no passwords and no addresses' secrets."""
+    """A channel did not take an alert, which is retried. The message has no passwords and no secrets of addresses."""
 
 
 class AlertChannelDown(AlertNotDelivered):
-    """The channel would take no other alert now: it does not answer, or refuses the sender."""
+    """A channel takes no alert at all now: it does not answer, or refuses the sender."""
 
 
 class DemoFailed(FeedAssetsError):
@@ -292,6 +292,6 @@ class DemoFailed(FeedAssetsError):
 
 
 def in_short(error: Exception) -> str:
-    """Return an error in one line, without secrets: ours in its own words, any other with its class."""
+    """Return an error in one line, without secrets. An error that is not ours is prefixed with its class."""
     message = masked(str(error).strip().partition("\n")[0])
     return message if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {message}"

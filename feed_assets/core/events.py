@@ -29,29 +29,29 @@ Marker = datetime | int
 """The order of one table's updates: timezone-aware moments, or versions from 0. A table has one kind."""
 
 NO_NEW_DATA = "no_new_data"
-"""Context key: the update has gone through this table and left nothing new in it."""
+"""Context key: the update passed through this table and left no new data."""
 UPDATE_ID = "update_id"
-"""Context key: the update of a feed that the event reports, which covers all of its partition."""
+"""Context key: the feed update that the event reports. It covers its whole partition."""
 PARENTS = "parents"
-"""Context key: the correlation ids that the event's run consumed, if several went into the event's own."""
+"""Context key: the correlation ids that the event's run consumed, if there were several."""
 ADDED_TO = "added_to"
-"""Context key: the update before, to which an increment was added."""
+"""Context key: the previous update, to which an increment was added."""
 BATCH = "batch"
-"""Context key: the batch that an increment of an appendable dataset is."""
+"""Context key: the batch of an increment of an appendable dataset."""
 COLUMNS = "columns"
 """Context key: the columns of a warehouse's table, if they changed since the event before."""
 
 SLICES = "slices"
-"""Context key: the markers that an increment was read after, and up to, by table's partition."""
+"""Context key: the start and end markers of the slices that an increment read, by table partition."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {
     NO_NEW_DATA: (bool, "true or false"),
     UPDATE_ID: (str, "a text"),
     PARENTS: (list, "a list of texts"),
 }
-"""Context keys with a meaning, and their types; `bytes` and `code_version` are read as far as they make sense."""
+"""Context keys with a meaning, and their types. `bytes` and `code_version` are ignored if malformed."""
 
 LAST_VERSION = 2**63 - 1
-"""The highest version that an event may have: no database's bigint holds a higher one."""
+"""The highest version of an event, because bigint holds no higher number."""
 _DIGITS = 20
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _ENCODED = re.compile(r"(?P<number>[0-9]{20})|(?P<second>[0-9]{5,8}\.[0-9]{6})(\.(?P<micro>[0-9]{6}))?")
@@ -94,16 +94,16 @@ class WriteEvent:
 
     @property
     def partition(self) -> Partition:
-        """Return the table and its partition, named as a feed. Raise InvalidName if a name is malformed."""
+        """Return the table's partition, with the table as a feed. Raise InvalidName if a name is malformed."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
     @property
     def has_new_data(self) -> bool:
-        """Return whether there may be new data; only the writer can state that there are none."""
+        """Return whether the event may have new data. Only the writer can state that it has none."""
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
-        """Return the marker after which its data begin, given the marker before its own."""
+        """Return the marker after which the event's data begin, given the previous marker."""
         is_update = UPDATE_ID in self.context
         replaces_all = is_update or self.write_operation is Operation.OVERWRITE
         is_empty = not is_update and not self.has_new_data
@@ -112,7 +112,7 @@ class WriteEvent:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A text that should be an event and is none, as it was read, and the reason; both cut to their limits."""
+    """A text that is not a valid event, and the reason. Both are cut to their limits."""
 
     raw: str
     reason: str
@@ -126,8 +126,8 @@ class Rejected:
 class Recorded:
     """An event as the ledger has it, with its number in commit order; markers are encoded.
 
-    It covers what was updated in `(start, marker]` of its table's partition, as in `start_of`. `previous` is the
-    marker before its own there, None for the first.
+    It covers the updates in `(start, marker]` of its table's partition, as in `start_of`. `previous` is the
+    marker of the event before it there, None for the first.
     """
 
     sequence: int
@@ -145,26 +145,26 @@ class Recorded:
 
     @property
     def time(self) -> datetime:
-        """Return the event's own time (UTC); if that is a version, when the ledger recorded the event."""
+        """Return the event's own time (UTC). If that is a version, return when the ledger recorded the event."""
         marker = decode(self.event_marker)
         return marker if isinstance(marker, datetime) else self.at
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Return the correlation ids that went into its own, if there were several."""
+        """Return the correlation ids that were joined into the event's own, if there were several."""
         parent_ids = self.context.get(PARENTS)  # Any type, in events recorded before types were checked.
         return tuple(map(str, cast(list[object], parent_ids))) if isinstance(parent_ids, list) else ()
 
     @property
     def interval(self) -> Interval:
-        """Return the interval that it covers."""
+        """Return the interval that the event covers."""
         return Interval(self.start, self.marker)
 
 
 def encode(marker: Marker) -> str:
-    """Return a marker as text that sorts as the markers of one kind do; a whole second gives an update id.
+    """Return a marker as text that sorts like the markers of its kind. A whole second becomes an update id.
 
-    `decode` returns the same marker. Raise InvalidEvent if it is no marker, or lies in no calendar in UTC.
+    `decode` returns the same marker. Raise InvalidEvent for anything else, or for a moment outside the calendar in UTC.
     """
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
@@ -184,7 +184,7 @@ def _in_utc(moment: datetime) -> datetime:
         ) from None
 
 
-@lru_cache(maxsize=16_384)  # Takes UTC alone: both moments of a zone's doubled hour are equal, and one key.
+@lru_cache(maxsize=16_384)  # Pass UTC only: in a zone both moments of a repeated hour are equal, and so one cache key.
 def _text_of(utc: datetime) -> str:
     return update_id(utc) + (f".{utc.microsecond:06d}" if utc.microsecond else "")
 
@@ -194,7 +194,7 @@ def decode(text: str) -> Marker:
     match = _ENCODED.fullmatch(text)
     if match and match["number"]:
         return int(text)
-    # Years were once written without their zeros: ledgers may hold such texts.
+    # Ledgers may hold years that were once written without leading zeros.
     moment = parse_update_id(match["second"].zfill(_ID_LENGTH)) if match else None
     if match and moment:
         return moment.replace(microsecond=int(match["micro"] or 0))
@@ -202,7 +202,7 @@ def decode(text: str) -> Marker:
 
 
 def encoded(text: str) -> str:
-    """Encode a marker as people write it; return one that is encoded as the ledger has it."""
+    """Encode a marker as people write it. Return an encoded marker in the ledger's form."""
     try:
         decode(text)
     except InvalidEvent:
@@ -211,7 +211,7 @@ def encoded(text: str) -> str:
 
 
 def parse_marker(text: str) -> Marker:
-    """Parse a marker as people and files write it: a whole number, ISO 8601 moment (UTC if it names no zone), or id."""
+    """Parse a marker as people write it: a whole number, an ISO 8601 moment (by default UTC), or an update id."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return int(text)
@@ -232,7 +232,7 @@ def _parse_moment(text: str) -> datetime:
 
 
 def in_words(text: str | None) -> str:
-    """Return an encoded marker as people read it; None is the beginning."""
+    """Return an encoded marker in readable form. None is the beginning."""
     if text is None:
         return "the beginning"
     marker = decode(text)
@@ -246,7 +246,7 @@ def check_marker(marker: Marker) -> None:
 
 
 def check_event(event: WriteEvent) -> None:
-    """Raise InvalidEvent or InvalidName unless an event, whatever its source, can be kept and read back."""
+    """Raise InvalidEvent or InvalidName unless an event can be stored and read back."""
     check_partition(event.partition)
     for marker in (event.marker, event.event_marker):
         check_marker(marker)
@@ -257,9 +257,9 @@ def check_event(event: WriteEvent) -> None:
 
 
 def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
-    """Raise InvalidEvent for a moment that is too far ahead: all later events would be out of order.
+    """Raise InvalidEvent for a marker too far in the future, as all later events would be out of order.
 
-    A version is never ahead of anything.
+    A version has no time, so it always passes.
     """
     for marker in (event.marker, event.event_marker):
         if isinstance(marker, datetime) and marker - now > ahead:
@@ -270,12 +270,12 @@ def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
 
 
 def is_moment(marker: str) -> bool:
-    """Return whether an encoded marker is a moment, and no version."""
+    """Return whether an encoded marker is a moment, not a version."""
     return "." in marker
 
 
 def check_kind(event: WriteEvent, *, moments: bool) -> None:
-    """Raise InvalidEvent unless the marker is of its table's kind: moments, or else whole numbers."""
+    """Raise InvalidEvent unless the marker is of its table's kind: a moment, or a whole number."""
     if is_moment(encode(event.marker)) != moments:
         raise InvalidEvent(
             f"{event.partition}: marker {event.marker} is of another kind than those of {event.table_name}: expected "
@@ -286,8 +286,8 @@ def check_kind(event: WriteEvent, *, moments: bool) -> None:
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
     """Raise InvalidEvent for an event without a correlation id, or one that does not cover its own rows.
 
-    Raise EventOutOfOrder if its marker is not after the last one; without new data it may repeat the last marker.
-    `updated_at` is the range, both ends included, of its rows.
+    Raise EventOutOfOrder if its marker is not after the last one. Without new data it may repeat the last marker.
+    `updated_at` is the range of its rows, both ends included.
     """
     marker = encode(event.marker)
     if not event.correlation_id:
@@ -310,9 +310,9 @@ def foreign_correlation(partition: Partition, update_id: str) -> str:
 
 
 def joined_correlation(incoming: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the id to pass on and its parents: a single id is passed on; several give a new one, with them as parents.
+    """Return the id to pass on, and its parents. A single id has no parents; several ids are joined into a new one.
 
-    The new id is a UUIDv5 of them, so that tables which one pipeline makes of the same inputs carry the same id.
+    The new id is a UUIDv5 of its parents. So tables of one pipeline that have the same inputs carry the same id.
     """
     parents = tuple(sorted({*incoming}))
     if len(parents) == 1:

@@ -1,4 +1,4 @@
-"""Words for what an annotation expects, and code for a right value: the cure in a message about a wrong one."""
+"""Descriptions of annotated types, and code of valid values, for messages about wrong arguments."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -15,7 +15,7 @@ from feed_assets.core.secrets import masked
 _OURS = __name__.partition(".")[0]
 
 _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
-"""Names and forms of collections that a message does not call a list, because a list in their place is refused."""
+"""Names and forms of collections that a message must not call a list, because a list is refused for them."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Example:
 
 
 def in_words(expected: Any) -> str:
-    """Return what a type expects, without the modules that its parts come from."""
+    """Describe a type without the modules of its parts."""
     origin, parts = get_origin(expected), get_args(expected)
     if example := _example(expected):
         return example.words
@@ -49,7 +49,7 @@ def in_words(expected: Any) -> str:
 
 
 def _union_in_words(parts: Sequence[Any]) -> str:
-    """Return alternatives in words: None first if it could be read as one of what a container holds."""
+    """Describe alternatives. None comes first if it could be read as part of a container's description."""
     alternatives = [each for each in parts if each is not NoneType]
     words = [in_words(each) for each in alternatives]
     if len(alternatives) < len(parts) and any(map(_holds_others, alternatives)):
@@ -58,13 +58,13 @@ def _union_in_words(parts: Sequence[Any]) -> str:
 
 
 def _holds_others(expected: Any) -> bool:
-    """Check whether the words of a type end with those of another one."""
+    """Return whether the description of a type ends with that of an inner type."""
     kind = get_args(expected)[0] if get_origin(expected) is Annotated else expected
     return _example(expected) is None and isinstance(get_origin(kind), type)
 
 
 def _plain(expected: Any) -> str:
-    """Return a type that is no container in words."""
+    """Describe a type that is not a container."""
     if get_origin(expected) is Callable:
         takes, gives = get_args(expected)
         return (
@@ -76,11 +76,11 @@ def _plain(expected: Any) -> str:
 
 
 def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
-    """Return how an argument is written in place of a given value, which is or holds a wrong one.
+    """Return how to write an argument, given `argument`, which is or contains the value `wrong`.
 
-    Return an empty text if the expectation states it already.
+    Return an empty text if the description of the type says it already.
     """
-    if isinstance(wrong, type):  # Its words already state that it is to be called.
+    if isinstance(wrong, type):  # The description already says that it must be called.
         return ""
     if decorator := lacking_decorator(wrong, expected):
         return f" Put @{decorator}(…) above {wrong.__name__}."
@@ -93,13 +93,13 @@ def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
 
 
 def lacking_decorator(wrong: Any, expected: Any) -> str:
-    """Return the decorator that is to stand above a function of a user; empty if a wrong value is no such one."""
+    """Return the decorator that a user's function lacks. Return an empty text if `wrong` is no such function."""
     is_users = isfunction(wrong) and wrong.__module__.partition(".")[0] != _OURS
     return next((each.decorator for each in _examples(expected) if each.decorator), "") if is_users else ""
 
 
 def _examples(expected: Any) -> Iterator[Example]:
-    """Yield the examples in a type and in what it holds."""
+    """Yield the examples in a type and in its inner types."""
     if example := _example(expected):
         yield example
     for part in get_args(expected):
@@ -107,14 +107,14 @@ def _examples(expected: Any) -> Iterator[Example]:
 
 
 def _nearest(wrong: str, expected: Any) -> str | None:
-    """Return the choice of a Literal that a text nearly is."""
+    """Return the choice of a Literal that is closest to a text."""
     choices = {each.casefold(): each for each in _choices(expected) if isinstance(each, str)}
     near = get_close_matches(wrong.casefold(), choices, 1)
     return choices[near[0]] if near else None
 
 
 def _code(expected: Any, wrong: Any) -> str:
-    """Return a right value as it is written; empty for plain types, which need no example."""
+    """Return the code of a valid value. Return an empty text for plain types, which need no example."""
     origin, parts = get_origin(expected), get_args(expected)
     if example := _example(expected):
         return example.code
@@ -141,7 +141,7 @@ def _code_of_class(expected: type) -> str:
 
 
 def _texts_in(wrong: Any) -> str:
-    """Return a text, or those of another collection, as parts of one; empty if it holds others."""
+    """Return a text, or the texts of a collection, as code. Return an empty text if the collection holds others."""
     texts: list[Any] = [wrong] if isinstance(wrong, str) else [*wrong] if isinstance(wrong, list | tuple | Set) else []
     return ", ".join(masked(repr(each)) for each in texts) if all(isinstance(each, str) for each in texts) else ""
 

@@ -1,7 +1,7 @@
-"""Partitions of time that should be there and are not: each is expected once, and stays so until it arrives.
+"""Time partitions that are missing. Each is expected from one moment on, until it arrives.
 
-A partition is expected at the first tick of its cadence's cron at or after its end. Without a cron it is expected when
-a later one has arrived, beginning with the first arrival of the watch: a producer's history may begin anywhere.
+A partition is expected from the first tick of its cadence's cron at or after its end. Without a cron it is expected
+once a later one has arrived. The watch then begins with the first arrival, as a producer's history may begin anywhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from feed_assets.core.cadence import Cadence, tick_after, tick_upto
 
 Came = tuple[datetime, datetime]
-"""The start of a partition that has arrived, and when that was noted."""
+"""The start of an arrived partition, and when its arrival was noted."""
 
 MISSING_AT_MOST = 500
-"""Partitions of one feed that are kept as missing: later ones are checked when fewer are missing."""
+"""Most missing partitions to keep for one feed. Later ones are checked when fewer are missing."""
 
 _NAMED = 5
 _CAME_AT_MOST = 64
@@ -23,28 +23,28 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Expected:
-    """Progress of the watch for one feed's partitions, and those that are missing. All times are UTC."""
+    """Progress of the watch over one feed's partitions, and the missing ones. All times are UTC."""
 
     since: datetime
     """Partitions that end by then are never expected."""
     upto: datetime
-    """It is known which of the partitions that end by then are missing."""
+    """Partitions that end by then have been checked."""
     position: int
-    """The number of the last change of the log that was read."""
+    """The number of the last log change that was read."""
     missing: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """The missing partitions by key, and since when each is expected."""
+    """The missing partitions by key, each with the time since which it is expected."""
     came: tuple[Came, ...] = ()
-    """Without a cron: partitions that arrived, each later than those before it; () until one has arrived."""
+    """Without a cron: arrived partitions, each later than the one before it; () until the first arrival."""
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """Return the state of a watch from now on: nothing before is late. A tick that is now is waited for."""
+    """Return the state of a new watch. Earlier partitions are never late. A tick at `now` counts."""
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
 
 
 def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) -> Expected:
-    """Add a partition that has arrived: without a cron, those before it are expected now."""
+    """Record the arrival of a partition. Without a cron, earlier partitions are expected from now on."""
     if end <= expected.since:
         return expected
     if not expected.came:
@@ -53,12 +53,12 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
         return expected
     kept = (
         expected.came[:-1] if len(expected.came) == _CAME_AT_MOST else expected.came
-    )  # Those before it are expected a bit later.
+    )  # Partitions before the dropped arrival are expected a bit later.
     return replace(expected, came=(*kept, (start, now)))
 
 
 def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
-    """Return the moment up to which partitions have ended that are late now, if missing; never before `upto`."""
+    """Return the moment by which a partition must have ended to be late now if missing. It is never before `upto`."""
     over = now - cadence.tolerance
     if cadence.cron:
         return max(expected.upto, tick_upto(cadence.cron, cadence.timezone, over))
@@ -66,20 +66,20 @@ def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
 
 
 def expected_since(cadence: Cadence, expected: Expected, end: datetime) -> datetime:
-    """Return since when a partition that ends at `end` is expected; it ends by `due_upto`."""
+    """Return the time since which a partition that ends at `end` is expected. `end` is at most `due_upto`."""
     if cadence.cron:
         return tick_after(cadence.cron, cadence.timezone, end - _INSTANT) or end
     return next((heard for start, heard in expected.came if start >= end), end)
 
 
 def looked(expected: Expected, upto: datetime, position: int, missing: Mapping[str, datetime]) -> Expected:
-    """Return the state after a check: `came` keeps arrivals by which others are yet to be expected, and the last."""
+    """Return the state after a check. `came` keeps the last arrival, and those after `upto`."""
     came = tuple(each for each in expected.came[:-1] if each[0] > upto) + expected.came[-1:]
     return replace(expected, upto=upto, position=position, missing=missing, came=came)
 
 
 def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
-    """Return what is missing, in words of bounded length. `is_all`: no more partitions are to be checked."""
+    """Describe what is missing, in bounded length. `is_all` is True if no more partitions remain to be checked."""
     ordered = sorted(expected.missing.items(), key=lambda each: (each[1], each[0]))
     count, named = len(ordered), ", ".join(f"{key} ({words(since)})" for key, since in ordered[:_NAMED])
     further_count = count - min(count, _NAMED)
@@ -92,10 +92,10 @@ def not_there(feed: str, expected: Expected, *, is_all: bool) -> str:
 
 
 def words(since: datetime) -> str:
-    """Return since when a partition is expected, as an alert, the status page and `explain` show it."""
+    """Return the text that alerts, the status page and `explain` show for an expected partition."""
     return f"expected since {since:%Y-%m-%d %H:%M} UTC"
 
 
 def late_of(expected: Expected, keys: Iterable[str]) -> dict[str, str]:
-    """Return the late ones of `keys`, each with since when it is expected."""
+    """Return the keys of late partitions among `keys`, each with the text about its lateness."""
     return {key: f"{words(expected.missing[key])}, and late" for key in keys if key in expected.missing}

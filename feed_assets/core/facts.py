@@ -1,4 +1,4 @@
-"""Ledger facts about some outputs and their inputs: all that a decision is made from."""
+"""Ledger facts about outputs and their inputs. A decision uses nothing else."""
 
 import re
 from collections.abc import Mapping, Set
@@ -13,41 +13,41 @@ from feed_assets.core.update_choice import Choice
 
 @dataclass(frozen=True)
 class Attempt:
-    """A build that did not publish; `pins` is the digest of what it read, None if it did not get that far."""
+    """A build that did not publish. `pins` is the digest of what it read, None if it failed before pinning."""
 
     pins: str | None
     refused: bool
     reason: str
     ended: datetime
     made_with: str | None = None
-    """Digest of the recipe and the Spark configuration that it was tried with; None if it was not kept yet."""
+    """Digest of the recipe and the Spark configuration of the attempt; None for attempts before schema 0004."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """Facts about an output, built or not."""
+    """Ledger facts about an output, which may not be built yet."""
 
     published: str | None = None
     """Its newest published update."""
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """The time of the first update that it was not built from, by input partition (batch, window) that has one."""
+    """Arrival time of the first update that it was not built from, by input partition (batch, window)."""
     attempts: tuple[Attempt, ...] = ()
-    """Builds since then that did not publish."""
+    """Builds since its publication that did not publish."""
     changed: int = 0
     """The number of its publication in the log."""
     lost: str | None = None
-    """The reason why no increment can be added to it, for an output that adds them."""
+    """The reason why no increment can be added to it. None for outputs without increments."""
 
 
 @dataclass(frozen=True)
 class KnownWindow:
-    """The state of a window, the reason in words, its records, and the number of its last transition.
+    """The state of a window, its reason, its records, and the number of its last transition.
 
-    `held`: it is open only because a part is bad, so all its data are there. `stale`: why a check failed before it was
-    made again; `failed`: why one fails, which is no issue before the data are there. `data` is a digest of what was
-    reported of it until its state changed: no check changes it.
+    `held`: all its data are there, and it is open only because a part is bad. `stale`: why a check failed before the
+    window was made again. `failed`: why a check fails, even if data are still missing. `data`: a digest of the counts
+    that were reported until the last transition.
     """
 
     state: WindowState = WindowState.OPEN
@@ -61,29 +61,29 @@ class KnownWindow:
 
     @property
     def is_suspect(self) -> bool:
-        """Return True if a check failed, also while data are missing."""
+        """Return whether a check failed, even if data are still missing."""
         return self.failed is not None or self.stale is not None
 
     @property
     def is_bad(self) -> bool:
-        """Return whether a consumer waits for its quality."""
+        """Return whether consumers wait because of the window's quality."""
         is_issue = self.state in (WindowState.COMPLETE_WITH_ISSUE, WindowState.INVALID)
         return is_issue or self.held or (self.state in DONE and self.stale is not None)
 
     @property
     def phrase(self) -> str:
-        """Return its state as a part of a sentence."""
+        """Return the state as part of a sentence."""
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 
     def pin(self, window: Partition) -> Pin | None:
-        """Return the pin that records a read of it; None if it is not readable. Readers may ignore that it is bad."""
+        """Return the pin that records a read of the window. Return None if it is not readable; bad windows are."""
         position = f"{self.changed:020d}"
         version = f"{self.data:016x}" if self.data else position
         return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None
 
 
 def is_waived(problem: str, waived: str | None) -> bool:
-    """Return whether somebody has waived a problem, or one with more parts: some may be mended since."""
+    """Return whether a waiver covers a problem: it was given for this problem, or for one with more parts."""
     return waived is not None and {*_PARTS.split(problem)} <= {*_PARTS.split(waived)}
 
 
@@ -92,7 +92,7 @@ _PARTS = re.compile("[;,] ")
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts about some needs, as of one state of the ledger. Partitions without an entry have none."""
+    """Facts about some needs, read from one state of the ledger. Partitions without an entry have no facts."""
 
     now: datetime
     outputs: Mapping[Partition, Built] = field(default_factory=dict[Partition, Built])
@@ -101,33 +101,33 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The newest valid update up to an id, of each input partition whose newest one is later than what is weighed."""
+    """The newest valid update up to an update id, for input partitions whose newest update is not weighed yet."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
-    """The last update of each input partition that was valid once and has been pruned."""
+    """The last pruned update of each input partition."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
-    """Partitions of inputs and outputs with a failed check, and why."""
+    """Input and output partitions with a failed check, each with the reason."""
     checks: Mapping[tuple[Partition, str], str] = field(default_factory=dict[tuple[Partition, str], str])
-    """The known states of checks that are waited for by name: why the check blocks, '' if it does not."""
+    """Results of the checks that needs name: why the check blocks, '' if it passed. Unknown checks are missing."""
     waived: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
-    """The problems of partitions and windows that somebody waived, so that consumers proceed."""
+    """Waived problems of partitions and windows, which no longer block consumers."""
     closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
-    """The outputs that are final: who closed them, when and why."""
+    """Closed outputs: who closed them, when and why."""
     choices: Mapping[Partition, Choice] = field(default_factory=dict[Partition, Choice])
-    """The choice of what each output that is built by events consumes and reads."""
+    """Events and updates that each output built by events consumes and reads next."""
     paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
-    """Consumers that somebody has paused, in words."""
+    """Paused consumers, each with the reason."""
     windows: Mapping[Partition, KnownWindow] = field(default_factory=dict[Partition, KnownWindow])
-    """The known windows, as partitions of the log."""
+    """Known windows, by their partition in the log."""
     uncounted: Set[Partition] = frozenset()
-    """Input partitions whose newest updates are in no window's count yet."""
+    """Input partitions whose newest updates are not counted in windows yet."""
     counted_by_nobody: Set[Partition] = frozenset()
-    """Partitions that readers count, but no run has counted the records of their newest updates."""
+    """Partitions of feeds that their readers count, whose newest updates no run has counted."""
     counting: Set[Partition] = frozenset()
-    """Outputs whose runs are going to count what they read: they are due, and wait for no person."""
+    """Due outputs whose next runs count what they read. Outputs that wait for a person are not included."""
     reporting: Set[Feed] = frozenset()
-    """The feeds whose producers report what was ingested."""
+    """Feeds whose producers report the ingested records."""
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """The time up to which an input has data, for inputs that must reach a time."""
+    """The time that the data of an input have reached, for inputs that must reach a time."""
     costs: Mapping[Feed, float] = field(default_factory=dict[Feed, float])
-    """The cost of a byte that is read, for datasets that weigh cost and have run."""
+    """Cost of a run for each byte read, for datasets that weigh cost and have run."""
     max_attempts: int = 3

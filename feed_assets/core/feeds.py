@@ -14,10 +14,10 @@ from feed_assets.core.errors import InvalidName, UpdateAbandoned
 
 MANIFEST = "_SUCCESS"
 MANIFEST_LIMIT = 64
-"""Bytes of a manifest that are read at most: a longer one is wrong whatever it says."""
+"""Most bytes of a manifest that are read. A longer one is always wrong."""
 
 UNREADABLE = "\ufffd"
-"""The replacement in a listed key for a character that no store can share: no key serves its object."""
+"""The replacement in a listed key for a character that not all stores allow. No request can use such a key."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -38,7 +38,7 @@ PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 
 
 def check_segment(text: str, label: str) -> str:
-    """Return `text` if it can be one segment of an object's key in every store, else raise InvalidName."""
+    """Return `text` if it is valid as a segment of an object's key in every store, otherwise raise InvalidName."""
     if not _SEGMENT.fullmatch(text) or ".." in text or len(text) > 200 or text.endswith((" ", ".")):
         raise InvalidName(
             f"{label} {text!r} cannot be a path segment: expected 1 to 200 ASCII letters, digits or any of "
@@ -56,15 +56,15 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> "Version | None":
-        """Return the version that `text` is, or None if it is something else."""
+        """Parse a version. Return None if `text` is none."""
         match = _VERSION.fullmatch(text)
         return cls(int(match[1]), int(match[2])) if match else None
 
     @classmethod
     def near(cls, text: str) -> "Version | None":
-        """Return the version that is meant by `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`; None if none is.
+        """Return the probable version of a misspelling: `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`. Else None.
 
-        A correct version is near itself.
+        A correct version is returned as it is.
         """
         match = _LIKE_VERSION.fullmatch(text)
         return cls(int(match[1] or match[2] or match[4]), int(match[3] or match[5] or 0)) if match else None
@@ -76,7 +76,7 @@ class Version:
 @total_ordering
 @dataclass(frozen=True)
 class Feed:
-    """A dataset's location and contract version; `str(feed)` is its one identity: `ads/shown/v1.0`."""
+    """A dataset's location and contract version. `str(feed)` identifies it: `ads/shown/v1.0`."""
 
     name: str
     version: Version | None = None
@@ -94,7 +94,7 @@ class Feed:
         return self._order < other._order
 
     def __hash__(self) -> int:
-        return hash(self.name)  # Feeds are looked up by the ten thousand, and few differ in the version alone.
+        return hash(self.name)  # Hash the name alone: lookups are frequent, and few feeds differ only in the version.
 
     @property
     def _order(self) -> tuple[str, int, int]:
@@ -102,7 +102,7 @@ class Feed:
 
 
 def newer_versions(feeds: Iterable[Feed]) -> dict[Feed, Feed]:
-    """Return the newest version of the same name for each feed that is not the newest."""
+    """Return the newest version for each feed that has a newer one."""
     ordered = sorted(feeds)
     newest = {feed.name: feed for feed in ordered}
     return {feed: newest[feed.name] for feed in ordered if feed != newest[feed.name]}
@@ -127,7 +127,7 @@ class Partition:
     Args:
         feed: The feed.
         key: One segment for each dimension, joined by `/`, such as `2019-11-24/men`; '' for a feed without partitions.
-        start: When its time window begins (UTC), if a run passes it to its function; otherwise, and without one, None.
+        start: When its time window begins (UTC). None without one, and outside of a run's function.
         end: When its time window ends.
 
     Raises:
@@ -160,17 +160,17 @@ class Partition:
         return f"{self.feed}/{self.key}" if self.key else str(self.feed)
 
     def batch(self, name: str) -> "Partition":
-        """Return one batch of a partition of an appendable feed: a partition whose key has one more segment."""
+        """Return a batch of this partition of an appendable feed: its key has one more segment."""
         return Partition(self.feed, f"{self.key}/{name}" if self.key else name)
 
     @property
     def parent(self) -> "Partition | None":
-        """Return the partition that holds this one if this is a batch; None for the key ''."""
+        """Return the partition above this one: the parent if this is a batch. Return None for the key ''."""
         return Partition(self.feed, self.key.rpartition("/")[0]) if self.key else None
 
     @property
     def name(self) -> str:
-        """Return the last segment of the key: the own name of a batch."""
+        """Return the last segment of the key: the name of a batch."""
         return self.key.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -178,12 +178,12 @@ class Partition:
 
 
 def is_update_id(name: str) -> bool:
-    """Return whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
+    """Return whether `name` has the form `YYYYMMDD.HHMMSS` of an existing moment."""
     return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names are partition keys.
 
 
 def parse_update_id(name: str) -> datetime | None:
-    """Return the moment (UTC) that an update id names, or None: `20180231.000000` is no id."""
+    """Return the moment (UTC) of an update id. Return None for other names, such as `20180231.000000`."""
     if not _UPDATE_ID.fullmatch(name):
         return None
     try:
@@ -199,7 +199,7 @@ def update_id(moment: datetime) -> str:
 
 
 def next_update_id(now: datetime, existing_ids: Iterable[str]) -> str:
-    """Return an id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
+    """Return an id for `now`, or one second after the newest existing id if that is later: new data must be newest."""
     newest = max((moment for moment in map(parse_update_id, existing_ids) if moment), default=None)
     if newest and newest >= _LAST:
         raise UpdateAbandoned(f"Update {update_id(newest)} is there: no greater id exists. Remove that update.")
@@ -208,18 +208,18 @@ def next_update_id(now: datetime, existing_ids: Iterable[str]) -> str:
 
 @dataclass(frozen=True, order=True)
 class File:
-    """One object: its whole key under the blackboard, its bytes, its etag, and when it was written (UTC)."""
+    """One object: its key under the blackboard, its size in bytes, its etag, and when it was written (UTC)."""
 
     key: str
     size: int
     etag: str = ""
     modified: datetime | None = field(default=None, compare=False)
-    """The time by the store's clock, as it was listed; None if it is not known."""
+    """The time by the store's clock, from the listing; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """One valid update: the exact files that were listed when it was found valid."""
+    """One valid update, with the files from the listing that showed it to be valid."""
 
     partition: Partition
     id: str
@@ -232,31 +232,31 @@ class Update:
 
     @property
     def size(self) -> int:
-        """Return all its bytes, without the manifest."""
+        """Return the total size of the files in bytes, without the manifest."""
         return sum(file.size for file in self.files)
 
     @property
     def modified(self) -> datetime | None:
-        """Return when the newest of its files was written; None if it is known of no file."""
+        """Return when the newest file was written. Return None if no time is known."""
         return max((file.modified for file in self.files if file.modified), default=None)
 
     @property
     def files_digest(self) -> str:
-        """Return a digest of what was read: names, sizes and etags (not the update's id)."""
+        """Return a digest of the files: names, sizes and etags, without the update's id."""
         lines = (f"{file.key.removeprefix(self.path)}\t{file.size}\t{file.etag}\n" for file in sorted(self.files))
         return sha256("".join(lines).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """An update that is not valid, and why, in words."""
+    """An update that is not valid, with the reason."""
 
     id: str
     reason: str
 
 
 def parse_manifest(content: bytes) -> int | str:
-    """Return the count that a manifest holds, or the reason in words why it is no manifest.
+    """Return the count in a manifest, or the reason why it is not a manifest.
 
     The form is strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end is
     allowed because a shell's `echo` adds it (ADR 14).
@@ -269,7 +269,7 @@ def parse_manifest(content: bytes) -> int | str:
 
 
 def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
-    """Return why an update with this manifest and these other objects is not valid; None if it is."""
+    """Return why an update with this manifest and these files is not valid. Return None if it is valid."""
     if manifest is None:
         return "it has no manifest: still being written, refused by its audit, abandoned or invalidated"
     expected = parse_manifest(manifest)

@@ -1,4 +1,4 @@
-"""Checks before a file is opened: no reader of rows may take it for an empty file, or for none."""
+"""Checks of files before they are opened: a reader must not silently skip a file or read no rows."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -18,13 +18,13 @@ _ENDINGS: dict[str, Format] = {
 
 
 def check_readable(update: Update, form: Format) -> None:
-    """Raise UnreadableUpdate for a file of an update that Spark would skip, or that is no file of this format."""
+    """Raise UnreadableUpdate for a file that Spark would skip, or that is not of this format."""
     _check_names(update)
     _check_sizes(update.files, form)
 
 
 def format_of(key: str) -> Format | None:
-    """Return the format that a file's name ends in, packed or not; None if its ending shows none."""
+    """Return the format that a file's name shows, packed or not. Return None if it shows none."""
     name = key.rpartition("/")[2].lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
@@ -32,7 +32,7 @@ def format_of(key: str) -> Format | None:
 
 
 def formats_of(files: Iterable[File]) -> list[Format]:
-    """Return the formats that the names of files end in, each once."""
+    """Return the distinct formats that the names of files show."""
     formats: dict[Format, None] = {form: None for file in files if (form := format_of(file.key))}
     return [*formats]
 

@@ -1,4 +1,4 @@
-"""The gates: named rules, each of which lets a partition pass or returns what it waits for."""
+"""The gates: rules that let a partition pass, or return what it waits for."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from feed_assets.core.weighing import Weighed
 from feed_assets.core.windows import address_of
 
 NAMED = 5
-"""Partitions that a reason names; the others are only counted."""
+"""Most partitions that a reason names. The others are counted."""
 
 COUNTED_WITHIN = timedelta(minutes=1)
-"""Time until the next check whether somebody has counted what an output waits for."""
+"""Time until uncounted inputs are checked again."""
 
 
 class State(StrEnum):
-    """The action for a partition, or what it waits for: exactly one of these."""
+    """The decision about a partition: an action, or what it waits for."""
 
     BUILD = "build"
     REBUILD = "rebuild"
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """A need with the facts about it."""
+    """A need of an output, with the facts about it."""
 
     need: Need
     facts: Facts
@@ -57,7 +57,7 @@ class Case:
 
     @cached_property
     def choice(self) -> Choice:
-        """Return what the output consumes and reads by events."""
+        """Return the events and updates that the output consumes and reads next, if it is built by events."""
         return self.facts.choices.get(self.need.output, Choice())
 
     @cached_property
@@ -72,7 +72,7 @@ class Case:
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return `changes` of data that had arrived by the last check of late data, and before the cut-off."""
+        """Return the changes whose data arrived before the cut-off and by the last check of late data."""
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
@@ -85,7 +85,7 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return the newest update that counts; later ones are ignored. A window arrived when it first changed."""
+        """Return the newest update that had arrived in time. A window's arrival is its first change."""
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
         if upto is None or came is None or update_id(came) <= upto:
@@ -103,29 +103,29 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether rows are due that were read before: an event reports that they may have changed since."""
+        """Return whether due events cover rows that may have changed since they were read."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
     @cached_property
     def lacking(self) -> frozenset[Partition]:
-        """Return what the output needs and is not there."""
+        """Return the missing inputs."""
         return self.need.lacking(self.facts, self.choice)
 
     @cached_property
     def without(self) -> frozenset[Partition]:
-        """Return what the output is built without now, because enough of its inputs are there."""
+        """Return the missing inputs that the output is built without now, because enough others are there."""
         goes = self.need.waits.goes_without(self.need.needed, self.lacking, self.facts.now)
         return self.lacking if goes else frozenset()
 
     @cached_property
     def _kept(self) -> frozenset[Partition]:
-        """Return what may have changed and makes nothing stale."""
+        """Return the inputs whose changes do not make the output stale."""
         return self._settled | self._not_reprocessed
 
     @cached_property
     def _not_reprocessed(self) -> frozenset[Partition]:
-        """Return the windows that were backfilled but are not read again for it, and the partitions counted in them."""
+        """Return the backfilled windows, with the partitions counted in them, if backfills never cause a rebuild."""
         if self.need.reprocess != "never":
             return frozenset()
         back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]
@@ -133,7 +133,7 @@ class Case:
 
     @cached_property
     def _settled(self) -> frozenset[Partition]:
-        """Return the inputs that reached far enough when they were read: later updates make nothing stale."""
+        """Return the consumed inputs that had reached the required time: their later updates do not make it stale."""
         beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
         settled = {member for each in beyond for member in each.members(self.facts)}
         consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
@@ -142,7 +142,7 @@ class Case:
 
     @cached_property
     def tried(self) -> tuple[Attempt, ...]:
-        """Return the attempts on these inputs, with this recipe and Spark configuration, oldest first."""
+        """Return the attempts on the current inputs with the current recipe and Spark configuration, oldest first."""
         digests = pins_digest(self.pins), None
         return tuple(
             each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in digests
@@ -150,7 +150,7 @@ class Case:
 
 
 class Answer(NamedTuple):
-    """The state of a partition, the reason, and when time alone may change that (UTC)."""
+    """The state of a partition, the reason, and when (UTC) time alone may change the state."""
 
     state: State
     reason: str
@@ -173,7 +173,7 @@ def _time(case: Case) -> Answer | None:
 
 
 def _inputs(case: Case) -> Answer | None:
-    """Stop a partition unless every input has something to read; an update still in a pipeline does not count."""
+    """Stop a partition unless every input has something to read. Updates still in a pipeline do not count."""
     missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
     behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
     if case.pins and (case.without or (not missing and not behind)):
@@ -201,7 +201,7 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
 
 
 def _look_again(case: Case) -> datetime | None:
-    """Return when to check uncounted inputs again: the run that is to count them may be paused before, or fail."""
+    """Return when to check uncounted inputs again, as the run that would count them may be paused or fail."""
     partitions, facts = case.need.partitions, case.facts
     if any(each in facts.uncounted for each in partitions):
         return facts.now
@@ -209,7 +209,7 @@ def _look_again(case: Case) -> datetime | None:
 
 
 def _news(case: Case) -> Answer | None:
-    """Stop a partition with nothing to do. Due events that leave the output as it is are consumed before it waits."""
+    """Stop a partition that is current. If due events change nothing, they are consumed before it waits for more."""
     if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None
     due = case.choice.due
@@ -220,12 +220,12 @@ def _news(case: Case) -> Answer | None:
 
 
 def is_reprocessed(case: Case) -> bool:
-    """Return whether the output is built again because inputs were backfilled, whatever their data are."""
+    """Return whether the output is built again because inputs were backfilled, even with equal data."""
     return case.need.reprocess == "always" and bool(case.backfilled)
 
 
 def _quality(case: Case) -> Answer | None:
-    """Stop a partition unless the checks of every input have passed, and the output's own on these very inputs."""
+    """Stop a partition if a check of an input failed, or if its own audit failed on the same inputs."""
     read = [each for each in case.need.inputs if isinstance(each, UpdateInput) and each.partition not in case.without]
     failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
     if failed:
@@ -245,14 +245,14 @@ def _pause(case: Case) -> Answer | None:
 
 
 def _if_elsewhere(case: Case, reason: str) -> str:
-    """Return what to do after a change in a helper module: the ledger sees only the code of the function itself."""
+    """Return the hint for a fix in a helper module, because the ledger sees only changes of the function itself."""
     if not is_of_code(reason):
         return ""
     return f" (after a change in another module run `feed-assets build {case.need.output.feed} --failed`)"
 
 
 def _attempts(case: Case) -> Answer | None:
-    """Stop a partition if no run on these inputs may be tried any more, or not yet."""
+    """Stop a partition if no further attempt on these inputs is allowed, or not yet."""
     tried, most = case.tried, case.facts.max_attempts
     if not tried:
         return None
@@ -272,7 +272,7 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Stop a partition if an input fell back to before a pruned update: a re-run would lose what the first run saw.
+    """Stop a partition if an input's newest update is older than a pruned one, as a re-run would lose data.
 
     A batch that was replaced by a range is not lost: the range holds its rows.
     """
@@ -300,6 +300,6 @@ GATES: tuple[Callable[[Case], Answer | None], ...] = (
 )
 """The gates in order. Each lets a partition pass or returns what it waits for; the first that stops it is the verdict.
 
-The order is that of the global state store's article: time (a partition whose window is not over is not decided about,
-a step before), inputs, quality, resources, attempts. A closed partition is first: it needs no other gate.
+The order is that of the global state store's article: time, inputs, quality, resources, attempts. A partition whose
+window is not over is not decided about at all. Closed partitions come first, as they need no other gate.
 """

@@ -1,4 +1,4 @@
-"""The state of each partition at a glance, and the cells of time that these form: the grid of `feed-assets status`."""
+"""The grid of `feed-assets status`: partition states, and the cells of time that they fill."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from feed_assets.core.readiness import State
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR
 
 HOURS_UP_TO = 2
-"""Most days for which each hour is a column; for more days each day is a column."""
+"""Most days with a column for each hour. With more days each day is a column."""
 
 
 class CellState(StrEnum):
-    """The shown state of a partition; a cell of several has the first of these that any is in."""
+    """The shown state of a partition. A cell of several partitions shows the first of these that any of them has."""
 
     PERSON = "waits for a person"
     INVALID = "invalid"
@@ -43,7 +43,7 @@ LEGEND = {
     CellState.CLOSED: ("#", "closed: no run, report or late data change it"),
     CellState.LATER: (".", "not over yet"),
 }
-"""The sign of each state, and what it means, in the order of the legend."""
+"""The sign and the meaning of each state, in the order of the legend."""
 
 QUIET = (CellState.COMPLETE, CellState.LATER)
 """States that need no reason."""
@@ -60,23 +60,23 @@ class PartitionFacts:
     failed: str | None = None
     """The checks that have failed."""
     marked: str | None = None
-    """The problem of the inputs that it was made of."""
+    """The problem of the inputs that it was built from."""
     waiver: tuple[str, str, str] | None = None
-    """The problem in spite of which consumers proceed, who waived it, and why."""
+    """The waived problem, who waived it, and why."""
     verdict: str | None = None
-    """The last verdict, if it is on the list of what is due."""
+    """The last verdict, if the partition is on the due list."""
     reason: str = ""
     since: datetime | None = None
-    """The time since which it is on the list (UTC)."""
+    """The time (UTC) since which it is on the due list."""
     window: WindowState | None = None
     window_why: str = ""
     is_flagged: bool = False
-    """True if its window is not good."""
+    """True if its window has a problem."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A partition as it is shown; times are UTC, None without time."""
+    """A partition with its shown state. Times are UTC, None for partitions without time."""
 
     partition: Partition
     start: datetime | None
@@ -91,7 +91,7 @@ Judged = tuple[CellState, str]
 
 
 def judge(facts: PartitionFacts, *, is_over: bool) -> Judged:
-    """Return the shown state of a partition, and why. The first rule that has an answer decides."""
+    """Return the shown state of a partition, and the reason. The first rule with an answer decides."""
     return next(judged for rule in _RULES if (judged := rule(facts, is_over)))
 
 
@@ -102,7 +102,7 @@ def _running(facts: PartitionFacts, _: bool) -> Judged | None:
 
 
 def _closed(facts: PartitionFacts, is_over: bool) -> Judged | None:
-    """Judge a final partition; a bad one is shown as bad all the same, because it stays so."""
+    """Judge a closed partition. A bad one is still shown as bad."""
     if not facts.closed:
         return None
     state, why = _bad(facts, is_over) or (CellState.CLOSED, "")
@@ -114,7 +114,7 @@ def _stopped(facts: PartitionFacts, _: bool) -> Judged | None:
 
 
 def _bad(facts: PartitionFacts, _: bool) -> Judged | None:
-    """Judge quality: a partition is shown as bad also if a waiver of this very problem lets consumers proceed."""
+    """Judge quality. A partition is shown as bad even if a waiver lets its consumers proceed."""
     is_invalid = facts.window is WindowState.INVALID or facts.failed
     if not is_invalid and not facts.is_flagged and not facts.marked:
         return None
@@ -175,7 +175,7 @@ class Slots:
         return [self.start + number * self.step for number in range(len(self))]
 
     def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
-        """Return the first column that `[start, end)` has a moment in, and the one after its last."""
+        """Return the first column that `[start, end)` overlaps, and the one after the last."""
         first = max(start, self.start) if start else self.start
         last = min(end, self.end) if end else self.end
         return (first - self.start) // self.step, -((self.start - last) // self.step)
@@ -183,7 +183,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Cell:
-    """Columns of a row: `width` of them from `first` on, and the partitions that they stand for."""
+    """`width` columns of a row from column `first` on, and their partitions."""
 
     first: int
     width: int
@@ -197,13 +197,13 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the first segment of the keys if the partitions share it: that of their time, or of the only one."""
+        """Return the first key segment if all partitions share it: their time, or the only partition's."""
         first = self.partitions[0]
         return first.partition.key.partition("/")[0] if first.start or len(self.partitions) == 1 else ""
 
 
 def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
-    """Return the cells of a row, in order: a partition has the columns of its time, those in one share a cell."""
+    """Return the cells of a row, in order. A partition fills the columns of its time. Several may share a cell."""
     groups: list[tuple[int, int, list[Shown]]] = []
     reached = 0
     for each in sorted(partitions, key=_by_time):
@@ -217,7 +217,7 @@ def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
 
 
 def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
-    """Return a cell for each period of one row, in order, without periods that are not over and have nothing yet."""
+    """Return a cell for each period of one row, in order. Skip unfinished periods without data."""
     by_period: dict[tuple[datetime | None, datetime | None], list[Shown]] = {}
     for each in sorted(partitions, key=_by_time):
         if each.state is not CellState.LATER:
@@ -226,7 +226,7 @@ def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
 
 
 def worst_first(partitions: Iterable[Shown]) -> int:
-    """Return a key that sorts rows: those with a state that needs a person are first."""
+    """Return a sort key that puts rows with states that need a person first."""
     order = {state: number for number, state in enumerate(CellState)}
     return min((order[each.state] for each in partitions), default=len(order))
 
@@ -237,25 +237,25 @@ def _by_time(partition: Shown) -> tuple[bool, datetime, str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Partitions of one row that are in one state with one verdict, in order of time; the first has the reason."""
+    """Partitions of one row with the same state and verdict, in order of time. The reason is that of the first."""
 
     partitions: tuple[Shown, ...]
 
     @property
     def first(self) -> Shown:
-        """Return the partition that the others are like."""
+        """Return the first partition, which stands for the others."""
         return self.partitions[0]
 
     @property
     def since(self) -> datetime | None:
-        """Return since when the first of them is on the list of what is due (UTC)."""
+        """Return the time (UTC) since which the first of them is on the due list."""
         return min((each.since for each in self.partitions if each.since), default=None)
 
 
 def reasons(partitions: Iterable[Shown]) -> list[Reason]:
-    """Return why the partitions of one row are in their states, without those that are as they should be.
+    """Return the reasons for the states of one row's partitions. Skip states that need no reason.
 
-    States that a person has to mend have a line for each reason, the others one for each verdict.
+    States that need a person have one entry for each reason, others one for each verdict.
     """
     groups: dict[tuple[CellState, str | None], list[Shown]] = {}
     for each in sorted(partitions, key=_by_time):
@@ -269,7 +269,7 @@ _EACH = (CellState.PERSON, CellState.INVALID, CellState.CLOSED)
 
 @dataclass(frozen=True)
 class Hole:
-    """A time (UTC) with missing partitions before one that is there, and why the first of them is missing."""
+    """A time range (UTC) of missing partitions before an existing one, and why the first of them is missing."""
 
     start: datetime | None
     end: datetime
@@ -277,7 +277,7 @@ class Hole:
 
 
 def holes(partitions: Iterable[Shown]) -> list[Hole]:
-    """Return the partitions of one row that are missing before one that is there; consecutive ones are one hole."""
+    """Return the holes of one row: runs of missing partitions before an existing one."""
     ordered = sorted((each for each in partitions if each.start), key=_by_time)
     present = [number for number, each in enumerate(ordered) if each.state in _THERE]
     gaps: list[Hole] = []

@@ -1,4 +1,4 @@
-"""Changes of an input's partition since it was read: grown, restated or withdrawn, by how much, in words."""
+"""Changes of an input's partition since it was read: whether it grew, was restated or withdrawn, and by how much."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ from feed_assets.core.windows import address_of
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of one source of an input; `since` is when the first of it arrived (UTC).
+    """The growth of one source of an input. `since` is when its first new data arrived (UTC).
 
-    `before` and `after`: bytes of all that is read of it, consumed and now; for windows records. `change` is the first.
+    `before` and `after` are the source's bytes as consumed and now; for windows records. `change` is the first change.
     """
 
     change: InputChange
     before: int
     after: int
     files: int
-    """The number of additional files; for windows the number of changed ones."""
+    """Number of additional files, or of changed windows."""
     since: datetime
 
     @property
     def whose(self) -> str:
-        """Return the input, with its keys besides the time."""
+        """Return the name of the input, with its keys apart from the time."""
         source = self.change.source
         return f"{source.feed} {source.keys}".rstrip() if source else str(self.change.partition)
 
     @property
     def share(self) -> float:
-        """Return the share by which it has grown; from nothing it is infinite."""
+        """Return the relative growth. Growth from 0 is infinite."""
         return (self.after - self.before) / self.before if self.before else float("inf")
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """Return the growth of each source: for a day that reads 24 hours the day's, as in the article's table."""
+    """Return the growth of each source. If a day reads 24 hours, it is the day's, as in the article's table."""
     groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)
@@ -52,13 +52,13 @@ def _growth(changes: Sequence[InputChange], since: Mapping[Partition, datetime],
 
 
 def is_withdrawn(change: InputChange) -> bool:
-    """Return whether the consumed update is no longer valid: no new data arrived."""
+    """Return whether the consumed update was withdrawn: it is no longer valid, and no new data arrived."""
     old, new = change.old, change.new
     return old is not None and (new is None or new.update_id < old.update_id)
 
 
 def is_restated(change: InputChange) -> bool:
-    """Return whether a change is no growth: the input is new, smaller, or as large with other content."""
+    """Return whether a change is not a growth: the input is new, smaller, or has other content of the same size."""
     old, new = change.old, change.new
     if old is None or new is None:
         return not change.is_one_more
@@ -88,7 +88,7 @@ def _arrived(change: InputChange) -> datetime | None:
 
 
 def described(change: InputChange) -> str:
-    """Return a change in words."""
+    """Describe a change."""
     return f"{change.partition}: {_describe(change)}"
 
 
@@ -109,14 +109,14 @@ def _describe(change: InputChange) -> str:
 
 
 def _slice(old: Pin, new: Pin) -> str:
-    """Return in words what is to be read of an event table, whose rows are no update of ours."""
+    """Describe the due slice of an event table."""
     if new.update_id > old.update_id:
         return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
     return f"what was updated after {in_words(new.start)} up to {in_words(new.update_id)} is to be read again"
 
 
 def _said_of_all(change: InputChange) -> str:
-    """Return in words how its source has grown, if that is more than the change itself."""
+    """Describe the growth of the source, if it is larger than this change."""
     before, after = _source_sizes(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
     return f" (with it {before} to {after} bytes)" if is_more else ""

@@ -1,4 +1,4 @@
-"""History: outputs that are built long after their time, in which order, and how many a day."""
+"""Rules for history, which are outputs built long after their time: their order, and how many a day."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from heapq import heappop, heappush
 from feed_assets.core.feeds import Partition
 
 Place = tuple[int, float]
-"""The place of an output in line, the least first: 0 if it is new, 1 for history, by the end of its window of time."""
+"""The sort key of an output in the queue: 0 for new outputs, 1 for history, then by the end of its window."""
 
 
 class Order(StrEnum):
-    """The history that is built first."""
+    """The end of the history that is built first."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -43,7 +43,7 @@ class History:
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
-        """Return the moment (UTC) before which a window must have ended to be history."""
+        """Return the moment (UTC) before which windows that ended are history."""
         return now - timedelta(days=self.days)
 
     def has(self, end: datetime | None, now: datetime) -> bool:
@@ -51,21 +51,21 @@ class History:
         return end is not None and end < self.begins(now)
 
     def place(self, end: datetime | None, now: datetime) -> Place:
-        """Return the place in line of an output whose window ended at `end`."""
+        """Return the sort key in the queue of an output whose window ended at `end`."""
         if end is None or not self.has(end, now):
             return 0, 0.0
         return 1, end.timestamp() if self.order is Order.OLDEST else -end.timestamp()
 
 
 ALL = History()
-"""The rules without settings: the oldest first, and no limit."""
+"""The default rules: oldest first, without a limit."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The history that was requested on a day (UTC), by all who share a ledger.
+    """The history that all users of a ledger requested on one day (UTC).
 
-    `full` are the limits by which an output was left for the next day: then nothing overtakes it, even if smaller.
+    `full` has the limits that left an output for the next day: then no smaller output may overtake it.
     """
 
     day: date
@@ -74,19 +74,19 @@ class Spent:
     full: str | None = None
 
     def on(self, now: datetime) -> "Spent":
-        """Return what was spent on the day of `now`; a clock that is behind counts on the later day.
+        """Return the history spent on the day of `now`. If the stored day is one day ahead, it counts as today.
 
-        A day further ahead is from a wrong clock: it must not hold history until then.
+        A stored day further ahead is from a wrong clock, and is dropped.
         """
         today = now.astimezone(UTC).date()
         return self if today <= self.day <= today + timedelta(days=1) else Spent(today)
 
     def plus(self, runs: int, size: int) -> "Spent":
-        """Return this with so many more runs and bytes."""
+        """Return this with more runs and bytes added."""
         return replace(self, runs=self.runs + runs, bytes=self.bytes + size)
 
     def filled(self, history: History) -> "Spent":
-        """Return this with something left for the next day."""
+        """Return this, marked as full for today."""
         return replace(self, full=history.limits)
 
     @property
@@ -99,9 +99,9 @@ class Spent:
 
 
 def why_not(history: History, spent: Spent, size: int) -> str | None:
-    """Return why one more run of history, which reads `size` bytes, may not run on this day; None if it may.
+    """Return why no further run of history of `size` bytes may run today. Return None if it may.
 
-    Numbers that change with each day are left out: a changed reason is reported anew.
+    The reason has no numbers that change each day, because a changed reason is reported again.
     """
     if history.runs is not None and spent.runs >= history.runs:
         return (
@@ -110,7 +110,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
         )
     if history.bytes is None:
         return None
-    # A run larger than a whole day's limit would never start: it may if it is the first.
+    # A run larger than a day's limit is allowed as the first of the day: otherwise it would never start.
     is_over = spent.bytes and spent.bytes + size > history.bytes
     if not is_over and spent.full != history.limits:
         return None
@@ -121,7 +121,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
 
 
 def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
-    """Return how many of the first outputs of history, which read `sizes` bytes, fit into the day by bytes alone."""
+    """Return how many outputs, in order, fit into the day's limit of bytes. They read `sizes` bytes."""
     by_bytes, count = replace(history, runs=None), 0
     spent = spent.filled(by_bytes) if spent.full == history.limits else spent
     for size in sizes:
@@ -134,7 +134,7 @@ def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
 def in_order(
     after: Mapping[Partition, Collection[Partition]], place: Callable[[Partition], tuple[float, ...]]
 ) -> list[Partition]:
-    """Return partitions after those that each is made of, and among those that are free the least place first."""
+    """Sort partitions so that each comes after those it depends on. Otherwise the least `place` comes first."""
     sorter = TopologicalSorter(after)
     sorter.prepare()
     free, ordered = list[tuple[tuple[float, ...], Partition]](), list[Partition]()

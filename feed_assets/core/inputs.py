@@ -1,4 +1,4 @@
-"""Inputs that an output needs: one kind for each way of reading, with what it pins and what it misses."""
+"""Inputs that an output needs: one class for each way of reading, with its pins and what is missing."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from feed_assets.core.update_choice import Choice
 from feed_assets.core.windows import WindowAddress
 
 NAMED = 3
-"""Windows that a reason names; the others are only counted."""
+"""Most windows that a reason names. The others are counted."""
 
 
 @dataclass(frozen=True)
@@ -27,35 +27,35 @@ class Beyond:
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """A partition of which one update is read: the newest valid one, or by events the one that is chosen."""
+    """A partition of which one update is read: the newest valid one, or the one that events choose."""
 
     partition: Partition
     is_required: bool = True
-    """True if it is waited for; else it is read if it has a valid update."""
+    """True if the output waits for it. Otherwise it is read only if it has a valid update."""
     ignores_quality: bool = False
     beyond: Beyond | None = None
     checks: tuple[str, ...] = ()
-    """The only checks that count, and have to be known; by default each that fails counts."""
+    """The only checks that count; their results must be known. By default every failed check counts."""
     made_checks: frozenset[str] = frozenset()
-    """The checks among them that the publishing run makes: they passed, unless another result is reported."""
+    """The checks among them that the publishing run makes. They count as passed unless a result is reported."""
     keys: str = ""
-    """Its keys besides the time: late data of partitions with the same ones are measured as one."""
+    """Its keys apart from the time. Late data of partitions with the same keys are measured together."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
         """Return the partitions whose updates are read."""
         return (self.partition,)
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:
-        """Return what is read now."""
+        """Return the pins to read now."""
         candidates = [choice.pins.get(each, facts.newest.get(each)) for each in self.members(facts)]
         return tuple(pin for pin in candidates if pin)
 
     def missing(self, facts: Facts, choice: Choice) -> str | None:
-        """Return what is waited for, if there is nothing to read."""
+        """Return the name of the input if there is nothing to read, otherwise None."""
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:
-        """Return what its data lack, if they are there."""
+        """Return why existing data are not enough, otherwise None."""
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
@@ -65,20 +65,20 @@ class UpdateInput:
         )
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:
-        """Return whether something of it is there, if only on its way through a pipeline."""
+        """Return whether the input has any data, even if still on the way through a pipeline."""
         return any(each in choice.pins or each in facts.newest for each in self.members(facts))
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """Return what is counted for `at_least`: the partition itself, if it is waited for."""
+        """Return the partitions that count for `at_least`: this one, if it is required."""
         return (self.partition,) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """Return which of `needed` are not there."""
+        """Return the missing partitions among `needed`."""
         return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
 
     def problem(self, facts: Facts) -> str | None:
-        """Return why its quality keeps it from being read."""
+        """Return why its quality blocks reading, otherwise None."""
         if self.ignores_quality:
             return None
         if self.checks:
@@ -98,14 +98,14 @@ class SetInput(UpdateInput):
 
 @dataclass(frozen=True)
 class TableInput(UpdateInput):
-    """A partition of an event table whose due slice is read: nothing, if it never had an event."""
+    """A partition of an event table whose due slice is read. Without any event nothing is read."""
 
     is_required: bool = False
 
 
 @dataclass(frozen=True)
 class AbsentInput:
-    """A partition that is needed and does not exist (yet)."""
+    """A needed partition that does not exist (yet)."""
 
     partition: Partition
     is_required: bool = True
@@ -115,11 +115,11 @@ class AbsentInput:
         return ()
 
     def missing(self, facts: Facts, choice: Choice) -> str:  # noqa: ARG002
-        """Return its name."""
+        """Return the name of the partition."""
         return str(self.partition)
 
     def behind(self, facts: Facts, choice: Choice) -> None:
-        """Return None: `missing` names it already."""
+        """Return None, because `missing` already names the partition."""
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Return False."""
@@ -135,18 +135,18 @@ class AbsentInput:
         return (self.partition,)
 
     def problem(self, facts: Facts) -> None:
-        """Return None: it is waited for."""
+        """Return None, because a missing partition has no quality."""
 
 
 @dataclass(frozen=True)
 class WindowInput:
-    """Windows of an input that all have to be complete: of a state table, whose rows are read, or of a feed.
+    """Windows of an input that must be complete: of a state table, whose rows are read, or of a feed.
 
-    `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
-    of the dataset count the feed, so that it waits for windows only once somebody else reports them. `counters`: the
-    outputs of another dataset whose runs count it; if none of these is due, uncounted updates are not waited for.
-    `is_partial`: a number of the windows is enough, and each complete one is read. `checks`: as for `UpdateInput`, but
-    a feed's checks need not be known of windows, because its partitions have them.
+    `counted`: the partitions of a feed whose newest updates must be counted in the windows. `counts_itself`: the runs
+    of the dataset count the feed, so it waits only for windows that others report. `counters`: the outputs of another
+    dataset whose runs count the feed; if none of them is due, the output does not wait for uncounted updates.
+    `is_partial`: some of the windows are enough, and each complete one is read. `checks`: as for `UpdateInput`, but
+    results for the windows of a feed may be unknown, because its partitions have results.
     """
 
     span: Span
@@ -167,9 +167,9 @@ class WindowInput:
         )
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Return a table's windows if all are complete, or those that are if partial; none of a feed: it has updates.
+        """Return pins of a table's windows if all are complete, or of the complete ones if partial. A feed has none.
 
-        A feed's window that opens and is complete again, because a source reports another count, changes no row.
+        A feed is pinned by its updates: its window may open and complete again without any changed row.
         """
         if self.counted:
             return ()
@@ -177,10 +177,10 @@ class WindowInput:
         return tuple(pins) if self.is_partial or len(pins) == len(self.windows) else ()
 
     def missing(self, facts: Facts, choice: Choice) -> None:
-        """Return None: `behind` describes what it lacks."""
+        """Return None, because `behind` describes what is missing."""
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
-        """Return the windows that are not complete, and why."""
+        """Describe the windows that are not complete."""
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
@@ -198,17 +198,17 @@ class WindowInput:
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """Return what is counted for `at_least`: the windows of a table, the partitions of a feed."""
+        """Return what counts for `at_least`: the windows of a table, or the partitions of a feed."""
         return (self.counted or self.windows) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """Return which of `needed` are not complete."""
+        """Return the incomplete ones among `needed`."""
         if not self.behind(facts, choice):
             return ()
         return self.counted or tuple(each for each in self.windows if not _recorded(facts, each).pin(each))
 
     def problem(self, facts: Facts) -> str | None:
-        """Return what is wrong with windows that are read."""
+        """Describe the problems of the windows to read, or return None."""
         if self.ignores_quality:
             return None
         read_windows = [
@@ -232,7 +232,7 @@ class WindowInput:
         return recorded.phrase if recorded.is_bad and not is_waived(recorded.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
-        """Return whether all of them are complete."""
+        """Return whether all windows are complete."""
         return all(_recorded(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:
@@ -245,7 +245,7 @@ class WindowInput:
         return [each for each in self.counted if each in facts.counted_by_nobody]
 
     def caveat(self, facts: Facts) -> str | None:
-        """Return what is read before its windows are known, if something is."""
+        """Return a note if updates are read before they are counted in windows, otherwise None."""
         if not self._is_skipped(facts) or not (uncounted := self._counted_by_nobody(facts)):
             return None
         names = shortened([*map(str, uncounted)], NAMED)
@@ -259,9 +259,9 @@ class WindowInput:
 def of_checks(
     facts: Facts, partition: Partition, checks: tuple[str, ...], performed: frozenset[str] = frozenset()
 ) -> str | None:
-    """Return why readers that heed only these checks cannot read a partition: a missing result is no pass.
+    """Return why these checks block a partition, otherwise None. A check without a result blocks, too.
 
-    A waiver holds for all checks that had failed when it was given: it ends when a check fails anew.
+    A waiver covers all checks that had failed when it was given. It ends when a check fails again.
     """
     results = [(name, facts.checks.get((partition, name), "" if name in performed else None)) for name in checks]
     unknown = [name for name, why in results if why is None]

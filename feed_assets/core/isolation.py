@@ -11,7 +11,7 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def failing_alone(problems: dict[str, str], whom: str) -> Generator[None]:
-    """Note in `problems`, under `whom`, an error that is raised within; log it as well if it was not expected."""
+    """Catch an error of the block and store it in `problems` under `whom`. Log it if it is unexpected."""
     try:
         yield
     except FeedAssetsError as error:

@@ -11,11 +11,10 @@ SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
 
 
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:
-    """Return a key of consumer, partition, input update ids, the consumer's published update, and the request's number.
+    """Return the key of a run request: consumer, partition, input updates, published update and request number.
 
-    Dagster drops a request whose key it has ever seen, failed runs included. Requests are counted since a change (by
-    its number in the ledger): so a failed run is retried, also one that the ledger never recorded, and a roll-back to
-    older inputs is built.
+    Dagster drops a request whose key it has seen before, even if that run failed. So the key has the number of the
+    request since the last change: a failed run is retried, and a roll-back to older inputs is built.
     """
     inputs = (f"{pin.partition.path}/{pin.update_id}" for pin in sorted(verdict.pins))
     parts = [verdict.output.path, *inputs, str(verdict.published), str(changed), str(requested)]
@@ -23,17 +22,17 @@ def run_key(verdict: Verdict, changed: int, requested: int) -> str:
 
 
 def joint_run_key(keys: Sequence[str]) -> str:
-    """Return the key of one request for all that has these keys: a single one stays as it is."""
+    """Return the key of one joint request for these keys. A single key is returned as it is."""
     if len(keys) == 1:
         return keys[0]
     return f"{keys[0].partition('#')[0]} and {len(keys) - 1} more#{_digest(sorted(keys))}"
 
 
 def wait_after(requested: int) -> timedelta:
-    """Return how long after a request the next one of the same partition waits, if no run has begun by then.
+    """Return the pause before the next request of the same partition, if no run has begun.
 
-    Each pause is as long as the time since the change that made it due, and at most five minutes. `requested` is the
-    number of requests before this one since that change.
+    Pauses double with each request, up to five minutes. `requested` is the number of earlier requests since the
+    change that made the partition due.
     """
     return SHORTEST_WAIT * 2**requested if requested < _DOUBLINGS else LONGEST_WAIT
 

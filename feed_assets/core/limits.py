@@ -1,6 +1,6 @@
 """Limits of events that others write, and the excerpts that are kept of longer texts.
 
-No index of the ledger can take a row of more than 2,700 bytes on PostgreSQL, and the largest have four names.
+An index row on PostgreSQL has at most 2,700 bytes, and the ledger's largest index has four names.
 """
 
 import json
@@ -14,36 +14,36 @@ from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version
 
 NAME_BYTES = 500
-"""Bytes in UTF-8 of a table's or feed's name, of a partition key, of a correlation id."""
+"""Most bytes in UTF-8 of a name of a table or feed, of a partition key, or of a correlation id."""
 SEGMENTS = 8
-"""Segments of a partition key, and of a feed's name without its version: listings go no deeper."""
+"""Most segments of a partition key, and of a feed's name without its version. Listings go no deeper."""
 CONTEXT_BYTES = 65_536
-"""Bytes of an event's context, as JSON in ASCII."""
+"""Most bytes of an event's context, as JSON in ASCII."""
 CONTEXT_DEPTH = 50
-"""Objects and lists within each other in a context, itself included."""
+"""Most nested objects and lists in a context, including the context itself."""
 ROW_BYTES = 1_048_576
-"""Bytes of a line or record of a file, or of a cell of a table, that are parsed: a longer one is no event."""
+"""Most bytes of a line, record or cell that is parsed as an event. A longer one is rejected."""
 READ_BYTES = 33_554_432
-"""Bytes of rows that a source returns at a time, or one row more."""
+"""Bytes after which a source stops adding rows to one read."""
 REJECT_BYTES = 4096
-"""Bytes that are kept of a text that was read and is no event."""
+"""Most bytes of a rejected text that are stored."""
 REASON_BYTES = 1024
-"""Bytes of the reason why it is no event, and of a reason that a person gives."""
+"""Most bytes of the reason for a rejection, and of a reason that a person gives."""
 
 _TAIL_BYTES = 120
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check_feed(feed: Feed) -> Feed:
-    """Return a feed whose name is not too long or too deep, else raise InvalidName."""
+    """Return the feed, or raise InvalidName if its name is too long or has too many segments."""
     _check_name("feed", str(feed), feed.name)
     return feed
 
 
 def check_version(feed: Feed) -> Feed:
-    """Return a feed whose name does not end in what looks like a version, else raise InvalidName with the near one.
+    """Return the feed, or raise InvalidName, with a correction, if its name ends in a misspelled version.
 
-    Without this `ads/shown/v01.0` is a feed without a version, which nobody reads.
+    Otherwise `ads/shown/v01.0` would be a feed without a version, which nobody reads.
     """
     above, _, last = feed.name.rpartition("/")
     if (near := Version.near(last)) and not feed.version:
@@ -55,7 +55,7 @@ def check_version(feed: Feed) -> Feed:
 
 
 def check_partition(partition: Partition) -> Partition:
-    """Return a partition whose feed and key are not too long or too deep, else raise InvalidName."""
+    """Return the partition, or raise InvalidName if its feed or key is too long or has too many segments."""
     check_feed(partition.feed)
     _check_name("partition key", partition.key, partition.key)
     return partition
@@ -71,7 +71,7 @@ def _check_name(label: str, text: str, path: str) -> None:
 
 
 def check_line(label: str, text: str, size: int) -> None:
-    """Raise InvalidName unless a person's words are one printable line that is not blank, of at most so many bytes."""
+    """Raise InvalidName unless a person's text is one printable, non-blank line of at most `size` bytes."""
     if not text.strip() or not text.isprintable() or len(text.encode(errors="replace")) > size:
         raise InvalidName(
             f"{label}: found {brief(text)}, expected a line of printable characters, not blank, of up to {size} bytes."
@@ -79,7 +79,7 @@ def check_line(label: str, text: str, size: int) -> None:
 
 
 def check_correlation(text: str) -> None:
-    """Raise InvalidEvent unless this can be a correlation id: not empty, printable, not too long."""
+    """Raise InvalidEvent unless a correlation id is printable, not empty, and not too long."""
     if not text or not text.isprintable():
         raise InvalidEvent(f"found {text[:60]!r}, expected a correlation_id of printable characters.")
     if (size := len(text.encode())) > NAME_BYTES:
@@ -87,9 +87,9 @@ def check_correlation(text: str) -> None:
 
 
 def check_context(context: Mapping[str, Any], kinds: Mapping[str, tuple[type, str]]) -> None:
-    """Raise InvalidEvent unless a context is JSON that every database keeps, not too large, with values of their types.
+    """Raise InvalidEvent unless a context is JSON that databases can store, not too large, and has valid types.
 
-    `kinds` has the type of each key that has a meaning, and the text for it in a message.
+    `kinds` has the type of each key with a meaning, and the description of the type for messages.
     """
     for name, (kind, expected) in kinds.items():
         if name in context and not isinstance(context[name], kind):
@@ -120,16 +120,16 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 def as_text(row: Mapping[str, Any]) -> str:
-    """Return a row as JSON text, whatever is in it; a value that JSON has no form for, as its text."""
+    """Return any row as JSON text. Values that JSON lacks are written as text."""
     try:
         return json.dumps(row, default=str)
-    except (ValueError, TypeError, RecursionError):  # Circular, numbers of thousands of digits, too deep.
+    except (ValueError, TypeError, RecursionError):  # A circle, great depth, or a huge number.
         texts = {str(name): each if isinstance(each, str) else f"{type(each)}" for name, each in row.items()}
         return json.dumps(texts)
 
 
 def excerpt(text: str, size: int) -> str:
-    """Return at most `size` bytes of a text that every database keeps: if longer its beginning, length and digest."""
+    """Return a text that databases can store. If it has more than `size` bytes, return its start, length and digest."""
     data = text.replace("\0", "\\x00").encode(errors="backslashreplace")
     if len(data) <= size:
         return data.decode()
@@ -137,6 +137,6 @@ def excerpt(text: str, size: int) -> str:
 
 
 def shortened(head: bytes, length: int, digest: str, size: int) -> str:
-    """Return the excerpt of a text that begins with `head` and is longer than `size`: `excerpt` leaves it as it is."""
+    """Return the excerpt of a text that starts with `head` and is longer than `size`. `excerpt` does not shorten it."""
     kept = head[: size - _TAIL_BYTES].decode(errors="ignore").replace("\0", "\\x00")[: size - _TAIL_BYTES]
     return f"{kept}… ({length} bytes, sha256 {digest})"

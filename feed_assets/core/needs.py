@@ -18,39 +18,39 @@ from feed_assets.core.waits import Waits
 from feed_assets.core.windows import address_of
 
 Reprocess = Literal["if_data_changed", "always", "never"]
-"""Reaction of a dataset to an input that was backfilled."""
+"""The reaction of a dataset to a backfilled input."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One partition of a consumer and every partition of its inputs that it needs."""
+    """An output partition, and all input partitions that it needs."""
 
     output: Partition
     inputs: tuple[Input, ...]
     late: Late = field(default_factory=Late)
     consumer: Consumer | None = None
-    """Set for a dataset that is built by events: their propagation decides when it reads which update."""
+    """The consumer, if the dataset is built by events. Propagations decide when it reads which update."""
     made_with: str | None = None
-    """Digest of the recipe and the Spark configuration: attempts with others do not count."""
+    """Digest of the recipe and the Spark configuration. Attempts with another digest do not count."""
     waits: Waits = field(default_factory=Waits)
     reprocess: Reprocess = "if_data_changed"
     late_of: Mapping[Feed, Late] = field(default_factory=dict[Feed, Late])
-    """The policies of inputs that have one of their own."""
+    """Policies for late data of inputs that declare their own."""
     periods: Periods = field(default_factory=Periods)
     adds: bool = False
-    """True if an increment is added to what was published last, as new rows or as a batch."""
+    """True if a run adds an increment, as new rows or as a batch, to the last published update."""
 
     def policy_of(self, feed: Feed) -> Late:
-        """Return the policy by which the late data of an input are weighed."""
+        """Return the policy for late data of an input."""
         return self.late_of.get(feed, self.late)
 
     @property
     def weighs_cost(self) -> bool:
-        """Return whether late data have to be worth what a run costs."""
+        """Return whether late data must be worth the cost of a run."""
         return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
 
     def counts_upto(self, feed: Feed, now: datetime) -> str | None:
-        """Return the greatest update id of an input that is weighed at `now`; None: whatever has arrived."""
+        """Return the greatest update id of an input that is weighed at `now`. None means no limit."""
         policy = self.policy_of(feed)
         if policy.cron is None and (policy.cut_off is None or not self.periods.ends):
             return None
@@ -58,25 +58,25 @@ class Need:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Return the partitions of inputs that exist."""
+        """Return the existing input partitions."""
         return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
 
     @property
     def windows(self) -> tuple[WindowInput, ...]:
-        """Return the windows that it waits for."""
+        """Return the window inputs."""
         return tuple(each for each in self.inputs if isinstance(each, WindowInput))
 
     def partitions_of(self, feed: Feed) -> list[Partition]:
-        """Return the partitions of one input."""
+        """Return the needed partitions of one input feed."""
         return [each for each in self.partitions if each.feed == feed]
 
     def windows_of(self, feed: Feed) -> list[WindowInput]:
-        """Return the windows of one input."""
+        """Return the window inputs of one feed."""
         return [each for each in self.windows if each.span.dataset == feed]
 
     @property
     def optional(self) -> frozenset[Partition]:
-        """Return the partitions that are read if they have a valid update, and not waited for."""
+        """Return the optional partitions: they are read only if they have a valid update."""
         update_inputs = (
             each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput)
         )
@@ -89,15 +89,15 @@ class Need:
 
     @property
     def needed(self) -> frozenset[Partition]:
-        """Return what is counted for `at_least`: partitions that are waited for, or windows of tables."""
+        """Return what counts for `at_least`: required partitions, and windows of tables."""
         return frozenset(part for each in self.inputs for part in each.needed)
 
     def lacking(self, facts: Facts, choice: Choice) -> frozenset[Partition]:
-        """Return which of `needed` are not there."""
+        """Return the missing ones among `needed`."""
         return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
 
     def source_of(self, partition: Partition) -> InputSource:
-        """Return the source that a partition, batch or window grows with; one that is no input any more grows alone."""
+        """Return the source with which a partition, batch or window is measured. A former input is its own source."""
         if window := address_of(partition):
             return InputSource(partition.feed, f"{window.grain}@/{window.sub_partition}")
         source = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
@@ -112,7 +112,7 @@ class Need:
         }
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
-        """Return the windows that were backfilled since they were read: without a pin, after the log number `since`."""
+        """Return the windows that were backfilled since they were read; without a pin, since the log number `since`."""
         read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
         recorded = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
         states = {at: each.changed for at, each in recorded.items() if each.state is WindowState.BACKFILLED}

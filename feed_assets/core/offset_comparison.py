@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OffsetProblems:
-    """The offsets of a window that are wrong, in words; None where nothing is wrong."""
+    """Descriptions of a window's offset problems. None means no problem."""
 
     uncovered: str | None = None
-    """The offsets that no part holds."""
+    """Offsets that no part holds."""
     doubled: str | None = None
-    """The offsets that several parts of the window hold."""
+    """Offsets that several parts of the window hold."""

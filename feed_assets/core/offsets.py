@@ -1,7 +1,7 @@
-"""Ranges of offsets of a topic's partitions: which of them no part holds, and which several do.
+"""Ranges of offsets of a topic's partitions, to find offsets that no part holds, and that several hold.
 
-Ranges are kept as steps: how many more parts, or fewer, hold an offset than the one before. Steps are added and taken
-back in any order. Consecutive parts leave two steps, however many parts there are.
+Ranges are kept as steps. A step says how many more (or fewer) parts hold an offset than the offset before. Steps can
+be added and removed in any order. Consecutive parts leave two steps, however many there are.
 
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
@@ -23,18 +23,18 @@ Ranges = Mapping[str, Range]
 """Ranges by partition of a topic."""
 
 NAMED = 3
-"""Ranges that a sentence names; the others are only counted."""
+"""Most ranges that a sentence names. The others are counted."""
 
 
 @dataclass
 class Steps:
-    """Number of ranges that hold each offset, as the difference to the offset before."""
+    """Number of ranges that hold each offset, stored as the difference from the offset before."""
 
     by_offset: dict[int, int] = field(default_factory=dict[int, int])
 
     @classmethod
     def of(cls, text: str | None) -> "Steps":
-        """Return the steps of a text that `text` made."""
+        """Parse a text that `text` returned."""
         pairs: list[tuple[int, int]] = json.loads(text) if text else []
         return cls(dict(pairs))
 
@@ -44,7 +44,7 @@ class Steps:
         return json.dumps(sorted(self.by_offset.items()))
 
     def add(self, added: Range, sign: int = 1) -> None:
-        """Add a range, or take it back (-1)."""
+        """Add a range, or with `sign` -1 remove it."""
         first, last = added
         for offset, change in ((first, sign), (last + 1, -sign)):
             self._step(offset, change)
@@ -62,7 +62,7 @@ class Steps:
             self.by_offset.pop(offset, None)
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Yield first offset, last offset and how many ranges hold these, from the first step to the last."""
+        """Yield (first offset, last offset, number of ranges that hold these), from the first step to the last."""
         depth = 0
         for first, after in pairwise(sorted(self.by_offset)):
             depth += self.by_offset[first]
@@ -75,12 +75,12 @@ class Steps:
 
     @property
     def doubled(self) -> list[Range]:
-        """Return the ranges that more than one of those added hold."""
+        """Return the ranges that more than one added range holds."""
         return joined((first, last) for first, last, depth in self.stretches() if depth > 1)
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges in order as they are, those that follow each other as one."""
+    """Return sorted ranges with consecutive ones joined."""
     merged: list[Range] = []
     for first, last in ranges:
         if merged and merged[-1][1] + 1 == first:
@@ -97,13 +97,13 @@ def hull_of(hulls: Iterable[Range | None]) -> Range | None:
 
 
 def common_ranges(offsets: str | None) -> Ranges:
-    """Return the ranges that a report names for all of its windows together."""
+    """Return the ranges that a report gives for all of its windows together."""
     loaded: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
     return {} if isinstance(loaded, list) else _ranges(loaded)
 
 
 def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[datetime, Ranges]:
-    """Return the ranges that a report names for each window that it has records of."""
+    """Return the ranges that a report gives for each of its windows."""
     loaded: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
     if isinstance(loaded, list):
         named = {start_at(key): _ranges(ranges) for key, ranges in loaded}
@@ -113,13 +113,13 @@ def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[date
 
 
 def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
-    """Return ranges as JSON has them as pairs."""
+    """Return the ranges in lists of JSON as pairs."""
     pairs = {name: tuple(each) for name, each in loaded.items()}
     return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
-    """Describe in words which ranges of which partitions are in no part, and in several."""
+    """Describe the ranges that no part holds, and those that several parts hold, by partition."""
     none = _problem_text(uncovered, "in no part")
     several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)
@@ -136,11 +136,11 @@ def _problem_text(ranges: Mapping[str, Iterable[Range]], problem: str) -> str | 
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Sort partitions by number where they are numbers."""
+    """Return a sort key for partitions: by number if they are numbers."""
     return (int(name), "") if name.isdecimal() else (-1, name)
 
 
 def range_text(each: Range) -> str:
-    """Return a range in words."""
+    """Describe a range."""
     first, last = each
     return f"offset {first}" if first == last else f"offsets {first}-{last}"

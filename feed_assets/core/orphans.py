@@ -1,7 +1,7 @@
 """Rules for leftovers of attempts on the blackboard: which are removed, and when. Every cleaner uses this table.
 
-An attempt begins with a claim, which is removed last. So the existing claims are the list of what is unfinished,
-whatever the ledger still has.
+An attempt creates its claim first and removes it last. So the existing claims list all unfinished attempts, even if
+the ledger was lost.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from feed_assets.core.feeds import parse_update_id
 
 ORPHANED_AFTER = timedelta(hours=24)
-"""Age of leftovers before which they stay: somebody may be writing them, or examining why they were refused."""
+"""Age up to which leftovers stay: a run may be writing them, or a person examining why they were refused."""
 
 
 class AttemptStatus(Enum):
@@ -21,15 +21,15 @@ class AttemptStatus(Enum):
 
     UNKNOWN = "unknown"
     OPEN = "open"
-    """Its run is in progress, or has ended and is not reconciled yet."""
+    """Its run is in progress, or ended and is not reconciled yet."""
     GIVEN_UP = "given up"
-    """Refused or abandoned; in `reconcile` also an attempt that it is about to give up."""
+    """It was refused or abandoned; in `reconcile`, also if that is about to give it up."""
     DONE = "done"
-    """Published, and perhaps invalidated or pruned since."""
+    """It was published, and may have been invalidated or pruned since."""
 
 
 class Contents(Enum):
-    """Contents of an update id's folder on the blackboard."""
+    """Content of an update id's folder on the blackboard."""
 
     NOTHING = "nothing"
     PARTS = "parts without a manifest"
@@ -38,16 +38,16 @@ class Contents(Enum):
 
 
 class Treatment(Enum):
-    """Treatment of an update id."""
+    """What a cleaner does with an update id."""
 
     KEEP = "keep"
     """No object is touched."""
     FORGET = "forget"
-    """Only its claim is removed: its update is finished, or was never begun."""
+    """Only the claim is removed: the update is finished, or was never begun."""
     FINISH = "finish"
-    """It is valid though its attempt was given up: the ledger records it, and the claim is removed."""
+    """The update is valid although its attempt was given up: the ledger records it, and the claim is removed."""
     SWEEP = "sweep"
-    """Its parts are removed, then its claim."""
+    """The parts are removed, then the claim."""
     ASK = "ask"
     """Parts of a dead attempt, or of an update that was invalidated by removing its manifest: a person decides."""
 
@@ -83,14 +83,14 @@ class KnownAttempt:
 
 
 def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
-    """Return whether an id's moment, and all known times of its use, lie `ORPHANED_AFTER` back or more (UTC).
+    """Return whether an id, and its last known use, are at least `ORPHANED_AFTER` old (UTC).
 
-    An id is never behind its writer's clock; if it is ahead of it, its parts stay longer.
+    An id is never earlier than its writer's clock. If it is later, its parts stay longer.
     """
     moment = parse_update_id(update_id)
     return moment is not None and max([moment, *filter(None, touched)]) + ORPHANED_AFTER <= now
 
 
 def must_look(status: AttemptStatus) -> bool:
-    """Return whether the blackboard has to be read before the fate of an id is known."""
+    """Return whether the treatment of an id depends on the blackboard."""
     return len({*RULES[status].values()}) > 1

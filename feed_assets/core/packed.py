@@ -1,4 +1,4 @@
-"""Problems of packed files, seen by their first and last bytes: a packing that Spark cannot read, or reads in part."""
+"""Problems of packed files, found by their first and last bytes: Spark cannot read them, or only in part."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from feed_assets.core.feeds import PACKED
 from feed_assets.core.limits import READ_BYTES
 
 FORMS: Mapping[str, str] = {".gz": "gzip", ".bz2": "bzip2", ".zst": "Zstandard", ".deflate": "zlib"}
-"""Packings that Spark reads as others write them, by the ending of a name."""
+"""Packings that Spark can read, by the ending of a name."""
 
 _MAGIC = {
     "gzip": re.compile(rb"\x1f\x8b"),
@@ -20,21 +20,21 @@ _MAGIC = {
 _CURE = "Have the producer pack it by gzip (.gz), bzip2 (.bz2) or Zstandard (.zst)"
 
 MAGIC_BYTES = 16
-"""Bytes at the beginning of a file that show how it is packed."""
+"""Number of bytes at the beginning of a file that show how it is packed."""
 
 BZIP2_END = 11
-"""Bytes at the end of a bzip2 file that hold the end of its last stream: a mark, a checksum, up to 7 bits of zero."""
+"""Number of bytes at the end of a bzip2 file that hold its end mark, a checksum, and up to 7 zero bits."""
 _MARK = 0x177245385090
 _MARK_BITS, _CHECKSUM_BITS = 48, 32
 
 
 def packing_problem(name: str, head: bytes, size: int) -> str | None:
-    """Return why Spark cannot read a file for its packing; None if it can, or the file is not packed.
+    """Return why Spark cannot read a file because of its packing. Return None if it can, or the file is not packed.
 
     Args:
         name: The file's name, whose ending shows Spark how it is packed.
-        head: The first bytes: `MAGIC_BYTES` or more, or all.
-        size: The file's bytes.
+        head: The first bytes: at least `MAGIC_BYTES`, or the whole file.
+        size: The size of the file in bytes.
     """
     form = next((form for form, magic in _MAGIC.items() if magic.match(head)), None)
     ending = ending_of(name)
@@ -58,14 +58,14 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
 
 
 def ending_of(name: str) -> str:
-    """Return the ending of a name that shows how the file is packed; an empty text if it is not."""
+    """Return the ending of a name that shows how the file is packed. Return an empty text if it is not packed."""
     return next((ending for ending in PACKED if name.endswith(ending)), "")
 
 
 def end_problem(name: str, tail: bytes) -> str | None:
-    """Return why a file is not whole, by its last `BZIP2_END` bytes; None if bzip2 ends so, or did not pack it.
+    """Return why a bzip2 file is incomplete, by its last `BZIP2_END` bytes. Return None for all other files.
 
-    Hadoop takes the end of a file for the end of its stream wherever a block of bzip2 ends.
+    Hadoop does not notice a bzip2 file that is cut off between two blocks.
     """
     bits = int.from_bytes(tail, "big") >> _CHECKSUM_BITS
     is_whole = any(bits >> padding & ((1 << _MARK_BITS) - 1) == _MARK for padding in range(8))
@@ -75,7 +75,7 @@ def end_problem(name: str, tail: bytes) -> str | None:
 
 
 def _is_of_hadoop(head: bytes, size: int) -> bool:
-    """Return whether a file begins with the sizes of a block, and of its first chunk: Java allots as much memory."""
+    """Return whether a file begins with plausible sizes of a Hadoop block and chunk, as Java allocates that memory."""
     block, chunk = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     is_empty = block == 0 and size == 4
     return is_empty or (0 < block <= READ_BYTES and 0 < chunk <= size - 8)

@@ -1,27 +1,27 @@
-"""Values of Parquet files that all readers refuse, because one of them would read another value, or none.
+"""Values of Parquet files that all readers refuse, because one of the readers would read a wrong value or fail.
 
 Spark wrote days and moments in the calendar of Julius Caesar before version 3 (3.1 for INT96), and notes so. Days are
-rebased as Spark does it. Moments of before 1900 mean different moments in different time zones of the reading machine:
-they are refused, and so are old days inside of lists, structs and maps.
+converted as Spark does it. Moments before 1900 would depend on the time zone of the reading machine, so they are
+refused. So are old days inside of lists, structs and maps.
 """
 
 from datetime import date
 
 DIGITS = 38
-"""Digits of a decimal at most."""
+"""Most digits of a decimal."""
 
 FIRST_DAY = date(1, 1, 1)
 FIRST_NEW_DAY = date(1582, 10, 15)
-"""The first day that both calendars call the same."""
+"""The first day that has the same date in both calendars."""
 
 OLD_MOMENTS = -2_208_902_400
-"""1900-01-02 (UTC) in seconds: from the day before on all zones agree, and a zone moves no moment by a day."""
+"""1900-01-02 (UTC) in seconds. All zones agree from 1900-01-01 on, and a zone's offset is less than a day."""
 
 REBASED = (
     *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),
     *((-390_745, -5), (-354_220, -6), (-317_695, -7), (-244_645, -8), (-208_120, -9), (-171_595, -10), (-141_427, 0)),
 )
-"""Days since 1970 in the old calendar, each with the days to add from there on."""
+"""Days since 1970 in the old calendar, each with the number of days to add from that day on."""
 
 NO_TEXT = "holds bytes that are not UTF-8: expected text. Have it published in UTF-8, or as binary."
 TOO_FINE = (
@@ -40,7 +40,7 @@ TOO_LARGE = "has moments beyond the years that microseconds since 1970 reach. Ha
 
 
 def too_long(precision: int, scale: int) -> str:
-    """Return why a decimal with more digits than its type is refused."""
+    """Return the reason for refusing a decimal with more digits than its type has."""
     return (
         f"holds a number with more digits than its type, decimal({precision},{scale}), has: expected such as fit. "
         "Have it published with the right type."

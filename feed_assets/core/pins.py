@@ -1,4 +1,4 @@
-"""Pins: the positions of inputs that runs read, and changes of the newest ones against them."""
+"""Pins, which record what runs read of inputs, and changes of inputs against their pins."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,9 +11,9 @@ from feed_assets.core.feeds import Feed, Partition
 
 @dataclass(frozen=True, order=True)
 class Pin:
-    """The exact update of an input's partition (or of one batch of it) that a run reads.
+    """The exact update of an input's partition, or of one of its batches, that a run reads.
 
-    `version` shows whether the data differ: the row digest of our own feeds, the files' digest of foreign ones.
+    `version` identifies the data: a digest of the rows for our own feeds, of the files for foreign feeds.
     """
 
     partition: Partition
@@ -22,19 +22,19 @@ class Pin:
     size: int = 0
     files: int = 0
     start: str | None = None
-    """The marker after which an event table is read, up to `update_id`; None is the beginning."""
+    """The marker after which a slice of an event table begins; None is the beginning. `update_id` is its end."""
     modified: datetime | None = field(default=None, compare=False)
-    """The time at which the newest of its files was written (UTC), if that is known."""
+    """The time (UTC) at which its newest file was written, if known."""
 
     @property
     def is_slice(self) -> bool:
-        """Return whether it is a slice that was read of an event table, up to a marker."""
+        """Return whether the pin is a slice of an event table."""
         return self.version == f"{self.start or ''}..{self.update_id}"
 
 
 @dataclass(frozen=True)
 class InputSource:
-    """The part of an input that grows as one: all with the same keys besides the time. `is_appendable`: of batches."""
+    """The part of an input whose growth is measured together: its partitions with the same keys apart from the time."""
 
     feed: Feed
     keys: str
@@ -43,10 +43,10 @@ class InputSource:
 
 @dataclass(frozen=True)
 class InputChange:
-    """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
+    """An input whose newest data (`new`) differ from the consumed ones (`old`). Either may be None.
 
-    `source_sizes` are the bytes of all that is read of its source, consumed and newest; for windows records.
-    `is_one_more`: a batch of a partition of which others were consumed.
+    `source_sizes` are the bytes of its whole source, as consumed and newest; for windows records. `is_one_more`: it is
+    a new batch of a partition whose other batches were consumed.
     """
 
     partition: Partition
@@ -60,9 +60,9 @@ class InputChange:
 def changed(
     newest: Iterable[Pin], consumed: Iterable[Pin], source_of: Callable[[Partition], InputSource] | None = None
 ) -> tuple[InputChange, ...]:
-    """Return the inputs whose data differ between two sets of pins, with their sources if `source_of` is given.
+    """Return the inputs whose data differ between two sets of pins, with their sources' sizes if `source_of` is given.
 
-    Another update with the same version is no change: a rebuild of the same rows stops here.
+    Another update with the same version is no change: a rebuild with the same rows causes no further runs.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
@@ -102,6 +102,6 @@ def _version(pin: Pin | None) -> str | None:
 
 
 def pins_digest(pins: Iterable[Pin]) -> str:
-    """Return one digest of the data that a set of pins reads; the same for another update with the same rows."""
+    """Return one digest of the data of several pins. Other updates with the same rows have the same digest."""
     lines = (f"{pin.partition.path}\t{pin.version}\n" for pin in sorted(pins))
     return sha256("".join(lines).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Tables that each pipeline writes, as code locations publish them beside their events."""
+"""Lists of the tables that each pipeline writes. Code locations publish them beside their events."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class PipelineTable:
-    """A table that a pipeline writes: one correlation id reaches all of the pipeline's.
+    """A table that a pipeline writes. One correlation id reaches all tables of the pipeline.
 
-    `code_version` is that in the context of the table's events; '' for a feed that others write. `code_location` is the
-    publisher, by the first of its own feeds; '' for one that makes nothing.
+    `code_version` is that in the context of the table's events; '' for a foreign feed. `code_location` is the name of
+    the publisher's first own feed; '' if it has none.
     """
 
     pipeline: str
@@ -19,10 +19,10 @@ class PipelineTable:
 
 
 def together(existing: Iterable[PipelineTable], own_tables: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
-    """Return the tables to publish: ours, and those of other code locations; sorted.
+    """Return the tables to publish, sorted: our own, and those of other code locations.
 
-    Only one code location writes a version of a feed. So a location that named one of ours before was this one, perhaps
-    under another name, and all of its earlier tables are dropped.
+    Only one code location writes a version of a feed. So a location that has published one of our tables was this one,
+    perhaps under another name, and all of its earlier tables are dropped.
     """
     existing, own = [*existing], {row.table_name for row in own_tables if row.code_version}
     before = {row.code_location for row in own_tables} | {

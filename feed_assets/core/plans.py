@@ -1,4 +1,4 @@
-"""Plans of due runs for their slices: a layer between "it is time" and the run, because compute is chosen before it.
+"""Plans for runs by events, chosen by their slices before the run starts, because they decide about its compute.
 
 Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
 """
@@ -22,10 +22,10 @@ class Plan:
     """Instructions for a run by events.
 
     Args:
-        kind: `incremental`, process what is new; or `reload` everything: slices begin at the beginning, also those of
-            tables without new data, which end where they were read, and `previous` is None. A dataset that adds
-            increments reloads also if it has nothing valid to add one to.
-        config: Configuration for the function, which finds it in `run_spec.plan.config`; values that JSON has.
+        kind: `incremental`: process what is new. `reload`: process everything; all slices begin at the beginning, those
+            of tables without new data end where they were read, and `previous` is None. A dataset that adds
+            increments also reloads if it has no valid update to add one to.
+        config: Configuration for the function, as JSON values. The function reads it from `run_spec.plan.config`.
         tags: Tags of the run, such as `feed_assets/spark_profile` for one that needs more of Spark.
 
     Raises:
@@ -40,7 +40,7 @@ class Plan:
 @typed
 @dataclass(frozen=True)
 class Rule:
-    """Condition for a plan: an argument that is left out holds for every slice.
+    """Condition for a plan. An argument that is not given holds for every slice.
 
     Args:
         plan: The plan.
@@ -58,17 +58,17 @@ class Rule:
     at_least: NotNegative = 0
 
     def holds(self, slices: Iterable[Slice]) -> bool:
-        """Return whether this rule applies to some of the slices."""
+        """Return whether the rule applies to these slices."""
         matching = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
         matching = [each for each in matching if not self.operations or each.operations & self.operations]
         return bool(matching) and sum(each.bytes for each in matching) >= self.at_least
 
 
 def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:
-    """Return the plan of the first rule that holds; without one, the increment is processed.
+    """Return the plan of the first rule that holds. By default the increment is processed.
 
-    A table without new data is no reason for a plan, if another table has new data.
-    `reloads`: there is nothing to add an increment to. Then return the first plan that reloads, whatever its rule.
+    Tables without new data are ignored if another table has new data. `reloads` is True if there is no update to add an
+    increment to: then return the first plan that reloads, even if its rule does not hold.
     """
     if reloads:
         return next((rule.plan for rule in rules if rule.plan.kind == "reload"), Plan("reload"))
@@ -82,8 +82,8 @@ class RunSpec:
 
     Attributes:
         slices: Its slices, by the partition of an event table; with a plan that reloads all of each table.
-        plan: How it processes them: `reload` also if it was to be `incremental`, and there is nothing to add to.
-        consumes: True if it moves markers; a run by hand leaves them alone.
+        plan: How it processes them. An `incremental` plan becomes `reload` if there is no update to add to.
+        consumes: True if the run moves markers. A manual run does not.
     """
 
     slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])
@@ -91,9 +91,9 @@ class RunSpec:
     consumes: bool = False
 
     def slice(self, table: str, key: str = "") -> Slice | None:
-        """Return the slice of a table's partition; None if it has nothing new."""
+        """Return the slice of a table's partition. Return None if it has nothing new."""
         return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
 
 
 BY_HAND = RunSpec(plan=Plan("reload"))
-"""The specification without given slices: all that is there is read, up to the last marker."""
+"""The default specification: everything up to the last marker is read."""

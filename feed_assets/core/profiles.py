@@ -1,4 +1,4 @@
-"""Measures of a partition against those before it: one is off if it differs by too many median absolute deviations.
+"""Profiles: a partition's measures, compared with earlier partitions by median and median absolute deviation.
 
 Source: "Data Dependency Driven Orchestration": "the preliminary data profiling job detects anomaly for hour 15, it then
 triggers a more comprehensive data quality job". A median and deviations from it ignore a few partitions that were off.
@@ -17,13 +17,13 @@ PROFILE = "profile"
 """The name of the check that reports what is off."""
 
 ENOUGH = 7
-"""Partitions that a baseline needs to show what is usual; with fewer the deep checks always run."""
+"""Least number of partitions of a baseline. With fewer the deep checks always run."""
 
 STEPS = {"same hours": timedelta(days=1), "same weekdays": timedelta(weeks=1), "partitions": None}
-"""Time between the starts of a baseline's partitions; None: they are those right before."""
+"""Time between the starts of a baseline's partitions. None: they are the partitions right before."""
 
 Measures = Mapping[str, float]
-"""Numbers by the names of measures; one that was NULL has none."""
+"""Numbers by the names of measures. A NULL measure is missing."""
 
 
 def _rows() -> Mapping[str, str]:
@@ -33,7 +33,7 @@ def _rows() -> Mapping[str, str]:
 @typed
 @dataclass(frozen=True)
 class Profile:
-    """Measures of each partition, and what they are compared with, which decide whether deeper checks run.
+    """Measures of each partition and their baseline. They decide whether deep checks run.
 
     Args:
         measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.
@@ -43,7 +43,7 @@ class Profile:
         off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the baseline no such text or too short, or there is no measure.
+        InvalidDefinition: A value is of a wrong type, the baseline is malformed or too short, or there is no measure.
     """
 
     measures: Mapping[Name, Aggregate] = field(default_factory=_rows)
@@ -61,21 +61,21 @@ class Profile:
 
     @property
     def partitions(self) -> int:
-        """Return how many partitions the baseline has at most."""
+        """Return the most partitions of the baseline."""
         return int(self.baseline.split()[0])
 
     @property
     def step(self) -> timedelta | None:
-        """Return the time between their starts; None if they are those right before."""
+        """Return the time between the starts of the baseline's partitions. Return None for those right before."""
         match = BASELINE.fullmatch(self.baseline)
         return STEPS[match[2]] if match else None
 
 
 @dataclass(frozen=True)
 class MeasureComparison:
-    """A measure and its baseline: how many partitions that has, their median, and their median absolute deviation.
+    """A measure with its baseline's number of partitions, median, and median absolute deviation.
 
-    NULL is None. A baseline with fewer than `ENOUGH` does not show what is usual, and nothing is off.
+    NULL is None. With fewer than `ENOUGH` partitions in the baseline no measure is off.
     """
 
     measure: str
@@ -87,12 +87,12 @@ class MeasureComparison:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether its baseline shows what is usual."""
+        """Return whether the baseline has enough partitions."""
         return self.baseline_count >= ENOUGH
 
     @property
     def phrase(self) -> str:
-        """Return the value and its baseline in words."""
+        """Describe the value and its baseline."""
         value_text = "NULL" if self.value is None else f"{self.value:,.6g}"
         if not self.is_enough or self.median is None:
             return (
@@ -103,7 +103,7 @@ class MeasureComparison:
 
 
 def compare(profile: Profile, measures: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
-    """Compare each measure of a partition with the same of others."""
+    """Compare each measure of a partition with its baseline."""
     return tuple(_compared(name, measures.get(name), baseline, profile.off_by) for name in profile.measures)
 
 
@@ -113,7 +113,7 @@ def _compared(name: str, value: float | None, baseline: Sequence[Measures], off_
         return MeasureComparison(name, value, 0, None, None, is_off=False)
     usual = median(baseline_values)
     deviation = median(abs(each - usual) for each in baseline_values)
-    # If all others agree, the deviation is 0, and any other number is off; NULL is off if none of them was NULL.
+    # If all others are equal, the deviation is 0, and any other number is off. NULL is off if no other was NULL.
     is_off = len(baseline_values) == len(baseline) if value is None else abs(value - usual) > off_by * deviation
     return MeasureComparison(
         name, value, len(baseline_values), usual, deviation, is_off=is_off and len(baseline_values) >= ENOUGH
@@ -121,12 +121,12 @@ def _compared(name: str, value: float | None, baseline: Sequence[Measures], off_
 
 
 def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:
-    """Return whether the deep checks have to run: something is off, or it is not known what is usual."""
+    """Return whether the deep checks must run: a measure is off, or the baseline is too short."""
     return any(each.is_off or not each.is_enough for each in compared)
 
 
 def in_words(compared: Sequence[MeasureComparison]) -> str:
-    """Return what is off, else what was too little to compare with, else that nothing is off."""
+    """Describe the measures that are off; otherwise those with too short a baseline; otherwise that none is off."""
     off = [each.phrase for each in compared if each.is_off]
     unknown = [each.phrase for each in compared if not each.is_enough]
     return "; ".join(off or unknown) or "nothing is off"

@@ -1,4 +1,4 @@
-"""Names for a user's own project: the name is that of a Python package, and of its feeds."""
+"""Rules for the name of a user's project, which names its Python package and its feeds."""
 
 import re
 from keyword import iskeyword
@@ -6,14 +6,14 @@ from keyword import iskeyword
 from feed_assets.core.errors import InvalidName
 
 NAME_LENGTH = 50
-"""Characters of a project's name at most: it is part of every feed's."""
+"""Most characters of a project's name, because each feed's name contains it."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
 def check_project_name(name: str, reserved: frozenset[str]) -> str:
-    """Return `name` if a project can have it, else raise InvalidName. Its folder has the `reserved` names already."""
+    """Return `name` if it is valid for a project, otherwise raise InvalidName. `reserved` names are taken."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
             f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "

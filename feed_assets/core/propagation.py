@@ -1,7 +1,7 @@
-"""Updates that have reached every table that a consumer needs, and the slice of each table that its next run reads.
+"""Propagations: updates on their way through a pipeline, and the slices of tables that a consumer's next run reads.
 
-Source: "Data Orchestration via Events" (2024). Propagation is judged by sets of tables: counts are wrong for a table
-that publishes twice, and for the very first correlation id when it is partial.
+Source: "Data Orchestration via Events" (2024). A propagation is complete by the set of its tables, not by the number
+of its events: a table may publish twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,18 +15,19 @@ from feed_assets.core.rounds import Round, rounds
 from feed_assets.core.slices import Slice
 
 Seen = Mapping[tuple[str, str], Sequence[tuple[Feed, int]]]
-"""The tables and numbers of events, consumed or not, in commit order, by their correlation id and partition key."""
+"""All events by correlation id and partition key, as (table, number) in commit order, consumed or not."""
 
 Group = tuple[str, str]
-"""A pipeline and a partition key, whose inputs belong together."""
+"""A pipeline and a partition key. The inputs of a group belong together."""
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """A dataset that reads tables, and when it does: `pipelines` are the tables that each pipeline writes.
+    """A dataset that reads tables, with its rules for when. `pipelines` has the tables that each pipeline writes.
 
-    It waits for any or all of its pipelines (`wait_for`). An incomplete propagation is skipped, and taken once complete
-    (`skip`), or nothing after it is taken (`block`). Without `merge` a run takes one propagation of a pipeline.
+    It waits for any or all of its pipelines (`wait_for`). With `skip` an incomplete propagation is left until it is
+    complete, and later ones are taken; with `block` later ones wait, too. Without `merge` a run takes one propagation
+    of each pipeline.
     """
 
     feed: Feed
@@ -38,7 +39,7 @@ class Consumer:
 
     @property
     def needed(self) -> dict[str, frozenset[Feed]]:
-        """Return the tables that this consumer needs of each pipeline; a table in no pipeline is one of its own."""
+        """Return the needed tables of each pipeline. A table without a pipeline counts as a pipeline of its own."""
         cut = {name: tables & self.tables for name, tables in sorted(self.pipelines.items())}
         in_pipelines = frozenset[Feed]().union(*self.pipelines.values())
         own = {str(table): frozenset({table}) for table in sorted(self.tables - in_pipelines)}
@@ -47,7 +48,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Propagation:
-    """One update on its way through a pipeline: the events not consumed yet, and the tables that have none."""
+    """One update on its way through a pipeline: its unconsumed events, and the tables that it has not reached."""
 
     pipeline: str
     correlation: str
@@ -57,7 +58,7 @@ class Propagation:
 
     @property
     def group(self) -> Group:
-        """Return the pipeline and the partition key that it goes through."""
+        """Return the pipeline and the partition key."""
         return self.pipeline, self.partition_key
 
     @property
@@ -73,27 +74,27 @@ class Propagation:
 
 @dataclass(frozen=True)
 class Due:
-    """Propagations that a consumer's next run takes, and those left for later, complete or not."""
+    """The propagations that a consumer's next run takes, and those that it leaves, complete or not."""
 
     selected: tuple[Propagation, ...] = ()
     slices: tuple[Slice, ...] = ()
     later: tuple[Propagation, ...] = ()
     incomplete: tuple[Propagation, ...] = ()
     waits: str | None = None
-    """The reason in words why nothing, or not everything, is taken."""
+    """The reason why nothing, or not everything, is taken."""
 
     @property
     def correlations(self) -> tuple[str, ...]:
-        """Return the correlation ids that are taken."""
+        """Return the correlation ids of the taken propagations."""
         return tuple(sorted({each.correlation for each in self.selected}))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Judgement by lineage of a consumer's inputs, by pipeline and partition key.
+    """Results of comparing a consumer's inputs by lineage, for groups of pipeline and partition key.
 
-    The newest updates of `consistent` ones belong together, whatever their events report, and all events are taken.
-    Nothing is taken of `mixed` ones, each with the reason.
+    The newest updates of `consistent` groups belong together: all their events are taken, whatever is missing. Nothing
+    is taken of `mixed` groups, which have a reason each.
     """
 
     consistent: frozenset[Group] = frozenset()
@@ -101,11 +102,11 @@ class Judged:
 
 
 BY_EVENTS_ALONE = Judged()
-"""The judgement without lineage."""
+"""The result if lineage is not compared."""
 
 
 def due(consumer: Consumer, events: Iterable[Recorded], histories: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
-    """Return what is due of the events that a consumer has not consumed, in the order in which they were recorded."""
+    """Return what a consumer's next run takes of its unconsumed events. `events` are in commit order."""
     every = _propagations(
         consumer, [event for event in events if event.partition.feed in consumer.tables], histories, judged
     )
@@ -129,7 +130,7 @@ def _in_words(incomplete: Sequence[Propagation]) -> str | None:
 
 
 def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Propagation]) -> list[Propagation]:
-    """Return the propagations that may be taken: all that are not open, or only those before the first open one."""
+    """Return the propagations that may be taken: those not in `open_`, with `block` only those before it."""
     waiting = {id(each) for each in open_}
     ready = [each for each in every if id(each) not in waiting]
     if consumer.on_incomplete == "skip" or not open_:
@@ -138,14 +139,14 @@ def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Pro
 
 
 def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
-    """Return the pipelines that a consumer of all of them still waits for."""
+    """Return the names of the pipelines that still block a consumer that waits for all."""
     if consumer.wait_for == "any":
         return ""
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
 def _propagations(consumer: Consumer, events: Sequence[Recorded], histories: Seen, judged: Judged) -> list[Propagation]:
-    """Return the propagations that events belong to, or their pieces, in the order of their first events."""
+    """Group events into propagations, split at holes, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.partition.key), []).append(event)
@@ -163,7 +164,7 @@ def _of(
     group: Sequence[Recorded],
     history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
-    """Return one id's propagations in a partition, by round. A table of two pipelines counts for the complete one."""
+    """Return the propagations of one id and partition, by round. A table of two pipelines counts for a complete one."""
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]
     )
@@ -177,9 +178,9 @@ def _of(
 
 
 def _pieces(propagation: Propagation) -> list[Propagation]:
-    """Split a complete propagation at its holes into pieces, each for a run of its own.
+    """Split a complete propagation at its holes into pieces, each for a separate run.
 
-    A table that publishes twice for one correlation id may have published another one in between.
+    A table may publish twice for one correlation id, and for another id in between.
     """
     if propagation.missing:
         return [propagation]
@@ -196,7 +197,7 @@ def _pieces(propagation: Propagation) -> list[Propagation]:
 def _take(
     consumer: Consumer, ready: Sequence[Propagation], judged: Judged
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
-    """Return as many propagations as have slices without a hole between them; the others are for the next run."""
+    """Return the propagations whose slices join without a hole, and the slices. The next run takes the others."""
     selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
@@ -211,7 +212,7 @@ def _take(
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
-    """Return the slices grown by some events; None if the data between them belong to another propagation."""
+    """Return the slices extended by events. Return None if data in between belong to another propagation."""
     grown = dict(slices)
     for event in events:
         old = grown.get(event.partition)
@@ -231,14 +232,14 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
 
 
 def slice_of(event: Recorded) -> Slice:
-    """Return the slice that one event covers; the bytes are those of its context, if it has them."""
+    """Return the slice of one event. Its bytes are those in the event's context, otherwise 0."""
     reported = event.context.get("bytes")
     size = reported if isinstance(reported, int) else 0
     return Slice(event.partition, event.start, event.marker, frozenset({event.operation}), bytes=size)
 
 
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
-    """Return whether the events that are not consumed yet still make up a slice that was cut of them before."""
+    """Return whether the unconsumed events still make up exactly this slice, which was chosen earlier."""
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
     remaining = joined.get(piece.partition) if joined else None
     return remaining is not None and remaining.interval == piece.interval

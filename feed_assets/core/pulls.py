@@ -1,4 +1,4 @@
-"""Pulls of a partner's files: which files, the moment in a file's name, and what is done with each file."""
+"""Pulls of a partner's files: patterns of their names, the moment in a name, and the action for each file."""
 
 import re
 from dataclasses import dataclass
@@ -17,33 +17,33 @@ from feed_assets.core.typed import typed
 _CODES = {"%Y": "[0-9]{4}", "%m": "[0-9]{2}", "%d": "[0-9]{2}", "%H": "[0-9]{2}"}
 _DATE = ("%Y", "%m", "%d")
 _NEVER = re.compile(r"^/|/$|//|\*\*|[?\[\]]")
-"""Syntax of other tools, or of none: a pattern with it would match no file, and nobody would notice."""
+"""Pattern syntax that is not supported. Without an error such a pattern would silently match no file."""
 
 _PIECE = re.compile(r"(%.?|\*)")
 _UNSAFE = re.compile("[^A-Za-z0-9=@+_-]+")
 _MOST_STARS = 2
 
 _SLUG = 100
-"""Characters of a file's name at the end of a batch's and a part's name, for people: the unique part is before."""
+"""Most characters of a file's name in the name of a batch or part. They are for people: a unique part precedes them."""
 
 
 @typed
 @dataclass(frozen=True)
 class Pull:
-    """A partner's files, which are pulled several times a day into the batches of a feed, each file once.
+    """A partner's files, which are pulled several times a day into batches of a feed. Each file is pulled once.
 
     The receiver pipeline of the article "Handling late arriving data" (IAS, 2021) does so.
 
     Args:
-        blackboard: The name of the blackboard that they are on, of those in `FEED_ASSETS_BLACKBOARDS`.
+        blackboard: The name of their blackboard in `FEED_ASSETS_BLACKBOARDS`.
         pattern: Their names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`: the codes of date and hour (UTC), and
             `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
             some days are listed. Files with other names are ignored. At most two `*` between two `/`.
         prefix: The folder that they are in; by default the blackboard itself.
-        cron: When they are listed (UTC); the next tick continues with what is left for want of time.
-        lookback: Days before today whose files are listed, too. Later files are never seen.
-        changed: The result of a changed file under a name that was pulled: a new update of its batch, or an alert,
-            and the batch stays as it was pulled.
+        cron: When they are listed (UTC). If time runs out, the next tick continues.
+        lookback: Number of days before today whose files are also listed. Files that arrive later than that are missed.
+        changed: What a change of a pulled file causes: a new update of its batch, or an alert, while the batch stays as
+            it was pulled.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron is invalid, or the pattern does not have the date.
@@ -77,24 +77,24 @@ class Pull:
 
     @property
     def says_hour(self) -> bool:
-        """Return whether names have the hour."""
+        """Return whether file names have an hour."""
         return "%H" in self._pieces
 
     def days(self, now: datetime) -> list[date]:
-        """Return the days whose files are listed, the newest first."""
+        """Return the days whose files are listed, newest first."""
         today = now.astimezone(UTC).date()
         return [today - timedelta(days=back) for back in range(self.lookback + 1)]
 
     def told_since(self, now: datetime) -> datetime:
-        """Return since when a file's problem must have been seen to be reported: older files are no longer listed."""
+        """Return the moment since which problems of files are reported. Files from before are no longer listed."""
         return now - timedelta(days=self.lookback + 1)
 
     def begins(self, day: date) -> str:
-        """Return the beginning of the keys of a day's files."""
+        """Return the common prefix of the keys of a day's files."""
         return self._above + "".join(day.strftime(each) if each in _DATE else each for each in self._leading)
 
     def moment_of(self, key: str) -> datetime | None:
-        """Return the day or hour (UTC) in a file's name, None if it does not match. Raise InvalidName for no moment."""
+        """Return the day or hour (UTC) in a file's name, None without a match. Raise InvalidName for no real time."""
         match = self._names.fullmatch(key)
         if not match:
             return None
@@ -106,7 +106,7 @@ class Pull:
             raise InvalidName(f"its name says {digits}: expected a day and an hour that exist. Rename it") from None
 
     def is_due(self, last: datetime | None, now: datetime) -> bool:
-        """Return whether a tick of the cron is due since the last listing, or there was no listing."""
+        """Return whether a cron tick has passed since the last listing, or there was no listing."""
         tick = tick_after(self.cron, "UTC", last) if last else now
         return tick is not None and tick <= now
 
@@ -120,7 +120,7 @@ class Pull:
 
     @property
     def _leading(self) -> list[str]:
-        """Return the pieces before the first that a day does not determine."""
+        """Return the leading pieces that the day determines."""
         stop = next((at for at, each in enumerate(self._pieces) if each in ("*", "%H")), len(self._pieces))
         return self._pieces[:stop]
 
@@ -134,8 +134,8 @@ class Pull:
     def _folder(self, text: str, before: str) -> str:
         """Return the pattern of the text between two `/`; `before` is the text of the folders above it.
 
-        It is atomic: if what follows does not match, no other way to match it is tried. A name takes time by the square
-        of its length then, whatever a partner calls a file. A code that occurs again later may need the other ways.
+        The group is atomic: if the rest does not match, no other way to match it is tried. So matching takes at most
+        quadratic time in the length of a name. It is not atomic if a code occurs again later, which needs the retries.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]
@@ -150,18 +150,18 @@ class Pull:
 
 
 class FileState(StrEnum):
-    """State of a file in the registry."""
+    """The state of a file in the registry."""
 
     DONE = "done"
     CHANGED = "changed"
-    """It was pulled, and another file has its name now: the batch stays as it was pulled."""
+    """It was pulled, and its name belongs to a different file now. The batch stays as it was pulled."""
     REFUSED = "refused"
     """It was never pulled."""
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """A file in the registry, as it was pulled (or refused): where to, and what is wrong with it."""
+    """A file in the registry, as it was pulled or refused, with its batch and its problem."""
 
     file: File
     time: datetime | None
@@ -169,24 +169,24 @@ class Pulled:
     state: FileState
     reason: str | None = None
     batch: str | None = None
-    """The key of the batch that it is; None if it was never pulled."""
+    """The key of its batch; None if it was never pulled."""
     update_id: str | None = None
 
 
 class FileAction(StrEnum):
-    """Action for a listed file."""
+    """The action for a listed file."""
 
     LEAVE = "leave"
     PULL = "pull"
     RESTORE = "restore"
-    """The file is again as it was pulled."""
+    """The file is as it was pulled again."""
     REFUSE = "refuse"
 
 
 def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, str | None]:
-    """Return what to do with a listed file, and why nothing is pulled of it.
+    """Return the action for a listed file, and the reason if it is not pulled.
 
-    An empty file has no data: if it was pulled before, the change is not followed.
+    An empty file is never pulled, not even as a change of a pulled file.
     """
     if pulled and pulled.batch and pulled.file == file:
         return (FileAction.RESTORE if pulled.state is FileState.CHANGED else FileAction.LEAVE), None
@@ -201,16 +201,16 @@ def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, 
 
 
 def batch_name(key: str) -> str:
-    """Return the name of a file's batch: no two files have the same, whatever their names."""
+    """Return the name of a file's batch, which is unique."""
     return f"{sha256(key.encode()).hexdigest()[:12]}-{_slug(key)}"
 
 
 def part_name(file: File) -> str:
-    """Return the name of the part that holds one version of a file: another one has another name (ADR 65)."""
+    """Return the name of the part for one version of a file. Each version has its own name (ADR 65)."""
     version = sha256(f"{file.size} {file.etag}".encode()).hexdigest()[:8]
     return f"{version}-{_slug(file.key)}"
 
 
 def _slug(key: str) -> str:
-    """Return the end of a file's name, as any store takes it: the ending that shows the format stays."""
+    """Return the end of a file's name in characters that every store allows. It keeps the ending of the format."""
     return ".".join(_UNSAFE.sub("-", each) for each in key.rpartition("/")[2].split(".") if each)[-_SLUG:]

@@ -1,4 +1,4 @@
-"""Tables that a pipeline seems to write no longer: whatever waits for them waits for ever.
+"""Tables that a pipeline no longer seems to write, so that consumers would wait for them forever.
 
 Source: "Data Orchestration via Events" (2024), "What if the source system now updates fewer tables?".
 """
@@ -11,12 +11,12 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Propagation
 
 LEAST = 3
-"""Consecutive updates that must have missed a table: fewer may be one failure of the pipeline."""
+"""Number of consecutive updates that must have missed a table. Fewer may be a single failure of the pipeline."""
 
 
 @dataclass(frozen=True)
 class Unreachable:
-    """A table that its pipeline writes no longer; `last` is when it did (UTC), None if never."""
+    """A table that its pipeline no longer writes. `last` is its last event's time (UTC), None if it never had one."""
 
     pipeline: str
     table: Feed
@@ -31,7 +31,7 @@ class Unreachable:
 
 
 def unreachable(incomplete: Sequence[Propagation], last: Mapping[Feed, datetime]) -> tuple[Unreachable, ...]:
-    """Return the tables that `LEAST` updates or more have missed since their last event."""
+    """Return the tables that at least `LEAST` updates have missed since their last event."""
     passed: dict[tuple[str, Feed], dict[str, datetime]] = {}
     for each in incomplete:
         for table in each.missing:

@@ -1,4 +1,4 @@
-"""The one decision: which partitions can be built now, and what each of the others waits for."""
+"""The decision about each partition: build it now, or what it waits for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from feed_assets.core.weighing import Arrivals, Outcome, Weighed, weigh
 from feed_assets.core.windows import address_of
 
 WAITING = frozenset(State) - {State.BUILD, State.REBUILD, State.CURRENT, State.CLOSED}
-"""The states of verdicts without a run, although something is due, or was."""
+"""States of verdicts that start no run although late data are, or were, due."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The action for one output, its reason, and its input updates; `look_again` (UTC) if time alone changes it."""
+    """The decision about one output: state, reason and input pins. `look_again` (UTC) is when time may change it."""
 
     output: Partition
     state: State
@@ -30,22 +30,22 @@ class Verdict:
     attempt: int = 0
     look_again: datetime | None = None
     due: Due | None = None
-    """The events that its run consumes, if it is built by events."""
+    """The events that its run consumes, for an output that is built by events."""
     weighed: Weighed | None = None
-    """The decision about late data, if nothing else stops it."""
+    """The decision about late data, if no gate stopped the output."""
     is_good_again: bool = False
-    """True if it is current although its last audit failed: that was on other inputs, and blocks nobody any more."""
+    """True if it is current although its last audit failed. That was on other inputs, and blocks nobody now."""
     reloads: bool = False
-    """True if it adds increments, and there is nothing valid to add one to."""
+    """True if it adds increments, but has no valid update to add one to."""
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that its run would read; 0 for a slice of an event table, because its size is unknown."""
+        """Return the bytes that its run would read. A slice of an event table counts 0, because its size is unknown."""
         return sum(pin.size for pin in self.pins)
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
-    """Return one verdict for each need, from facts alone, in their order."""
+    """Return one verdict for each need, in the order of the needs."""
     return tuple(_decide(Case(need, facts)) for need in needs)
 
 
@@ -62,7 +62,7 @@ def _decide(case: Case) -> Verdict:
 
 
 def _go(case: Case) -> Answer:
-    """Answer for a partition that no gate has stopped: build, or build again if its late data are worth it."""
+    """Decide about a partition that no gate stopped: build it, or build it again if its late data are worth it."""
     built = case.built
     if built.published is None:
         caveats = [caveat for each in case.need.windows if (caveat := each.caveat(case.facts))]
@@ -90,7 +90,7 @@ _LATE = {
 
 
 def _arrivals(case: Case) -> tuple[Arrivals, ...]:
-    """Return what has changed, by input."""
+    """Group the changes by input."""
     need, per_byte = case.need, case.facts.costs.get(case.need.output.feed)
     read = sum(pin.size for pin in case.pins if not address_of(pin.partition))
     return tuple(

@@ -7,6 +7,6 @@ T = TypeVar("T")
 
 
 def first_repeated(values: Iterable[T]) -> T:
-    """Return the first value that an equal one precedes, in one pass. Raise StopIteration if there is none."""
+    """Return the first value that has occurred before. Raise StopIteration if all are distinct."""
     before = set[T]()
     return next(value for value in values if value in before or before.add(value))

@@ -1,4 +1,4 @@
-"""Reports as others send them: one object of JSON on a line, of the kind part, source, quality or backfill.
+"""Reports that others send: one JSON object a line, of kind part, source, quality or backfill.
 
 Source: the sample story of the second article, where the record count and Kafka offsets of each part are sent.
 """
@@ -32,7 +32,7 @@ from feed_assets.core.sub_partitions import text_of
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
 PART_BYTES = 1100
-"""Bytes in UTF-8 of a part's name: a key of S3 has up to 1,024, and its bucket's name comes before it."""
+"""Most bytes in UTF-8 of a part's name: an S3 key has up to 1,024, with the bucket's name before it."""
 _NAME_SHOWN = 200
 _VALUE_SHOWN = 60
 _JSON = {"dict_type": "an object", "model_type": "an object", "list_type": "a list"}
@@ -56,7 +56,7 @@ class QualityReport:
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """The state of one window's backfill: it is `started`, `done`, or `failed` (not made again after all), and why."""
+    """The state of one window's backfill, with the reason: `started`, `done`, or `failed` (given up)."""
 
     dataset: Feed
     sub_partition: str
@@ -67,9 +67,9 @@ class BackfillReport:
 
 
 def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillReport:
-    """Return the reports of a line; a source's without a part is one for each window, which is named by its start.
+    """Return the reports of a line. A source's line without a part gives one report for each window.
 
-    Raise InvalidReport, and no other error, for any text that is no report.
+    Raise InvalidReport, and no other error, for a text that is not a report.
     """
     try:
         fields = _loaded(line)
@@ -90,7 +90,7 @@ def _loaded(line: str) -> dict[str, Any]:
         raise InvalidReport(f"found {len(line)} characters, expected at most {ROW_BYTES} on a line.")
     try:
         loaded = json.loads(line, parse_constant=_refuse, object_pairs_hook=_once)
-    except ValueError as error:  # No JSON, or a number of thousands of digits.
+    except ValueError as error:  # It is not JSON, or has a number of thousands of digits.
         raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line: {error}.") from None
     if not isinstance(loaded, dict):
         raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line.")
@@ -111,7 +111,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
-    """Return a rule for a text of up to `limit` bytes that every database keeps; without lines printable, not empty."""
+    """Return a rule for texts of up to `limit` bytes. Unless `has_lines`, they are printable and not empty."""
 
     def check(text: str) -> str:
         is_kept = not _KEPT_NOWHERE.search(text) if has_lines else text.isprintable() and text != ""
@@ -123,7 +123,7 @@ def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
 
 
 def _moment(value: Any) -> datetime:
-    """Return a moment in UTC, which is also the zone of one that names none, as for markers."""
+    """Return a moment in UTC. Without a zone it is taken for UTC, as for markers."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else None
         moment = marker.astimezone(UTC) if isinstance(marker, datetime) else None
@@ -141,7 +141,7 @@ def _start(moment: datetime) -> datetime:
 
 
 def _version(value: Any) -> str:
-    """Return a version as text that sorts as versions do."""
+    """Return a version as text that sorts like versions."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else value
         if isinstance(marker, datetime) or (type(marker) is int and marker <= LAST_VERSION):
@@ -217,7 +217,7 @@ SourceWindows = Annotated[list[_SourceWindow], AfterValidator(_each_once)]
 
 
 class _Line(_Model):
-    """Fields that a report of a part, source or check may have."""
+    """Common fields of reports of a part, source or check."""
 
     dataset: Name
     sub_partition: dict[Name, Name] = {}
@@ -245,7 +245,7 @@ class _Part(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """Return the one report that it is."""
+        """Return the one report of the line."""
         return (_report(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
 
 
@@ -258,7 +258,7 @@ class _Source(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """Return one report, or one for each window that replaces no other's, without facts about all windows."""
+        """Return one report if the line has a part, otherwise one for each window, without joint facts."""
         offsets = self._offsets()
         if self.part is not None:
             by_window = [[key_of(start), offsets[start]] for start in sorted(offsets)]
@@ -275,7 +275,7 @@ class _Source(_Line):
         )
 
     def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
-        """Return the offsets of each window that has its own."""
+        """Return the offsets of each window with its own offsets."""
         offsets_by_window = {each.start: each.offsets for each in self.windows if each.offsets}
         if self.offsets and (offsets_by_window or (self.part is None and len(self.windows) > 1)):
             raise InvalidReport(
@@ -324,7 +324,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """Return the dataset and the sub-partition as text. Raise InvalidName if one is malformed or too long."""
+    """Return the dataset and the sub-partition. Raise InvalidName if one is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below
@@ -348,7 +348,7 @@ def _report(line: _Line, tier: str, part: str, windows: Sequence[_WindowCount], 
 
 
 def _in_words(error: ValidationError) -> str:
-    """Return the first error: where, what was found there, what was expected."""
+    """Describe the first error: its place, what was found there, and what was expected."""
     wrong = error.errors(include_url=False)[0]
     path = (f"[{step}]" if isinstance(step, int) else f".{excerpt(step, _NAME_SHOWN)}" for step in wrong["loc"])
     where = "".join(path)[1:]
@@ -362,7 +362,7 @@ def _in_words(error: ValidationError) -> str:
 
 
 def _as_sent(value: Any) -> str:
-    """Return a value of JSON in a few characters, as it was sent: a text in single quotes, as in all messages."""
+    """Return a JSON value, shortened, as it was sent. Texts are in single quotes, as in all messages."""
     if isinstance(value, str):
         return brief(value)
     text = json.dumps(value)

@@ -1,4 +1,4 @@
-"""Reports of others to the state store: how many records of each window a part holds, or a source has."""
+"""Reports to the state store: records by window of a part, or of a source."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,18 +11,18 @@ from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed
 
 NO_VERSION = f"{0:020d}"
-"""The version of a report without one: a correction of it has to name one."""
+"""The version of a report that names none. A correction of it must name a version."""
 INPUTS = "inputs"
-"""The check whose state follows from lineage (`ledger/tainted.py`): nobody reports it."""
+"""The check whose state follows from lineage (`ledger/tainted.py`). It cannot be reported."""
 FOLDED = "(folded)"
-"""The part that stands for those that are no longer kept: no other part has this name."""
+"""The name of the row into which old parts are merged. No part may have it."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Records by base window of one part, or of a source (`tier`). It replaces what was reported of it before.
+    """Records by base window of one part, or of a source (`tier`). It replaces the earlier report of the same part.
 
-    For each (dataset, sub-partition, tier, part) the greatest version counts; versions sort as their texts do
+    For each (dataset, sub-partition, tier, part) the greatest version counts. Versions sort as text
     (`core.events.encode`).
     """
 
@@ -30,7 +30,7 @@ class Report:
     sub_partition: str
     part: str
     windows: tuple[tuple[datetime, int], ...]
-    """Start (UTC, on the grid of the base grain) and records of each window, each once."""
+    """Start (UTC, on the grid of the base grain) and records of each window, without repetitions."""
     tier: str = INGESTED
     version: str = NO_VERSION
     records: int | None = None
@@ -45,11 +45,11 @@ class Report:
     batch: str | None = None
     schema: str | None = None
     line: str | None = field(default=None, compare=False, repr=False)
-    """The line that was sent; None for counts of our own runs."""
+    """The received line; None for counts of our own runs."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return the key for which a dataset has one report."""
+        """Return the key that identifies the report within its dataset."""
         return self.sub_partition, self.tier, self.part
 
     @cached_property
@@ -59,25 +59,25 @@ class Report:
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest of all that it reports, but for the version."""
+        """Return a digest of the content, without the version."""
         times = self.first, self.last
         content = self.counts, self.records, times, self.offsets, self.snapshot, self.batch, self.schema
         return sha256(repr(content).encode()).hexdigest()[:32]
 
 
 def version_shown(version: str) -> str:
-    """Return a version as people write it."""
+    """Return a version in readable form."""
     return version.lstrip("0") or "0" if version.isdigit() else version
 
 
 def key_of(start: datetime) -> str:
-    """Return the name of a window in such a text, by its start."""
+    """Return a window's key in the JSON of `text_of`."""
     return _key_in_utc(start.astimezone(UTC))
 
 
 @lru_cache(maxsize=16_384)  # Many reports of a batch name the same windows.
 def _key_in_utc(start: datetime) -> str:
-    """Return the key of a start in UTC: both moments of a zone's doubled hour are equal, and one key of the cache."""
+    """Return the key of a start in UTC. (In a zone both moments of a repeated hour are equal: one cache key.)"""
     return start.strftime("%Y-%m-%d-%H:%M")
 
 
@@ -87,27 +87,27 @@ def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
 
 
 def windows_of(counts: str) -> dict[datetime, int]:
-    """Return the windows that `text_of` made a text of."""
+    """Parse a text that `text_of` returned."""
     return {start_at(key): count for key, count in json.loads(counts)}
 
 
 def start_at(key: str) -> datetime:
-    """Return the start of a window that such a text names."""
+    """Return the start of a window from its key in the JSON of `text_of`."""
     return datetime.fromisoformat(f"{key[:10]}T{key[11:]}").replace(tzinfo=UTC)
 
 
 def window_named(start: datetime) -> str:
-    """Return the name of the part that a source has of a window, if it names none."""
+    """Return the default name of a source's part: the start of the window."""
     return f"{start:%Y-%m-%dT%H:%M}Z"
 
 
 def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ...]:
-    """Return counts by window, in order, as reports have them."""
+    """Return counts by window, in order, in the form that reports use."""
     return tuple(sorted(windows.items()))
 
 
 def as_text(report: Report) -> str:
-    """Return a report as one line, as it is shown and kept when it is refused: the line that was sent, if any."""
+    """Return a report as one line, for display and for rejects: the received line, if there is one."""
     if report.line is not None:
         return report.line
     values = {name: getattr(report, name) for name in Report.__annotations__ if name not in ("windows", "line")}

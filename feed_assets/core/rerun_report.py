@@ -16,12 +16,12 @@ BEFORE, AFTER = "#b9b6d3", "#4f43dd"
 """Colours of the chart's bars."""
 
 NUMBERS = frozenset({"records", "bytes", "files"})
-"""Names of the numbers by which each update is compared: no key figure has such a name."""
+"""Names of the numbers that each update has. A key figure cannot have such a name."""
 
 
 @dataclass(frozen=True)
 class UpdateFigures:
-    """An update of a dataset in numbers; `figures` are its key figures by name, without those that are NULL."""
+    """The numbers of an update. `figures` are its key figures by name, without NULLs."""
 
     id: str
     bytes: int
@@ -31,13 +31,13 @@ class UpdateFigures:
 
     @property
     def numbers(self) -> dict[str, float | None]:
-        """Return all numbers by name, the key figures first: readers look for these."""
+        """Return all numbers by name, key figures first."""
         return {**self.figures, "records": self.records, "bytes": self.bytes, "files": self.files}
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """A number before and after; None where it is not known."""
+    """A number before and after. None means unknown."""
 
     label: str
     before: float | None
@@ -45,7 +45,7 @@ class BeforeAfter:
 
     @property
     def change(self) -> str:
-        """Return by how much it has changed, in words."""
+        """Describe the change."""
         if self.before is None or self.after is None:
             return "?"
         if self.before == self.after:
@@ -54,13 +54,13 @@ class BeforeAfter:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Return the cells of its row in a table."""
+        """Return the cells of its table row."""
         return self.label, number(self.before), number(self.after), self.change
 
 
 @dataclass(frozen=True)
 class InputComparison:
-    """All that was read of an input, before and after, and how many of its partitions have other data."""
+    """The data read of an input, before and after, and how many of its partitions have changed."""
 
     feed: Feed
     before: tuple[Pin, ...]
@@ -69,7 +69,7 @@ class InputComparison:
 
     @property
     def rows(self) -> tuple[BeforeAfter, ...]:
-        """Return its bytes and files; for windows, which have neither, its records; for an event table no rows."""
+        """Return the rows for bytes and files; for windows only records; for an event table no rows."""
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
         if not any(files):
@@ -79,7 +79,7 @@ class InputComparison:
 
 @dataclass(frozen=True)
 class Effect:
-    """A partition's update, the one that it replaced, and the inputs whose data differ between the two."""
+    """A partition's update, the update that it replaced, and the inputs with changed data."""
 
     partition: Partition
     before: UpdateFigures
@@ -88,23 +88,23 @@ class Effect:
 
     @property
     def rows(self) -> tuple[BeforeAfter, ...]:
-        """Return the compared numbers: those of the changed inputs, then those of the output."""
+        """Return the compared numbers: those of changed inputs, then those of the output."""
         return (*(row for each in self.inputs for row in each.rows), *self.written)
 
     @property
     def written(self) -> tuple[BeforeAfter, ...]:
-        """Return the output's numbers; one that only the update before had is last."""
+        """Return the output's numbers. Those that only the earlier update has are last."""
         before, after = self.before.numbers, self.after.numbers
         return tuple(BeforeAfter(name, before.get(name), after.get(name)) for name in {**after, **before})
 
     def __str__(self) -> str:
-        """Return the whole effect in a line, for a log or a mail."""
+        """Return the effect as one line, for a log or a mail."""
         changes = [f"{row.label} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
         return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(changes)}"
 
 
 def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[InputComparison, ...]:
-    """Return the inputs of which an update has read other data than the one before it, by name."""
+    """Return the inputs whose data differ between two updates, by name."""
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
     comparisons = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())
@@ -125,14 +125,14 @@ def as_markdown(effect: Effect) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number as text: in full if it is whole, else with six digits, or `?` for None."""
+    """Return a number as text: a whole number in full, others with six digits, `?` for None."""
     if value is None:
         return "?"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"
 
 
 def _chart(effect: Effect) -> str:
-    """Return a chart of the output's numbers, each as two bars, the larger of which is full."""
+    """Return a chart of the output's numbers. Each has two bars, and the longer one fills the width."""
     return bars("before and after", [bar for row in effect.written for bar in _bars(row)])
 
 

@@ -42,11 +42,11 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Found:
-    """One update as it was found, and the runs that work on it; times in UTC.
+class StoredUpdate:
+    """One update on the blackboard, and the runs that use it. Times are UTC.
 
-    `written` is the last write of any of its objects; read only for invalid updates. `reader` and `writer` are runs,
-    `problem` is why it cannot be listed. `given_up`: an earlier prune had begun to remove it.
+    `written` is the last write of any of its objects, read only for invalid updates. `reader` and `writer` are runs.
+    `problem` is why it cannot be listed. `given_up` is True if an earlier prune had begun to remove it.
     """
 
     id: str
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Decision if an update is removed, and why; `surprising`: the policy would remove it, but something keeps it."""
+    """Decision whether to remove an update, and why. `surprising`: it stays although the policy would remove it."""
 
     id: str
     goes: bool
@@ -69,11 +69,11 @@ class Judgement:
 
 
 def judge(
-    candidates: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
+    candidates: Iterable[StoredUpdate], retention: Retention, now: datetime, replaced_by: str | None = None
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
-    `replaced_by`: the update of another batch, which holds the rows of this one: it counts as a newer one.
+    `replaced_by` is the update of a range that holds the rows of this batch. It counts as a newer update.
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []
@@ -84,7 +84,7 @@ def judge(
     return tuple(judged)
 
 
-def _judge(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
+def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
     """Judge one update; `newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(update, newer, retention, now):
         return Judgement(update.id, goes=False, reason=reason)
@@ -99,8 +99,8 @@ def _judge(update: Found, newer: Sequence[str], retention: Retention, now: datet
     )
 
 
-def _in_its_place(update: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
-    """Return why the policy keeps it. One that an earlier prune gave up stays only as the newest valid one again."""
+def _in_its_place(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
+    """Return why the policy keeps an update. One that a prune gave up stays only as the newest valid one."""
     if not newer:
         return "it is the newest valid one" if update.valid else "there is no newer valid one"
     if update.given_up:
@@ -113,8 +113,8 @@ def _in_its_place(update: Found, newer: Sequence[str], retention: Retention, now
     return None
 
 
-def _in_use(update: Found, now: datetime) -> str | None:
-    """Return why it stays although the policy would remove it."""
+def _in_use(update: StoredUpdate, now: datetime) -> str | None:
+    """Return why an update stays although the policy would remove it."""
     if update.reader:
         return f"run {update.reader} reads it"
     if update.writer:
@@ -127,8 +127,8 @@ def _in_use(update: Found, now: datetime) -> str | None:
     return None
 
 
-def kept_from(updates: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
-    """Return the valid update from which on no valid one is missing without `going`; None if no valid one goes."""
+def kept_from(updates: Iterable[StoredUpdate], going: Iterable[str], replaced_by: str | None = None) -> str | None:
+    """Return the oldest valid update of the unbroken history that is left without `going`. None if none is removed."""
     valid, gone = sorted(each.id for each in updates if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)

@@ -1,6 +1,6 @@
-"""Rounds of one correlation id through a pipeline: each pass is a round, and each is judged for itself.
+"""Rounds of one correlation id through a pipeline. Each pass is a round, and is judged separately.
 
-An id recurs when a table is made anew of what it was made of before: after a roll-back, or with changed code.
+An id recurs when a table is built again from the same inputs: after a roll-back, or with changed code.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from feed_assets.core.feeds import Feed
 
 History = Iterable[tuple[Feed, int]]
-"""The events of one correlation id, consumed or not: their tables and numbers, in commit order."""
+"""All events of one correlation id, consumed or not, as (table, number) in commit order."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One pass; `missing` are the tables that have no event of it."""
+    """One pass through a pipeline. `missing` are the tables without an event in it."""
 
     number: int
     missing: frozenset[Feed]
 
 
 def rounds(history: History, expected: Set[Feed]) -> Mapping[int, Round]:
-    """Return the round of each event of the wanted tables, by the event's number.
+    """Return the round of each event of the `expected` tables, by the event's number.
 
-    A table that publishes twice stays in its round until every table has its event; the next event begins a new one.
+    A round ends when every table has an event. Until then a table that publishes twice stays in the same round.
     """
     numbers: list[list[int]] = [[]]
     tables: list[set[Feed]] = [set()]

@@ -1,6 +1,6 @@
-"""Notifications of S3 about objects, in the forms in which a queue delivers them; pure.
+"""Notifications of S3 about objects, in the forms in which a queue delivers them.
 
-It is only a hint where to look: the store shows what is there, whatever was notified, how often and in which order.
+A notification is only a hint: the store itself shows what exists. They may be lost, repeated or out of order.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from feed_assets.core.limits import check_partition
 
 
 @dataclass(frozen=True, order=True)
-class Told:
-    """An object that was written or removed: its bucket, and its whole key there."""
+class ObjectAddress:
+    """The address of a written or removed object: its bucket and its whole key there."""
 
     bucket: str
     key: str
@@ -41,7 +41,7 @@ class _Record(BaseModel):
 
 
 class _FromS3(BaseModel):
-    """The form of a bucket's notification; its keys are encoded as in a web form, a blank as `+`."""
+    """The form of a bucket's own notification. Its keys are encoded as in a web form, a blank as `+`."""
 
     records: list[_Record] = Field(alias="Records")
 
@@ -53,7 +53,7 @@ class _Test(BaseModel):
 
 
 class _FromSns(BaseModel):
-    """The form through a topic of SNS without raw delivery: it holds the same as a text."""
+    """The form through an SNS topic without raw delivery, which holds the bucket's message as text."""
 
     message: str = Field(alias="Message")
 
@@ -69,7 +69,7 @@ _Inner = _FromS3 | _Test | _FromEventBridge
 _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_Inner | _FromSns)
 
 
-def parse_objects(body: str) -> tuple[Told, ...]:
+def parse_objects(body: str) -> tuple[ObjectAddress, ...]:
     """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
     try:
         outer = _OUTER.validate_json(body)
@@ -77,14 +77,18 @@ def parse_objects(body: str) -> tuple[Told, ...]:
     except ValueError:
         raise InvalidNotification(f"found {body[:200]!r}, expected a notification of S3.") from None
     if isinstance(inner, _FromS3):
-        return tuple(Told(each.s3.bucket.name, unquote_plus(each.s3.object.key)) for each in inner.records)
-    return (Told(inner.detail.bucket.name, inner.detail.object.key),) if isinstance(inner, _FromEventBridge) else ()
+        return tuple(ObjectAddress(each.s3.bucket.name, unquote_plus(each.s3.object.key)) for each in inner.records)
+    return (
+        (ObjectAddress(inner.detail.bucket.name, inner.detail.object.key),)
+        if isinstance(inner, _FromEventBridge)
+        else ()
+    )
 
 
 def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
-    """Return the partition of one of these feeds, by name, that an object under the blackboard belongs to, or None.
+    """Return the partition of one of `feeds` (by name) to which an object on the blackboard belongs, or None.
 
-    The object is below an update of the partition. A version below a feed that has none is another feed's.
+    The object must be below an update. A version below a feed without a version belongs to another feed.
     """
     segments = key.split("/")
     at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)

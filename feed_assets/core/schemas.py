@@ -1,7 +1,6 @@
-"""Schemas of feeds: columns as Spark's DDL has them, read without Spark, which would take seconds.
+"""Schemas of feeds in Spark's DDL, parsed without Spark, which would take seconds to start.
 
-They have names, types, `NOT NULL` and `COMMENT` (ADR 25). A test
-compares the results with those of Spark's own parser.
+Columns have names, types, `NOT NULL` and `COMMENT` (ADR 25). A test compares the results with Spark's own parser.
 """
 
 import re
@@ -29,20 +28,20 @@ _ELSEWHERE = {
     "bool": "boolean",
     "datetime": "timestamp",
 }
-"""Types of Python, pandas and SQL, and what they are in Spark."""
+"""Names of types in Python, pandas and SQL, with their names in Spark."""
 TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}
-"""Columns that reading adds."""
+"""Names of the columns that reading adds."""
 
 _Tokens = deque[str]
 
 
 def quoted(column: str) -> str:
-    """Return the name of a column as SQL has it, whatever that is: without quotes a dot is a step into a struct."""
+    """Return a column's name quoted for SQL. Without quotes a dot would be a step into a struct."""
     return "`" + column.replace("`", "``") + "`"
 
 
 def check_schema(feed: Feed, schema: str, form: str) -> None:
-    """Raise InvalidDefinition for a schema that Spark cannot parse, or by which files of this format are not read."""
+    """Raise InvalidDefinition for a schema that Spark cannot parse, or that this format does not support."""
     try:
         _check_columns(_columns(schema), form)
     except ValueError as error:
@@ -50,7 +49,7 @@ def check_schema(feed: Feed, schema: str, form: str) -> None:
 
 
 def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
-    """Raise InvalidDefinition for an event time that is no timestamp column of a schema."""
+    """Raise InvalidDefinition unless an event time is a timestamp column of the schema."""
     moments = [name for name, kind in _columns(schema) if kind in ("timestamp", "timestamp_ltz")]
     if event_time is not None and event_time not in moments:
         expected = ", ".join(moments) or "one, and the schema has none"
@@ -68,7 +67,7 @@ def column_names(schema: str) -> list[str]:
 
 
 def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
-    names = [name.lower() for name, _ in columns]  # Spark compares them like this.
+    names = [name.lower() for name, _ in columns]  # Spark compares names without case.
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
     if reserved := sorted(TAKEN.intersection(names)):
@@ -84,7 +83,7 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
 
 
 def _columns(schema: str) -> list[tuple[str, str]]:
-    """Return the name and kind of each column. Raise ValueError if there is none, or Spark cannot parse the schema."""
+    """Return the name and kind of each column. Raise ValueError for no columns, or if Spark cannot parse the schema."""
     tokens = deque(_TOKEN.findall(schema.strip()))
     columns = [(name, kind) for name, kind, _ in _fields(tokens, "")]
     if not columns:
@@ -93,7 +92,7 @@ def _columns(schema: str) -> list[tuple[str, str]]:
 
 
 def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, kind and type of the fields up to the token `end`, which is '' where the text ends."""
+    """Yield name, kind and type of the fields up to the token `end`; '' is the end of the text."""
     if _next(tokens) == end:
         return
     while True:
@@ -148,7 +147,7 @@ def _nested(tokens: _Tokens, kind: str, label: str) -> None:
 
 
 def _digits(tokens: _Tokens, kind: str, label: str) -> None:
-    """Take the precision and scale of a decimal. Raise ValueError if they are wrong."""
+    """Consume the precision and scale of a decimal. Raise ValueError if they are wrong."""
     text = ""
     while tokens and _next(tokens) != ")":
         text += _take(tokens)
@@ -167,7 +166,7 @@ def _take(tokens: _Tokens) -> str:
 
 
 def _skip(tokens: _Tokens, token: str) -> bool:
-    """Take a token, if it is the next one, and return whether it was."""
+    """Consume `token` if it is the next one. Return whether it was."""
     is_next = _next(tokens).lower() == token
     if is_next:
         _take(tokens)

@@ -1,4 +1,4 @@
-"""Texts without the secrets in them: for messages, metadata and names that people see (ADR 32)."""
+"""Removal of secrets from messages, metadata and names that people see (ADR 32)."""
 
 import re
 from typing import Any
@@ -7,13 +7,13 @@ from urllib.parse import unquote
 from feed_assets.core.message_words import text_of
 
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
-"""The user of a URL, and what ends it. Some drivers take one with a blank, `/`, `?` or `#` in it.
+"""The user of a URL, and the character after it. Some drivers allow a blank, `/`, `?` or `#` in a user.
 
-A colon and a blank behind such a user are not part of a URL, but the end of a sentence.
+A colon and a blank after such a user are punctuation, not part of a URL.
 """
 
 _TOKEN = re.compile(r"\b((?:https?|wss?|sc)://)[^/:@\s?#]+@|\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
-"""A user without a password, in URLs that have no users, and the token of a header."""
+"""A user without a password where a URL normally has no user, or the token of a header."""
 
 _PARAMETER = re.compile(
     r"""((?<![\w.-])(?:
@@ -25,19 +25,19 @@ _PARAMETER = re.compile(
          (?:\\.|[^&\s])*?(?=\#[A-Za-z_][\w.]*(?:["')\s]|$)|[&\s]|$))""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-"""A parameter whose name shows that it is secret, of a URL, an ODBC string, a configuration, a header.
+"""A parameter whose name shows that it is secret, in a URL, an ODBC string, a configuration or a header.
 
-A sink's `#table` stays. The look-behind keeps it linear: a text may be long, and of one word.
+A sink's `#table` stays. The look-behind keeps matching linear for long texts of one word.
 """
 
 _SHORTEST, _SHORT = 4, 8
-"""Characters of a password's part: one with fewer is hidden only before an `@`, or only as a whole word."""
+"""Lengths of a part of a password: shorter parts are hidden only before an `@`, or only as a whole word."""
 
 
 def masked(text: str, url: str = "") -> str:
-    """Return a text as messages show it: without the passwords and tokens in it, nor those of `url`.
+    """Return a text with its passwords and tokens, and those of `url`, hidden.
 
-    A short part of that URL's password is hidden where it is a whole word: in others the gaps would reveal it.
+    A short part of the password of `url` is hidden only as a whole word: gaps inside of words would reveal it.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
@@ -48,9 +48,9 @@ def masked(text: str, url: str = "") -> str:
 
 
 def _passwords(text: str) -> list[slice]:
-    """Return where passwords of URLs are, with the colon before: in each line up to its last `@`.
+    """Return the slices of passwords of URLs, with the colon before them. They end at the last `@` of their line.
 
-    A password may have any character in it, also `@`: to hide a host is better than to show half of a password.
+    A password may contain any character, even `@`. To hide a host is better than to show half of a password.
     """
     slices, begin = list[slice](), 0
     for line in text.splitlines(keepends=True):
@@ -62,7 +62,7 @@ def _passwords(text: str) -> list[slice]:
 
 
 def _where(secret: str) -> str:
-    """Return the pattern of a secret in another text."""
+    """Return a pattern that finds a secret in a text."""
     if len(secret) >= _SHORT:
         return re.escape(secret)
     return rf"(?<![^\W_]){re.escape(secret)}" + ("(?=@)" if len(secret) < _SHORTEST else r"(?![^\W_])")
@@ -74,12 +74,12 @@ def has_secret(text: str) -> bool:
 
 
 def cause(error: Exception, url: str) -> Exception | None:
-    """Return the cause to raise another error from: None if it holds a secret of this URL, as logs print causes."""
+    """Return `error`, for `raise … from`. Return None if its text has a secret of `url`, because logs print causes."""
     return error if masked(str(error), url) == str(error) else None
 
 
 def _secrets(url: str) -> set[str]:
-    """Return the secrets of a URL, whole and in the parts that a driver could take for a host or a port."""
+    """Return the secrets of a URL, and their parts that a driver could mistake for a host or a port."""
     passwords = [url[password][1:] for password in _passwords(url)]
     parts = [part for each in passwords for part in re.split(r"[@:/?#&=]", each)]
     values = [found[2].strip("{}\"'") for found in _PARAMETER.finditer(url)]
@@ -87,9 +87,9 @@ def _secrets(url: str) -> set[str]:
 
 
 def without_secrets(error: BaseException) -> BaseException:
-    """Return the error, or one of a class of the same name in its place, without secrets in it or in what led to it.
+    """Return an error without secrets in its texts, causes and contexts: itself, or a copy of a class of the same name.
 
-    Raise it outside of `except`, or Python makes the error that holds the secret its context.
+    Raise it outside of `except`: otherwise Python attaches the original error as its context.
     """
     error_by_id: dict[int, BaseException] = {}
     _follow(error, error_by_id)
@@ -103,7 +103,7 @@ def without_secrets(error: BaseException) -> BaseException:
 
 
 def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None:
-    """Collect an error and all that led to it."""
+    """Collect an error with all its causes and contexts."""
     pending = [error]
     while pending:
         each = pending.pop()
@@ -113,7 +113,7 @@ def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None
 
 
 def _says(error: BaseException) -> bool:
-    """Return whether an error holds a secret, or has no text of its own any more."""
+    """Return whether an error holds a secret, or its text cannot be read."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (as in `text_of`)
@@ -126,7 +126,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 
 def _like(error: BaseException) -> BaseException:
-    """Return an error that handlers of this one catch, too, with the same traceback, and no secret in its texts."""
+    """Return a copy of an error without secrets, which the same handlers catch, with the same traceback."""
     args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
     like = _again(type(error), masked(text_of(error)), args)
     vars(like).update(vars(error), **{name: masked(value) for name, value in _texts(error).items()})
@@ -136,7 +136,7 @@ def _like(error: BaseException) -> BaseException:
 
 
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
-    """Return an error of a kind, or at least of its name, made without code of its class, which may need anything."""
+    """Return an error of a class, or at least of the same name, without calling the class's own constructor."""
 
     def says(_: BaseException) -> str:
         return text
@@ -146,6 +146,6 @@ def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> Ba
     try:
         like: BaseException = native.__new__(type(kind.__name__, (kind,), names), *args)
         native.__init__(like, *args)
-    except (TypeError, ValueError):  # Its arguments have been changed since.
+    except (TypeError, ValueError):  # Its arguments have been replaced.
         return type(kind.__name__, (Exception,), names)(*args)
     return like

@@ -1,4 +1,4 @@
-"""Types of settings: texts of a form, and lists and objects as they stand in the environment."""
+"""Types of settings: texts with a pattern, and lists and objects written in environment variables."""
 
 import re
 from typing import Annotated, Self
@@ -13,12 +13,12 @@ from feed_assets.core.warehouses import Warehouse
 
 
 def _split(value: object) -> object:
-    """Read `a, b`, as it stands in the environment."""
+    """Parse a list of an environment variable, such as `a, b`."""
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
 
 def _object(value: object) -> object:
-    """Read a JSON object, as it stands in the environment."""
+    """Parse a JSON object of an environment variable."""
     try:
         return from_json(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -26,7 +26,7 @@ def _object(value: object) -> object:
 
 
 def _like(pattern: str, expected: str) -> AfterValidator:
-    """Return the rule that a text, which may be secret, matches `pattern`."""
+    """Return a rule that a text, which may be secret, must match `pattern`."""
 
     def check(value: str | SecretStr) -> str | SecretStr:
         if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value(), re.DOTALL):
@@ -67,15 +67,15 @@ Queue = Annotated[
 
 
 def check_queue(url: str, queue: str | None) -> None:
-    """Raise ValueError for a queue of a blackboard that is no bucket."""
+    """Raise ValueError if a blackboard that is not on S3 has a queue."""
     if queue and not url.startswith("s3:"):
         raise ValueError(f"expected a blackboard on s3://, whose bucket tells the queue, and it is {url}")
 
 
 class BlackboardLocation(BaseModel):
-    """Location of a blackboard, and the credentials for it: on S3 a profile of boto3, or boto3's own chain.
+    """Location of a blackboard, and its credentials: on S3 a profile of boto3, or boto3's default chain.
 
-    `queue` gets the notifications of its bucket about what is written there.
+    `queue` receives the notifications of its bucket.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -124,11 +124,11 @@ def _times(value: float) -> float:
 
 Times = Annotated[float, AfterValidator(_times)]
 LINEAGE = "openlineage+"
-"""The beginning of the URL of a sink for lineage."""
+"""The prefix of a URL of a lineage sink."""
 GLUE = "glue:"
-"""The beginning of a sink that is a database of the Glue catalog."""
+"""The prefix of a sink that is a database of the Glue catalog."""
 KAFKA = "kafka:"
-"""The beginning of a sink that is a Kafka topic."""
+"""The prefix of a sink that is a Kafka topic."""
 
 Sink = Annotated[
     SecretStr,

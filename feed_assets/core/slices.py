@@ -18,25 +18,24 @@ class SliceReader(Protocol):
     def __call__(
         self, piece: "Slice", spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
     ) -> "DataFrame":
-        """Return the rows. Raise SourceUnavailable if they cannot be read."""
+        """Return the rows of the slice. Raise SourceUnavailable if they cannot be read."""
         ...
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of one event table's partition that a run reads: those updated after one marker, up to another.
+    """The rows of an event table's partition that a run reads: those updated after one marker, up to another.
 
-    It may be read again, late or by hand: `merge_by_key` adds it to what is there without counting a row twice.
+    A slice may be read again, late or by hand: `merge_by_key` merges it into existing rows without counting any twice.
 
     Attributes:
         partition: The table and its partition.
-        start: The marker after which it begins, encoded; None is the beginning, as when everything is loaded. `after`
-            has it as a value.
-        end: The marker up to which it goes, encoded, which counts. `upto` has it as a value.
-        operations: How the table was written since: one of `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE` each.
-        events: How many write events it is made of.
-        bytes: How many bytes they report, 0 if none does.
-        reader: Reads its rows. A run gives one to the slices of its function.
+        start: The encoded marker after which it begins; None is the beginning, for a full load. `after` is its value.
+        end: The encoded marker up to which it goes, inclusive. `upto` is its value.
+        operations: The operations of its events: `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE`.
+        events: The number of its write events.
+        bytes: The sum of the bytes that they report, 0 if none does.
+        reader: A function that reads its rows. Slices of a run have one.
     """
 
     partition: Partition
@@ -49,30 +48,29 @@ class Slice:
 
     @property
     def interval(self) -> Interval:
-        """Return its bounds, as they are compared."""
+        """Return the bounds as an interval of encoded markers."""
         return Interval(self.start, self.end)
 
     @property
     def after(self) -> Marker | None:
-        """Return the lower bound, which does not count: a moment in UTC or a version; None is the beginning."""
+        """Return the lower bound, exclusive: a moment in UTC, a version, or None for the beginning."""
         return None if self.start is None else decode(self.start)
 
     @property
     def upto(self) -> Marker:
-        """Return the upper bound, which counts: a moment in UTC or a version."""
+        """Return the upper bound, inclusive: a moment in UTC or a version."""
         return decode(self.end)
 
     @property
     def version(self) -> str:
-        """Return the version, which distinguishes it as an input from other slices of the same table."""
+        """Return a version that identifies the slice among those of its table."""
         return f"{self.start or ''}..{self.end}"
 
     def where(self, column: str) -> str:
-        """Return the slice as a condition in SQL that Spark, PostgreSQL and SQLite read alike in any session zone.
+        """Return the slice as a SQL condition that means the same on Spark, PostgreSQL and SQLite in any session zone.
 
-        A row that was updated later belongs to a later slice, even if it is there already. The literals have no type,
-        so that each database reads them as the column's: UTC is honoured by columns with a zone, and taken for granted
-        by those without one and by SQLite's text.
+        A row that was updated later belongs to a later slice, even if it exists already. The literals have no type, so
+        each database reads them in the column's type, and a column without a zone must be in UTC.
 
         Args:
             column: The column that the table's markers are made of, quoted if it has to be: a moment, with a zone or
@@ -112,11 +110,11 @@ class Slice:
 
 
 def condition(piece: Slice, column: str, separator: str = " ") -> str:
-    """Return a slice as a condition in SQL, whose literals have this character between day and time."""
+    """Return a slice as a SQL condition. `separator` stands between day and time in its literals."""
     after = f"{column} > {_literal(piece.after, separator)} AND " if piece.after is not None else ""
     return f"{after}{column} <= {_literal(piece.upto, separator)}"
 
 
 def _literal(marker: Marker, separator: str) -> str:
-    # SQLite compares text: rows as SQLAlchemy writes them, `2024-01-01 00:00:00.000000`, sort right beside the zone.
+    # SQLite compares text: a zone at the end sorts right beside SQLAlchemy's form, `2024-01-01 00:00:00.000000`.
     return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(separator, 'microseconds')}'"

@@ -1,4 +1,4 @@
-"""Lines of users' code: the file and line that a message begins with."""
+"""Lines of users' code, with which messages begin: `shop/defs/revenue.py:12`."""
 
 import inspect
 import sys
@@ -20,7 +20,7 @@ _FILE: ContextVar[str | None] = ContextVar("_FILE", default=None)
 
 @contextmanager
 def declaring(file: str | None) -> Generator[None]:
-    """Mark what is declared meanwhile as from a file that is not Python's; None: from Python's again."""
+    """Attribute declarations in this block to a file that is not Python, such as YAML. None: to Python code again."""
     token = _FILE.set(file and as_seen_from_here(file))
     try:
         yield
@@ -29,22 +29,22 @@ def declaring(file: str | None) -> Generator[None]:
 
 
 def declared_at() -> str | None:
-    """Return the line of the user's code that runs now, `shop/defs/revenue.py:12`, or the YAML file that is read.
+    """Return the current line of the user's code, `shop/defs/revenue.py:12`, or the YAML file that is read.
 
-    Return None in a command of ours.
+    Return None if no code of a user runs.
     """
     return _FILE.get() or _users_line(walk_stack(inspect.currentframe()))
 
 
 def raised_at(error: BaseException) -> str | None:
-    """Return the line of the user's code that an error is from; None if it is from elsewhere."""
+    """Return the line of the user's code that raised an error. Return None if other code did."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{as_seen_from_here(error.filename)}:{error.lineno}"
     return _users_line(reversed([*walk_tb(error.__traceback__)]))
 
 
 def line_of(function: Callable[..., Any]) -> str | None:
-    """Return the line on which a user's function begins; None if it is a library's, or was not read from a file."""
+    """Return the line on which a user's function begins. Return None for a library's function, or without a file."""
     bare = inspect.unwrap(function)
     code = getattr(bare, "__code__", None)
     if code is None or not _is_users(str(bare.__module__), code.co_filename):
@@ -53,14 +53,14 @@ def line_of(function: Callable[..., Any]) -> str | None:
 
 
 def users_place(file: str, line: str) -> str | None:
-    """Return the place that a text names, `shop/defs/revenue.py:12`; None if the file is a library's."""
+    """Return a file and line in the form `shop/defs/revenue.py:12`. Return None if the file is a library's."""
     folders = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), _PACKAGE)]
     is_library = "site-packages" in file or any(Path(file).is_relative_to(folder) for folder in folders)
     return f"{as_seen_from_here(file)}:{line}" if not is_library or Path(file).is_relative_to(_SAMPLES) else None
 
 
 def with_notes(place: str, error: BaseException) -> str:
-    """Return a place with the notes on the error that is from there: the check that was run."""
+    """Append an error's notes, such as the check that ran, to the place that raised it."""
     return ", ".join([place, *getattr(error, "__notes__", ())])
 
 
@@ -71,7 +71,7 @@ def as_seen_from_here(file: str) -> str:
 
 
 def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    """Return the first line that is not a library's, from the innermost frame on; the bundled samples are a user's."""
+    """Return the innermost line that is not a library's. The bundled samples count as a user's code."""
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_COMMANDS):

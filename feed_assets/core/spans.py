@@ -1,4 +1,4 @@
-"""The span of a table that a run reads by its complete windows, as a value and as a condition in SQL."""
+"""The time span that a run reads of a state table, as a value and as a SQL condition."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,14 +9,14 @@ from feed_assets.core.windows import Window
 
 @dataclass(frozen=True)
 class Span:
-    """The rows of a state table that a run reads: those of a time in which every window is complete.
+    """The rows of a state table that a run reads: those of a time span whose windows are all complete.
 
     Attributes:
         dataset: The table.
-        sub_partition: The part of it, such as `region=apac`; '' is all of it.
-        start: The moment from which on it is read, UTC, which counts.
-        end: The moment up to which it is read, UTC, which does not count.
-        windows: The windows that fill it, in order.
+        sub_partition: The sub-partition, such as `region=apac`; '' is the whole table.
+        start: The start (UTC), inclusive.
+        end: The end (UTC), exclusive.
+        windows: The windows that fill the span, in order.
     """
 
     dataset: Feed
@@ -26,7 +26,7 @@ class Span:
     windows: tuple[Window, ...]
 
     def where(self, column: str) -> str:
-        """Return the span as a condition in SQL that Spark, PostgreSQL and SQLite read alike in any session zone.
+        """Return the span as a SQL condition that means the same on Spark, PostgreSQL and SQLite in any session zone.
 
         Args:
             column: The column of event times, quoted if it has to be: with a zone, or in UTC without one.

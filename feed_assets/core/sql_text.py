@@ -1,11 +1,11 @@
-"""Names and texts as standard SQL has them: DuckDB, PostgreSQL and Redshift."""
+"""Quoting of names and texts in standard SQL, for DuckDB, PostgreSQL and Redshift."""
 
 
 def quoted(name: str) -> str:
-    """Return a name as an identifier, whatever is in it."""
+    """Return any name as a quoted identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal, whatever is in it."""
+    """Return any text as a literal."""
     return "'" + text.replace("'", "''") + "'"

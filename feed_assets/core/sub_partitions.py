@@ -1,6 +1,6 @@
-"""The sub-partitions of a dataset: regions with their own midnight, and what lies below them, to any depth.
+"""The sub-partitions of a dataset, in levels: such as regions with their own midnight, and countries below them.
 
-A sub-partition is a text, `region=apac/country=sg`; '' is all of a dataset. Adding or retiring one is dated.
+A sub-partition is a text, `region=apac/country=sg`; '' is the whole dataset. It has dates of joining and leaving.
 Source: "Data Dependency Driven Orchestration": "a daily partition will contain several subpartitions".
 """
 
@@ -20,7 +20,7 @@ from feed_assets.core.typed import typed
 from feed_assets.core.windows import DAY, Window, WindowAddress, check_grains, children, window_at, window_of, zone_of
 
 ALL = ""
-"""The sub-partition that is all of a dataset."""
+"""The sub-partition that stands for the whole dataset."""
 
 
 @typed
@@ -29,11 +29,11 @@ class Member:
     """One value of a level of sub-partitions.
 
     Args:
-        tz: The time zone of its days; by default that of the level above, or the dataset's.
-        since: The first batch date that it is expected for; by default from the beginning, or, if it is added later,
-            from the day on which it was.
-        until: The batch date from which on it is expected no more.
-        below: The level below it, in place of that of its own level.
+        tz: The time zone of its days; by default that of the level above, or of the dataset.
+        since: The first batch date for which it is expected. By default that is the beginning, or the day on which it
+            was added.
+        until: The batch date from which on it is no longer expected.
+        below: The level below it, instead of the `below` of its level.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the zone is invalid.
@@ -54,12 +54,12 @@ class Member:
 class SubPartitions:
     """A level of sub-partitions, such as countries, business units, partners or data centers.
 
-    A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled by itself.
+    A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled separately.
 
     Args:
         name: The name of the level, such as `country`.
-        members: Its values, each with its time zone, a `Member`, or None.
-        below: The level below each of them that has none of its own.
+        members: The values, each with its time zone, a `Member`, or None.
+        below: The level below each value that does not declare its own.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, there are no members, or too many levels.
@@ -77,7 +77,7 @@ class SubPartitions:
             check_segment(value, self.name)
 
     def flat(self, above: str = ALL, zone: str = "UTC") -> Iterator[tuple[str, "Life"]]:
-        """Yield every sub-partition with its zone and dates, those above before those below."""
+        """Yield every sub-partition with its zone and dates, parents before children."""
         if above.count("/") + 2 >= SEGMENTS:
             raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
         for value, declared in self.members.items():
@@ -97,7 +97,7 @@ REGIONS: Mapping[str, str | Member | None] = MappingProxyType(
 
 @typed
 class Regions(SubPartitions):
-    """Regions, each with its own midnight: a batch date is complete when it is in all of them.
+    """Regions with their own midnights. A batch date is complete when it is complete in all regions.
 
     Args:
         members: Time zones by region; by default the article's four: UTC+8, UTC+5, UTC, UTC-8.
@@ -124,9 +124,9 @@ Period = tuple[date | None, date | None]
 
 @dataclass(frozen=True)
 class Life:
-    """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for.
+    """A sub-partition's time zone, and the batch dates `[since, until)` for which it is expected.
 
-    `past` are the periods before it left and returned.
+    `past` has earlier periods, if it left and returned.
     """
 
     zone: str
@@ -135,13 +135,13 @@ class Life:
     past: tuple[Period, ...] = ()
 
     def has(self, day: date) -> bool:
-        """Return whether it is expected for a batch date. Some zones have left one out."""
+        """Return whether it is expected for a batch date. Some zones have skipped a date."""
         periods = (*self.past, (self.since, self.until))
         is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
         return is_within and _has_date(self.zone, day)
 
     def again(self, since: date) -> "Life":
-        """Return the same from a date on, after it had left."""
+        """Return the life of a sub-partition that returns on a date."""
         return Life(self.zone, since, None, (*self.past, (self.since, self.until)))
 
 
@@ -155,9 +155,9 @@ def _has_date(zone: str, day: date) -> bool:
 
 @dataclass(frozen=True)
 class Tracked:
-    """Ledger facts about a dataset's declaration: how its windows are judged, and which sub-partitions it has.
+    """The declaration of a dataset in the ledger: how its windows are judged, and its sub-partitions.
 
-    Without members every sub-partition that is reported stands for itself.
+    Without members any reported sub-partition is accepted, and has no parent.
     """
 
     grains: tuple[str, ...]
@@ -168,28 +168,28 @@ class Tracked:
     is_ours: bool = False
     """True for a dataset of ours: only its runs count what they write."""
     is_default: bool = False
-    """True if nobody has declared it: it has the settings of when it was first recorded."""
+    """True if it is not declared. It then has the settings of when it was first recorded."""
 
     @classmethod
     def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
-        """Return a declaration's content. Raise InvalidDefinition if a region's days do not begin on the base grid."""
+        """Build it from a declaration. Raise InvalidDefinition if a region's days do not begin on the base grid."""
         members = dict(sub_partitions.flat(zone=completeness.tz)) if sub_partitions else {}
         check_grains(completeness.grains, {life.zone for life in members.values()})
         return cls(completeness.grains, completeness.ratio, completeness.tiers, completeness.tz, members)
 
     @cached_property
     def share(self) -> Fraction:
-        """Return the ratio, exactly."""
+        """Return the ratio as an exact fraction."""
         return as_fraction(self.ratio)
 
     @property
     def base(self) -> str:
-        """Return the grain that counts are reported for."""
+        """Return the base grain, for which counts are reported."""
         return self.grains[0]
 
     @cached_property
     def below(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the sub-partitions of each, whatever their dates."""
+        """Return the direct sub-partitions of each sub-partition, regardless of dates."""
         paths_below: dict[str, list[str]] = {}
         for path in self.members:
             paths_below.setdefault(above(path), []).append(path)
@@ -201,15 +201,15 @@ class Tracked:
         return life.zone if life else self.zone
 
     def is_leaf(self, sub_partition: str, window: Window) -> bool:
-        """Return whether a window's counts are reported for it: it has no sub-partitions of its own on that date."""
+        """Return whether counts are reported for a sub-partition itself: it has no children on the window's date."""
         return not self.children(sub_partition, window)
 
     def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
-        """Return the sub-partitions that one is made of in a window: those that are expected on its batch date."""
+        """Return the direct sub-partitions that are expected on a window's batch date."""
         return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
 
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
-        """Return the windows that judge one: smaller ones, or the same of each sub-partition; () for a base window."""
+        """Return the windows that judge a window: smaller ones, or those of its children. A base window has none."""
         paths = self.children(at.sub_partition, window)
         if not paths:
             smaller = children(window, self.grains)
@@ -217,7 +217,7 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """Return a base window by its start, and every larger one that it lies in, also of the sub-partitions above."""
+        """Return the base window with this start, and all larger windows that contain it, in parents too."""
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]
@@ -226,7 +226,7 @@ class Tracked:
         return [WindowAddress(dataset, level, grain, key) for level in levels for grain, key in keys]
 
     def expects(self, path: str, window: Window) -> bool:
-        """Return whether a sub-partition, and all that it lies in, is expected in a window."""
+        """Return whether a sub-partition and all its parents are expected in a window."""
         while path:
             life = self.members.get(path)
             if life is None or not life.has(batch_date(window, life.zone)):
@@ -239,14 +239,14 @@ class Tracked:
         return {frozenset(path.split("/")): path for path in self.members}
 
     def path_of(self, sub_partition: str) -> str:
-        """Return a sub-partition with its levels in the order that is declared; by name, if it is not declared."""
+        """Return a sub-partition with its levels in the declared order, or by name if they are not declared."""
         if "/" not in sub_partition:
             return sub_partition
         levels = sub_partition.split("/")
         return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
     def check(self, sub_partition: str, window: Window | None = None) -> None:
-        """Raise InvalidName if a sub-partition is unknown, or counts of a window cannot be reported for it."""
+        """Raise InvalidName if a sub-partition is unknown, or takes no counts of the window."""
         if not self.members:
             return
         is_known = sub_partition in self.members or sub_partition == ALL
@@ -257,9 +257,9 @@ class Tracked:
         raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {choices}.")
 
     def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
-        """Return the window that begins at a moment, as shown or at its own zone's midnight, or raise InvalidName.
+        """Return the window that begins at a moment. Raise InvalidName if none does.
 
-        A day of several regions is shown from their first midnight on, which may lie in the day before or after.
+        A day of several regions begins at their first midnight, as shown, or at the midnight of its own zone.
         """
         zone = self.zone_of(sub_partition)
         own = window_of(grain, start, zone)
@@ -274,7 +274,7 @@ class Tracked:
         return matching
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
-        """Return the window of this key, or raise InvalidName. A day of several regions spans their days."""
+        """Return the window with this key, or raise InvalidName. A day of several regions spans all their days."""
         if grain not in self.grains:
             raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
         own = window_at(grain, key, self.zone_of(sub_partition))
@@ -284,23 +284,23 @@ class Tracked:
 
 
 def batch_date(window: Window, zone: str) -> date:
-    """Return the local day that a window belongs to: for a day its own date, whatever the zone."""
+    """Return the local date of a window. A day window has its own date in any zone."""
     return date.fromisoformat(window.key if window.grain == DAY else window_of(DAY, window.start, zone).key)
 
 
 def above(sub_partition: str) -> str:
-    """Return the sub-partition that one lies in; '' is all of the dataset."""
+    """Return the parent of a sub-partition; '' is the whole dataset."""
     return sub_partition.rpartition("/")[0]
 
 
 def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
-    """Return a declaration with dates where it has none: a sub-partition that joins or leaves does not change the past.
+    """Add dates to a declaration, so that a sub-partition that joins or leaves does not change the past.
 
     Args:
         new: The declaration.
-        recorded: The declaration in the ledger, with the dates that it gave.
-        reported: The sub-partitions with counts of their own: those that they are made of from now on are dated.
-        today: Returns the first batch date, of a sub-partition in its zone, that a change made now is for.
+        recorded: The declaration in the ledger, with the dates that were added before.
+        reported: The sub-partitions with counts of their own. Children that they get now are dated.
+        today: A function that returns the first batch date for which a change made now counts, for a sub-partition.
     """
     members = {
         path: _joined(
@@ -319,7 +319,7 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
 
 
 def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
-    """Return a sub-partition with the dates that are declared, else those in the ledger if it was there before."""
+    """Return a sub-partition with its declared dates, or else with those in the ledger."""
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
@@ -340,5 +340,5 @@ def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> s
 
 
 def mapping_of(text: str) -> dict[str, str]:
-    """Return a sub-partition's levels and values, from its text."""
+    """Parse a sub-partition into its levels and values."""
     return {name: value for name, _, value in (each.partition("=") for each in text.split("/") if each)}

@@ -1,4 +1,4 @@
-"""Patterns of texts that a run takes for values of a type: Java, Python and RE2 read them alike."""
+"""Patterns of texts that a run accepts as values of a type. They mean the same in Java, Python and RE2."""
 
 INTEGER = "-?[0-9]+"
 DECIMAL = r"-?[0-9]+(\.[0-9]+)?"

@@ -1,4 +1,4 @@
-"""Calls of servers that may answer a byte a second, or never: the caller proceeds when the time is over."""
+"""Time limits for calls of servers that may answer very slowly, or never."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -8,22 +8,22 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 _LOOK_SECONDS = 0.05
-"""Seconds between two checks whether the time is over."""
+"""Seconds between two checks of the time."""
 
 _Result = TypeVar("_Result")
 
 
 class Opened(Protocol):
-    """A connection that a call has opened: it has a socket while it is connected."""
+    """A connection that a call has opened. It has a socket while it is connected."""
 
     sock: socket.socket | None
 
 
 def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
-    """Return or raise what a call does. Once the time is over, close what it `opened` and raise TimeoutError.
+    """Return the result of a call, or raise its error. When time is over, close its connections and raise TimeoutError.
 
-    The call runs in a thread: a socket's timeout is for each single read, and DNS has none. The thread ends when it
-    reads the closed socket; its outcome is dropped.
+    The call runs in a thread, because a socket's timeout applies to each single read, and DNS has none. The thread ends
+    when it reads a closed socket, and its result is dropped.
     """
     outcome: Future[_Result] = Future()
     Thread(target=_settle, args=(outcome, call), daemon=True).start()
@@ -43,14 +43,14 @@ def _settle(outcome: "Future[_Result]", call: Callable[[], _Result]) -> None:
 
 
 def shut(opened: socket.socket | None) -> None:
-    """End a connection for every thread that waits on it."""
+    """Shut a connection down for every thread that waits on it."""
     with suppress(OSError):  # It is closed already.
         if opened:
             opened.shutdown(socket.SHUT_RDWR)
 
 
 def noting(kind: type[_Result], opened: list[Opened]) -> type[_Result]:
-    """Return a subclass of this kind of connection that lists itself in `opened` before it connects."""
+    """Return a subclass of a connection class whose instances add themselves to `opened` before they connect."""
     base: Any = kind
 
     class Noting(base):

@@ -1,4 +1,4 @@
-"""Declaration of a Kafka topic, and the names of what is made of it."""
+"""Declaration of a Kafka topic, and the names of the topics that belong to it."""
 
 from typing import Annotated
 
@@ -27,10 +27,10 @@ class Topic(BaseModel):
     """Rules for how the messages of one topic become chunks.
 
     Attributes:
-        key: The fields that name a row, of the value or else of the message's key.
-        messages: The message limit: lines of the grid on which chunks end are this many offsets apart.
+        key: The fields that identify a row, in the value or else in the message's key.
+        messages: The message limit: chunks end at multiples of this many offsets.
         seconds: The time limit: a chunk ends at the latest this long after its first message arrived.
-        operation: Where a message has its type: `header:NAME` or `field:NAME`; without it every one is an update.
+        operation: Where a message has its type: `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are packed.
     """
 
@@ -44,14 +44,14 @@ class Topic(BaseModel):
 
 
 TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
-"""The pattern of a topic's name that has room for the names of the other two, and is a segment of a key."""
+"""The pattern of a topic's name: short enough for the names of the other two topics, and valid in a key."""
 
 
 def signals_of(topic: str) -> str:
-    """Return the downstream topic, which has a signal for each chunk in the partition of the same number."""
+    """Return the downstream topic. It has a signal for each chunk, in the partition with the same number."""
     return f"{topic}-signals"
 
 
 def dead_letters_of(topic: str) -> str:
-    """Return the topic of the messages that are no records, in the partition of the same number."""
+    """Return the topic for messages that are not valid records, in the partition with the same number."""
     return f"{topic}-dead-letters"

@@ -1,4 +1,4 @@
-"""Transitions between a window's states: the one table for judging, backfills, and docs.
+"""The table of allowed transitions between a window's states, for judging, backfills and the docs.
 
 Source: "Data Dependency Driven Orchestration", "mutable with predefined data quality and backfill transition rules".
 """
@@ -46,7 +46,7 @@ TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
         _BACKFILLED: {_OPEN: _CORRECTED, _WITH_ISSUE: _ISSUE, _INVALID: _FAILED, _BACKFILLING: _BEGUN},
     }
 )
-"""The states that may follow each state, and when they do: a window has no other transitions."""
+"""The states that may follow each state, with the cause. There are no other transitions."""
 
 
 def check_transition(label: object, before: WindowState, after: WindowState) -> None:

@@ -1,6 +1,6 @@
-"""Checks of users' declarations against annotated types: a wrong value is reported when it is declared, in one line.
+"""Checks of users' declarations against annotated types. A wrong value is reported at once, in one line.
 
-Annotations may have rules, of `core.rules`. The line begins with the file and line of the declaration.
+Annotations may have rules (`core.argument_types`). The message begins with the file and line of the declaration.
 """
 
 import re
@@ -20,24 +20,24 @@ from feed_assets.core.secrets import masked
 from feed_assets.core.source_lines import declared_at
 
 LENGTH = 90
-"""Characters of a wrong value that a message shows."""
+"""Most characters of a wrong value in a message."""
 
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
-"""The text by which Python shows an object that has none of its own: a message has only its class."""
+"""Python's default text of an object, of which a message shows only the class."""
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
 
 def typed(declaration: _D) -> _D:
-    """Return a function or dataclass that raises InvalidDefinition for a value of another type than its annotation.
+    """Make a function or dataclass raise InvalidDefinition for values that do not match their annotations.
 
-    Values are compared, never converted: arguments that the annotations do not name are refused.
+    Values are never converted. Unknown arguments are refused.
     """
     return typed_with({})(declaration)
 
 
 def typed_with(instead: Mapping[str, str]) -> Callable[[_D], _D]:
-    """Return `typed` with a cure for arguments that a declaration lacks and users type, by their names."""
+    """Return `typed` with hints for unknown arguments that users try, by name."""
 
     def decorate(declaration: _D) -> _D:
         if isinstance(declaration, type):
@@ -56,7 +56,7 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             arguments = declared.bind(*args, **kwargs).arguments
-        except TypeError:  # The call below reports too many arguments, in Python's own words.
+        except TypeError:  # The call below raises Python's own error for too many arguments.
             arguments = {}
         try:
             _refuse_no_call(owner, declared, args, kwargs)
@@ -64,7 +64,7 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
             _refuse_missing(owner, declared, args, kwargs)
             _check(owner, declared, _hints(function), arguments)
             return function(*args, **kwargs)
-        except InvalidSetting:  # The environment is to be mended, not the declaration.
+        except InvalidSetting:  # The environment must be fixed, not the declaration.
             raise
         except FeedAssetsError as error:
             error.place = error.place or declared_at()
@@ -74,7 +74,7 @@ def _checking(function: Callable[..., Any], owner: str, instead: Mapping[str, st
 
 
 def _refuse_no_call(owner: str, declared: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidDefinition for a decorator without parentheses, which gets the function below it."""
+    """Raise InvalidDefinition for a decorator without parentheses."""
     if len(args) == 1 and not kwargs and isfunction(args[0]) and len(_required(declared)) > 1:
         raise InvalidDefinition(
             f"@{owner} stands above {args[0].__name__}() without parentheses: expected @{owner}"
@@ -96,7 +96,7 @@ def _refuse_missing(owner: str, declared: Signature, args: tuple[Any, ...], kwar
 
 
 def _required(declared: Signature) -> list[str]:
-    """Return the parameters without a default, but for `self`."""
+    """Return the parameters without a default, except `self`."""
     several = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
     named = [each for each in declared.parameters.values() if each.default is Parameter.empty]
     return [each.name for each in named if each.kind not in several and each.name != "self"]
@@ -116,7 +116,7 @@ def _refuse_unknown(
 
 @cache
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return each annotation with its rules, at the first call: a name may be defined below the declaration."""
+    """Return the annotations with their rules. Call it late, as annotations may use names that are defined later."""
     return get_type_hints(function, include_extras=True)
 
 
@@ -140,27 +140,27 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], arguments:
 
 
 def _most_telling(error: ValidationError) -> ErrorDetails:
-    """Return the first error of a rule, which is more exact than that of a type; else the first."""
+    """Return the first error of a rule, which is more exact than that of a type. Otherwise return the first error."""
     errors = error.errors(include_url=False)
     return next((each for each in errors if each["type"] == "value_error"), errors[0])
 
 
 def _first(arguments: Mapping[str, Any], wrong: str) -> str:
-    """Return the first argument, if it is a text: the name of what is declared, in most cases."""
+    """Return the first argument if it is a text: it is mostly the declared name."""
     name, value = next(iter(arguments.items()))
     return masked(repr(value)) if isinstance(value, str) and name != wrong else ""
 
 
 @cache
 def _adapter(expected: Any) -> TypeAdapter[Any]:
-    """Wrap a type in a tuple of one, because pydantic gives a configuration to no dataclass alone."""
+    """Return an adapter of a one-element tuple, because pydantic takes no configuration for a single dataclass."""
     return TypeAdapter(
         cast(type[Any], GenericAlias(tuple, (expected,))), config=ConfigDict(arbitrary_types_allowed=True)
     )
 
 
 def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
-    """Yield the steps that lead to something in a value, without steps that are members of a union."""
+    """Yield the keys and indexes that lead to a part of a value, without pydantic's names of union members."""
     for step in steps:
         holds = isinstance(value, Mapping) or (isinstance(step, int) and isinstance(value, Sequence))
         if not holds:  # Dagster's keys and specs raise an error of their own when they are indexed.
@@ -173,13 +173,13 @@ def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
 
 
 def expected_of(error: ErrorDetails) -> str:
-    """Return what pydantic, or a rule, expected in place of a value."""
+    """Return what pydantic or a rule expected."""
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return message.removeprefix("expected ")
 
 
 def value_in_words(value: Any) -> str:
-    """Return a value in one short line, without passwords."""
+    """Describe a value in one short line, without passwords."""
     if isfunction(value):
         return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"
     if isinstance(value, type):

@@ -1,7 +1,7 @@
-"""Choice of what a dataset by events reads: the updates that complete propagations name, if they belong together.
+"""Choice of the updates that a dataset by events reads: those of complete propagations, if they belong together.
 
-Events report arrivals, lineage reports what they were made of. If the two differ (a roll-back, a repair, a re-run by
-hand), lineage decides: inputs of one pipeline are never read at different states of their sources.
+Events report arrivals, lineage what updates were made of. If the two differ (roll-back, repair, manual re-run), lineage
+decides: inputs of one pipeline are never read at different states of their sources.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
 
 @dataclass(frozen=True)
 class Inbox:
-    """All that an output chooses from; `events` are those that it has not consumed, `inputs` are all it may read."""
+    """Everything that an output may choose from. `events` are unconsumed, `inputs` are all partitions it may read."""
 
     inputs: tuple[Partition, ...]
     events: Sequence[Recorded] = ()
@@ -26,25 +26,25 @@ class Inbox:
     """Inputs that are event tables."""
     newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
-    """The pins that the newest update of the output was built from."""
+    """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The updates that events and `consumed` name and that are still valid."""
+    """The still valid updates that events and `consumed` name."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The due events, and what is read instead of an input's newest update; None: nothing that fits has arrived yet."""
+    """The due events, and the pins to read instead of newest updates. None means that no fitting update exists yet."""
 
     due: Due = field(default_factory=Due)
     pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
-    """Return what the next run of an output consumes and reads; `due.waits` is the reason why the rest waits.
+    """Choose what the next run of an output consumes and reads. `due.waits` is the reason why the rest waits.
 
-    The choice first follows the events. A pipeline that is then mixed or incomplete is read at its newest updates, if
-    these belong together. If it is still mixed, it stays as it was consumed.
+    The first choice follows the events. If a pipeline is then mixed or incomplete, its newest updates are read if they
+    belong together. If it is still mixed, its consumed updates are kept.
     """
     groups = _groups(consumer, inbox)
     choice = _choice(consumer, inbox, groups, Judged())
@@ -62,7 +62,7 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
 
 
 def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ...]]:
-    """Return the inputs that may be mixed: several tables of one pipeline with one partition key."""
+    """Return the groups of inputs that may be mixed: several tables of one pipeline with one partition key."""
     members_by_group: dict[Group, list[Partition]] = {}
     for name, tables in consumer.needed.items():
         for each in inbox.inputs if len(tables) > 1 else ():
@@ -72,20 +72,20 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
-    """Return the groups that are incomplete by their events; without `merge` skip those that a run takes from first."""
+    """Return the groups that are incomplete by their events. Without `merge` skip groups from which the run takes."""
     selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
 
 
 def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
-    """Return whether the newest updates of some inputs belong together."""
+    """Return whether the newest updates of the inputs belong together."""
     lineage, pins = inbox.lineage, [_last(inbox, each) for each in members]
     valid_pins = [pin for pin in pins if pin]
     return len(valid_pins) == len(pins) and belong_together(valid_pins, lineage.built_from, lineage.newest)
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the newest pin of an input; for an event table the last marker that arrived, or else was consumed."""
+    """Return the newest pin of an input. For an event table it ends at the last arrived, or else consumed, marker."""
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
     markers = [event.marker for event in inbox.events if event.partition == member]
@@ -105,7 +105,7 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 
 def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
-    """Return the update or slice of taken inputs, the consumed one of those on their way; others have the newest."""
+    """Return the chosen pins by events: taken inputs at their slice, those on their way as consumed. Others: newest."""
     slices = {each.partition: each for each in due_events.slices}
     coming = {event.partition for each in (*due_events.later, *due_events.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}
@@ -125,9 +125,9 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
 
 
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
-    """Return the pin of a batch whose partition's slice ends at `end`; an update after that is not read yet.
+    """Return the pin of a batch if its update is not after `end`, the end of its partition's slice.
 
-    Compacted batches have no events: they hold earlier rows, so they are read at once.
+    Compacted batches have no events. They hold earlier rows, so they are always read.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
@@ -138,13 +138,13 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
-    """Return the update that a slice of a feed ends at, or the newest valid one if that is no longer valid."""
+    """Return the update at the end of a feed's slice. If it is no longer valid, return the newest valid one."""
     newest = inbox.newest.get(member)
     return newest if newest is None or newest.update_id <= end else inbox.valid.get((member, end), newest)
 
 
 def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the consumed pin of an input, with its present facts, if its update is still valid."""
+    """Return the consumed pin of an input, with current facts, if its update is still valid."""
     pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
     if pin is None or member.feed in inbox.tables:
         return pin
@@ -153,13 +153,13 @@ def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
-    """Return some inputs as they were consumed together; None for each if one of these is gone."""
+    """Return the consumed pins of inputs that belong together. If one is no longer valid, return None for each."""
     pins = {each: _consumed(inbox, each) for each in members}
     return pins if all(pins.values()) else dict.fromkeys(pins)
 
 
 def _mixed(inbox: Inbox, groups: Mapping[Group, Collection[Partition]], choice: Choice) -> dict[Group, str]:
-    """Return the pipelines whose chosen updates do not belong together, each with the reason."""
+    """Return the groups whose chosen updates do not belong together, each with the reason."""
     lineage, reason_by_group = inbox.lineage, dict[Group, str]()
     for group, members in groups.items():
         pins = [choice.pins.get(each, inbox.newest.get(each)) for each in members]

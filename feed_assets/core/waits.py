@@ -1,4 +1,4 @@
-"""Waits of a partition beside its inputs: a time, how many of its inputs are enough, and when it is due."""
+"""Rules for when a partition is built: earliest time, how many inputs are enough, and deadlines."""
 
 import re
 from collections.abc import Set
@@ -16,14 +16,14 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.typed import typed
 
 LONGEST = timedelta(days=3660)
-"""The longest duration: with it all moments of partitions are in the calendar."""
+"""The longest allowed duration, so that all resulting moments are in the calendar."""
 
 _SHARE = re.compile(r"([0-9]{1,6}) of ([0-9]{1,6})")
 _INSTANT = timedelta(microseconds=1)
 
 
 def parse_least(text: str) -> tuple[int, int]:
-    """Parse how many of how many are enough: `23 of 24`. Raise ValueError if the text has another form."""
+    """Parse `23 of 24`: how many of how many are enough. Raise ValueError for another form."""
     match = _SHARE.fullmatch(text)
     least, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= least <= total:
@@ -42,19 +42,19 @@ Least = Annotated[str, AfterValidator(_check_least)]
 @typed
 @dataclass(frozen=True)
 class Wait:
-    """Waits of each partition of a dataset beside its inputs. All times count from the partition's end.
+    """Rules for when partitions of a dataset are built. All times count from the partition's end.
 
     After "Data Dependency Driven Orchestration": a cron is only the earliest time at which a flow can be launched.
 
     Args:
         earliest: A cron, such as `0 6 * * *`: a partition is not built before its first tick at or after the end.
         tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
-        delay: A partition is not built before this time has passed; the cron's tick is the first one after that.
-        deadline: A partition that is not built after this time raises an alert.
-        warn: It raises one before that, too, if it is not built after this time.
-        at_least: How many of the partitions (of tables: windows) that it needs are enough, such as `23 of 24`; with
+        delay: A partition is not built before this time has passed. `earliest` then means the first tick after that.
+        deadline: If a partition is not built after this time, an alert opens.
+        warn: If a partition is not built after this time, an earlier alert opens.
+        at_least: How many of the needed partitions (of tables: windows) are enough, such as `23 of 24`. It needs
             `after`. Data that arrive later are late data.
-        after: From then on it is built with what is there, if that is enough and something of each input.
+        after: When this time has passed, a partition is built if enough of its inputs are there, and some of each.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or one is given without the other
@@ -86,7 +86,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Waits:
-    """The moments (UTC) of one partition, and how many of what it needs are enough from `after` on."""
+    """The moments (UTC) of one partition, and how many of its inputs are enough from `after` on."""
 
     earliest: datetime | None = None
     after: datetime | None = None
@@ -95,15 +95,15 @@ class Waits:
     warn: datetime | None = None
     deadline: datetime | None = None
     clock_changes: bool = False
-    """True if its zone's clock changes within it: then it may need other than `total`, and as many may be missing."""
+    """True if the clock changes within the partition. Then it may need more or fewer than `total`."""
 
     @property
     def phrase(self) -> str:
-        """Return what is enough, in words."""
+        """Return the declared text, such as `23 of 24`."""
         return f"{self.least} of {self.total}"
 
     def refuse(self, output: Partition, needed: int) -> None:
-        """Raise InvalidDefinition if an output needs another number of partitions than is declared."""
+        """Raise InvalidDefinition if an output needs a different number of partitions than `at_least` says."""
         if self.after and not self.clock_changes and needed != self.total:
             raise InvalidDefinition(
                 f"{output} needs {needed} partitions of its inputs, and at_least says '{self.phrase}': expected so "
@@ -112,22 +112,22 @@ class Waits:
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:
-        """Return whether what is there is enough, once it is time: enough partitions, and something of each input."""
+        """Return whether enough partitions are there, and some of each input, regardless of the time."""
         is_enough = len(lacking) <= self.total - self.least and not self.nothing_of(needed, lacking)
         return self.after is not None and is_enough
 
     @staticmethod
     def nothing_of(needed: Set[Partition], lacking: Set[Partition]) -> Set[Feed]:
-        """Return the inputs of which nothing at all is there."""
+        """Return the input feeds without any existing partition."""
         return {each.feed for each in lacking} - {each.feed for each in needed - lacking}
 
     def goes_without(self, needed: Set[Partition], lacking: Set[Partition], now: datetime) -> bool:
-        """Return whether it is built now without some of what it needs."""
+        """Return whether the partition is built now without its missing inputs."""
         return self.after is not None and now >= self.after and self.may_lack(needed, lacking)
 
 
 def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
-    """Return the moments of a partition of `[start, end)`, whose clock is that of a zone."""
+    """Return the moments of a partition with the time `[start, end)` in a time zone."""
     least, total = parse_least(wait.at_least) if wait.at_least else (0, 0)
     offsets = {moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in (start, end)}
     return Waits(
@@ -142,7 +142,7 @@ def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
 
 
 def _earliest(wait: Wait, end: datetime) -> datetime | None:
-    """Return the cron's first tick at or after the end and the delay; without a cron the end of the delay, or None."""
+    """Return the first cron tick at or after the end plus the delay. Without a cron return the end of the delay."""
     begins = end + (wait.delay or timedelta())
     if wait.earliest:
         return tick_after(wait.earliest, wait.tz, begins - _INSTANT)

@@ -35,10 +35,10 @@ def _role(value: str) -> str:
 
 
 def _is_whole(url: str) -> bool:
-    """Return whether it has a user: a password with a slash would end there, and its beginning be shown as a port."""
+    """Return whether the URL has a user and a valid port: a password with an unescaped `/` would be read as a port."""
     try:
         parts = urlsplit(url)
-        return bool(parts.username) and parts.port != 0  # Reading it may raise.
+        return bool(parts.username) and parts.port != 0  # `port` may raise.
     except ValueError:
         return False
 
@@ -51,8 +51,8 @@ class Warehouse(BaseModel):
             `redshift://user:password@host:5439/database`.
         iam_role: The role by which Redshift reads the chunks, for Redshift alone: `arn:aws:iam::ACCOUNT:role/NAME`.
         chunks: The number limit: at most this many chunks of a topic are loaded at once.
-        seconds: The time limit: a chunk is due this many seconds after its signal was read, plus loads of other tables.
-        deleted_days: How long a deleted key is remembered, so that nothing older restores it.
+        seconds: The time limit: a chunk is loaded at most this many seconds after its signal, plus other tables' loads.
+        deleted_days: How long a deleted key is remembered, so that older messages do not restore it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -1,7 +1,7 @@
-"""Weighing of late data: whether they are worth a re-run, by what their input declares.
+"""Weighing of late data: whether they are worth a re-run by the policy of their input.
 
-Growth is measured against what the published update consumed, so that many small updates add up. Data that are not
-enough wait until their age is enough, or are knowingly skipped until more arrive.
+Growth is measured against the data that the published update consumed, so many small updates add up. Data below the
+thresholds wait until they are old enough, or are skipped until more arrive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from feed_assets.core.windows import address_of
 
 GB = 10**9
 NAMED = 3
-"""Partitions that a reason names."""
+"""Most partitions that a reason names."""
 
 _INSTANT = timedelta(microseconds=1)
 
 
 class Outcome(StrEnum):
-    """The outcome for late data: they are consumed, wait until a time, or are knowingly skipped until more arrive."""
+    """The outcome for late data: a re-run, a wait until a time, or a skip until more arrive."""
 
     RERUN = "re-run"
     WAIT = "wait"
@@ -35,10 +35,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Weighed:
-    """The outcome of `weigh` in words; `look_again` is when waiting ends by itself (UTC).
+    """The outcome of `weigh`, with its reason. `look_again` is when a wait ends (UTC).
 
-    `before` and `after` are the bytes of the source that has grown most, as consumed and as they are now; `files` is
-    how many files are more. For windows they are records, and how many windows have changed.
+    `before` and `after` are the bytes, as consumed and now, of the source that grew most. `files` is the number of
+    additional files. For windows these are records, and the number of changed windows.
     """
 
     outcome: Outcome
@@ -48,21 +48,20 @@ class Weighed:
     after: int = 0
     files: int = 0
     policies: str = ""
-    """A digest of the policies that it was weighed by: with others it is another decision."""
+    """A digest of the policies: with other policies it is another decision."""
 
     @property
     def rerun(self) -> bool:
-        """Return whether it is worth a re-run now."""
+        """Return whether the late data are worth a re-run now."""
         return self.outcome is Outcome.RERUN
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Changes of one input against what was consumed, and the policy by which they are weighed.
+    """Changes of one input since it was consumed, and its policy.
 
-    `counted` are those that had arrived by the check, and before the cut-off. `since` is when the first of the late
-    data arrived, by partition: later ones do not restart the wait. `cost` is what a re-run costs, None if no run is
-    known yet.
+    `counted` are the changes that arrived before the cut-off and by the check. `since` has by partition when its first
+    late data arrived: later data do not restart the wait. `cost` is that of a re-run, None if no run is known yet.
     """
 
     policy: Late
@@ -73,14 +72,14 @@ class Arrivals:
 
     @property
     def phrase(self) -> str:
-        """Return what has changed, in words."""
+        """Describe the changes."""
         return f"late data of {shortened(sorted({str(each.partition) for each in self.changes}), NAMED)}"
 
 
 def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighed:
-    """Weigh what has changed of some inputs (at least one), each by its own policy: one re-run consumes all of it.
+    """Weigh the changes of one or more inputs, each by its own policy. One re-run consumes all changes.
 
-    The sizes are those of the source that has grown most: in the input that is enough, or in all of them.
+    The returned sizes are those of the source that grew most: in the input that decides, otherwise in any input.
     """
     weighed_inputs = [(each, _weigh(each, periods, now)) for each in inputs]
     none = _unless(
@@ -95,13 +94,13 @@ def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighe
 
 
 def _unless(reason: str, *looks: datetime | None) -> Weighed:
-    """Return no re-run: wait until the first of some moments, or skip if there is none."""
+    """Return a wait until the first of the given moments, or a skip if there is none."""
     look = min((each for each in looks if each), default=None)
     return Weighed(Outcome.WAIT if look else Outcome.SKIP, reason, look)
 
 
 def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
-    """Weigh an input by its policy: a withdrawn update at once, the rest when and as long as it is checked."""
+    """Weigh an input by its policy. Withdrawn updates count at once, other changes at checks within the lookback."""
     if gone := next(filter(is_withdrawn, arrivals.changes), None):
         return Weighed(Outcome.RERUN, described(gone))
     policy, check = arrivals.policy, last_check(arrivals.policy, periods, now)
@@ -121,7 +120,7 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
 
 
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
-    """Return the outcome for data that arrived after the last check, or whose period it leaves out."""
+    """Return the outcome for data that arrived after the last check, or whose period is not checked."""
     if look := next_look(arrivals.policy, periods, check + _INSTANT):
         return _unless(f"{arrivals.phrase} are weighed at {_at(look)}", look)
     return _unless(f"{arrivals.phrase} are skipped, as only {_looked_at(arrivals.policy)} are looked at")
@@ -133,7 +132,7 @@ def _looked_at(policy: Late) -> str:
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:
-    """Weigh the changes of an input that count, as of a check that includes its period."""
+    """Weigh the counted changes of an input, as of a check that includes its period."""
     policy = arrivals.policy
     if restated := next(filter(is_restated, arrivals.counted), None):
         return Weighed(Outcome.RERUN, described(restated))
@@ -148,7 +147,7 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
-    """Return the outcome for data that are too small, or must be old as well: by when the first is old enough."""
+    """Return the outcome for data below the thresholds, or with an age threshold, by when the first is old enough."""
     if policy.max_age is None or not aging:
         return _unless(f"{explanation}: they are skipped until more comes")
     ripe = min(each.since for each in aging) + policy.max_age
@@ -160,7 +159,7 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 
 
 def _is_enough(policy: Late, grown: Growth) -> bool:
-    """Return whether the thresholds of sizes are met; without any each change is enough, unless its age has to be."""
+    """Return whether the size thresholds are met. Without any, each change is enough, unless an age is required."""
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
     if policy.combine == "all":
@@ -185,7 +184,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 
 def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
-    """Return the largest growth in words, against the thresholds that it does not meet."""
+    """Describe the largest growth, and the thresholds that it does not meet."""
     share = f"{grown.share:+.1%}" if grown.before else "what was no byte before"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []

@@ -1,6 +1,6 @@
 """Windows of event time: half-open, in UTC, at a grain. The days of a zone are its local ones, of 23 to 25 hours.
 
-Grains are minutes that divide an hour (`5min`), `hour` and `day`. All but days lie on one grid for all zones.
+Grains are minutes that divide an hour (`5min`), `hour` and `day`. Only days depend on a time zone.
 Source: "Data Dependency Driven Orchestration" (the article of the global state store).
 """
 
@@ -17,7 +17,7 @@ from feed_assets.core.feeds import Feed, Partition
 HOUR, DAY = "hour", "day"
 HOUR_MINUTES = 60
 FIRST_YEAR, LAST_YEAR = 1970, 9998
-"""Years between which a window of any grain and zone begins and ends at existing moments, on whole minutes."""
+"""The first and last year in which windows of any grain and zone begin and end on whole minutes."""
 _DAY_MINUTES = 24 * HOUR_MINUTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
@@ -28,7 +28,7 @@ _FARTHEST = {"+": 14, "-": 12}
 
 
 class Window(NamedTuple):
-    """A window `[start, end)`, UTC. The key is `2026-01-01-15:00` in UTC, as for Dagster's hours; or a day's date."""
+    """A window `[start, end)`, UTC. Its key is `2026-01-01-15:00` in UTC, as in Dagster, or a day's date."""
 
     start: datetime
     end: datetime
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 
 
 class WindowAddress(NamedTuple):
-    """One window of a dataset's sub-partition ('' is all of it), whose state the ledger keeps.
+    """One window of a dataset's sub-partition ('' is the whole dataset). The ledger stores its state.
 
     In the log it is a partition: `hour@2026-01-01-15:00/region=apac`.
     """
@@ -55,14 +55,14 @@ class WindowAddress(NamedTuple):
 
 
 def address_of(partition: Partition) -> WindowAddress | None:
-    """Return the window that a partition of the log is; None for one that holds data."""
+    """Return the window address of a partition in the log. Return None for a partition that holds data."""
     match = _ADDRESS.fullmatch(partition.key)
     return WindowAddress(partition.feed, match[3] or "", match[1], match[2]) if match else None
 
 
 @lru_cache(maxsize=256)
 def minutes_of(grain: str) -> int:
-    """Return a grain's minutes; a day counts as 24 hours, which orders it. Raise InvalidDefinition for no grain."""
+    """Return the minutes of a grain; a day counts as 24 hours. Raise InvalidDefinition for an unknown grain."""
     if grain in (HOUR, DAY):
         return HOUR_MINUTES if grain == HOUR else _DAY_MINUTES
     match = _GRAIN.fullmatch(grain)
@@ -74,15 +74,15 @@ def minutes_of(grain: str) -> int:
 
 
 def step_of(grain: str) -> timedelta:
-    """Return the length by which records are counted for a base grain: for days quarters of hours, which fit any zone.
+    """Return the step by which records are counted for a base grain. For days it is 15 minutes, which fits any zone.
 
-    Raise InvalidDefinition if it is no grain.
+    Raise InvalidDefinition for an unknown grain.
     """
     return (15 if grain == DAY else minutes_of(grain)) * _MINUTE
 
 
 def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
-    """Return each grain once, the smallest, or base grain, first."""
+    """Return the distinct grains, the smallest (the base grain) first."""
     return tuple(sorted(set(grains), key=minutes_of))
 
 
@@ -90,7 +90,7 @@ def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
 def zone_of(text: str) -> str:
     """Return the name of a time zone: IANA's, or Etc's of an offset of whole hours (`+08:00`, `UTC+8`: `Etc/GMT-8`).
 
-    Raise InvalidDefinition if it is none of these.
+    Raise InvalidDefinition for any other text.
     """
     match = _OFFSET.fullmatch(text)
     if match and int(match[2]) <= _FARTHEST[match[1]]:
@@ -106,7 +106,7 @@ def zone_of(text: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
-    """Return the window of this key. Raise InvalidName if there is none, such as a day that a zone left out."""
+    """Return the window with this key. Raise InvalidName if there is none, such as a day that a zone skipped."""
     try:
         window = _day(date.fromisoformat(key), zone) if grain == DAY else _short(grain, _parsed(key))
     except (ValueError, OverflowError):
@@ -122,12 +122,12 @@ def _parsed(key: str) -> datetime:
 
 
 def window_of(grain: str, moment: datetime, zone: str = "UTC") -> Window:
-    """Return the window of a grain that a moment (timezone-aware) lies in."""
+    """Return the window of a grain that contains a moment (timezone-aware)."""
     if grain != DAY:
         return _short(grain, moment.astimezone(UTC))
     local = moment.astimezone(ZoneInfo(zone)).date()
     window = _day(local, zone)
-    # If clocks are set back over midnight, a date ends and returns: what returns belongs to the next day.
+    # If clocks are set back over midnight, a date occurs twice: its second part belongs to the next day.
     while moment >= window.end:
         window = _day(date.fromisoformat(window.key) + timedelta(days=1), zone)
     return window
@@ -142,7 +142,7 @@ def _short(grain: str, moment: datetime) -> Window:
 
 @lru_cache(maxsize=16_384)
 def _day(day: date, zone: str) -> Window:
-    """Return a local day. Midnight that a zone leaves out is, by Python's fold, the moment of the jump over it."""
+    """Return a local day. If a zone skips midnight, the day begins at the moment of the jump (by Python's fold)."""
     start, end = (
         datetime.combine(each, time(), ZoneInfo(zone)).astimezone(UTC) for each in (day, day + timedelta(days=1))
     )
@@ -151,7 +151,7 @@ def _day(day: date, zone: str) -> Window:
 
 @lru_cache(maxsize=65_536)
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the windows of the largest grain that fill `[start, end)` exactly, in order; () if none does."""
+    """Return the windows of the largest grain that fill `[start, end)` exactly, in order; () if no grain fits."""
     tilings = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
     return next((windows for windows in tilings if windows), ())
 
@@ -170,13 +170,13 @@ def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Windo
 
 @lru_cache(maxsize=65_536)
 def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
-    """Return the smaller windows that judge a window: of the largest grain that tiles it; () for a base window."""
+    """Return the smaller windows that judge a window: of the largest grain that tiles it. A base window has none."""
     smaller = tuple(grain for grain in grains if minutes_of(grain) < minutes_of(window.grain))
     return tiles(window.start, window.end, smaller) if smaller else ()
 
 
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the larger windows of which a window is one of the children."""
+    """Return the larger windows that have a window among their `children`."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
     return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
@@ -189,7 +189,7 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
-    """Return the grains in order. Raise InvalidDefinition for none, or a base grain that does not tile the others."""
+    """Return the sorted grains. Raise InvalidDefinition if there are none, or the base does not tile the others."""
     ordered = sorted_grains(grains)
     if not ordered:
         raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")

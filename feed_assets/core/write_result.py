@@ -12,11 +12,11 @@ Counts = tuple[tuple[datetime, int], ...]
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a written update, exactly those listed after the write, and facts about their rows.
+    """The files of a written update, as listed after the write, and facts about their rows.
 
-    `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
-    `data_version` is the digest of the rows. `windows` are their counts, None if they were not requested; a row without
-    an event time is in no window.
+    `first` and `last` are the least and the greatest event time (UTC), None if there is none. `data_version` is the
+    digest of the rows. `windows` are their counts by window, None if they were not requested. Rows without an event
+    time are in no window.
     """
 
     files: tuple[File, ...]
@@ -31,4 +31,4 @@ class Written:
     preview: str = ""
     """Its first rows as a Markdown table."""
     observed: Mapping[str, object] = field(default_factory=dict[str, object])
-    """SQL aggregates of its rows by name, as far as they were computed on the way."""
+    """SQL aggregates of its rows by name, if they were computed during the write."""

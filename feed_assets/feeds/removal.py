@@ -6,27 +6,27 @@ be repeated.
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, is_update_id
-from feed_assets.core.retention import Found
+from feed_assets.core.retention import StoredUpdate
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 
 
-def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
+def find(board: Blackboard, partition: Partition) -> tuple[StoredUpdate, ...]:
     """Return every update on the blackboard, valid or not, newest first: two requests for each, or three."""
     updates = (each for each in read.history(board, partition) if is_update_id(each.id))
     updates_found = (_update_under(board, partition, each) for each in updates)
     return tuple(each for each in updates_found if each)
 
 
-def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> Found | None:
+def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> StoredUpdate | None:
     """Return what lies under an id; None if nothing does: folders (local and SeaweedFS's) outlive their objects."""
     if isinstance(entry, Update):
-        return Found(entry.id, valid=True)
+        return StoredUpdate(entry.id, valid=True)
     try:
         written = board.last_write(f"{partition.path}/{entry.id}")
-        return Found(entry.id, valid=False, written=written) if written else None
+        return StoredUpdate(entry.id, valid=False, written=written) if written else None
     except InvalidName as error:
-        return Found(entry.id, valid=False, problem=str(error))
+        return StoredUpdate(entry.id, valid=False, problem=str(error))
 
 
 def promise(board: Blackboard, partition: Partition, kept: str) -> None:

@@ -1,6 +1,6 @@
-"""Open alerts and the channels that delivered them; and reports (`reruns`), which are delivered once.
+"""Open alerts, and reports of re-runs, with their delivery state on each channel.
 
-A row is deleted once the alert is resolved and every channel has delivered that: old alerts are in the channels.
+A row is deleted once the alert is resolved and every channel has delivered the resolution.
 """
 
 import json
@@ -18,10 +18,10 @@ from feed_assets.ledger.tables import alert, alert_said
 OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
 
 NO_ALERTS = AGAIN, REPORT = "again:", "report:"
-"""Prefixes of names of rows that are not alerts: partitions that were made again, and reports about these."""
+"""Name prefixes of rows that are not alerts: partitions that were built again, and reports about them."""
 
 _OWN = ("log", "webhook", "mail")
-"""The channels that have a column of `alert`; others have rows of `alert_said`."""
+"""The channels that have a column in `alert`. Other channels have rows in `alert_said`."""
 
 _NOTICES = UUID("6f0cf1d4-0f0b-5a53-9d6c-1c2f6a3f7e55")
 """The namespace of the ids of notices."""
@@ -38,7 +38,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Notice:
-    """One message that a channel has yet to deliver: an alert `opened` or was `resolved` (`at`, UTC), or a `report`."""
+    """One undelivered message of a channel: an alert `opened` or was `resolved` (`at`, UTC), or a `report`."""
 
     channel: str
     name: str
@@ -47,11 +47,11 @@ class Notice:
     at: datetime
     reason: str
     receivers: tuple[str, ...] = ()
-    """Owners that receive it beside those of the settings: `team:ads`, or an e-mail address."""
+    """Additional owners who receive it, beside those of the settings: `team:ads`, or an e-mail address."""
 
     @property
     def id(self) -> str:
-        """Return an id that is the same at each attempt and on each channel, so that a receiver can drop repeats."""
+        """Return an id that is equal at each attempt and on each channel, so that a receiver can drop repeats."""
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
 
@@ -66,10 +66,10 @@ def keep(
     now: datetime,
     is_ours: Callable[[str], bool] = _anything,
 ) -> None:
-    """Make these the open alerts of a kind. `reasons` are by the part of the name after `kind:`.
+    """Replace the open alerts of a kind: open new ones, resolve the others. Keys of `reasons` are names after `kind:`.
 
-    Call it from one place only, which has all alerts of a kind that are ours. `is_ours` gets the name after `kind:`, up
-    to a `|`. Alerts of others on the ledger stay. Write nothing if nothing changed.
+    Call it from only one place for each kind, with all of our alerts. `is_ours` gets the name after `kind:`, up to a
+    `|`. Alerts of other code locations stay. If nothing changed, nothing is written.
     """
     names = {f"{kind}:{key}": reason for key, reason in reasons.items()}
     with ledger.read() as connection:
@@ -83,12 +83,12 @@ def keep(
 
 
 def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
-    """Return name and reason of the open alerts of a kind."""
+    """Return the open alerts of a kind: reasons by name."""
     return {each.name: each.reason for each in open_alerts(connection) if each.name.startswith(f"{kind}:")}
 
 
 def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) -> None:
-    """Open alerts by name. A channel that has yet to deliver a resolution delivers the new opening instead."""
+    """Open alerts by name. The new opening replaces a resolution that a channel has not delivered."""
     insert, is_open = insert_into(connection, alert), alert.c.resolved.is_(None)
     kept = ("opened", *_OWN)
     values = {name: sa.case((is_open, alert.c[name]), else_=insert.excluded[name]) for name in kept}
@@ -117,7 +117,7 @@ _OPEN = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.open
 
 
 def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:
-    """Return what these channels have yet to deliver: oldest alerts first, and an opening before its resolution."""
+    """Return the undelivered notices of these channels: oldest alerts first, an opening before its resolution."""
     rows = connection.execute(sa.select(alert).order_by(alert.c.opened, alert.c.name)).mappings().all()
     delivered_states = {(each.name, each.channel): each.state for each in connection.execute(sa.select(alert_said))}
     return tuple(
@@ -145,9 +145,9 @@ def _notices(row: sa.RowMapping, channel: str, delivered_state: str | None) -> l
 
 
 def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
-    """Note that a channel delivered this. Delete an alert once all `channels` have delivered its resolution.
+    """Record that a channel delivered a notice. Delete an alert once all `channels` have delivered its resolution.
 
-    Note nothing of an alert that opened again in between.
+    Do nothing if the alert opened again in between.
     """
     condition = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
     with ledger.write() as connection:
@@ -162,7 +162,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
 
 def _is_over(channel: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a channel has delivered all of an alert."""
+    """Return the condition that a channel has nothing more to deliver for an alert."""
     last = [RESOLVED, REPORTED]
     if channel in _OWN:
         return alert.c[channel].in_(last)

@@ -31,15 +31,15 @@ from feed_assets.ledger.updates import UpdateRow
 def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
     """Record that an update was written; its marker is its id. Repeatable.
 
-    An older update than the last one that was announced (an invalidated one that is valid again) is flagged.
+    An update older than the last announced one is flagged: it was invalidated and is valid again.
     """
     event_store.record(connection, event_store.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids of what is read: those of the events that a run claimed, and those that pins carry.
+    """Return the correlation ids of a run's inputs: of the events that it claimed, and of its pins.
 
-    An update that a later propagation passed through carries the id of that one: it is as new.
+    An update that a later propagation passed through carries the id of that propagation.
     """
     carried = reached_tables.carried(connection, {_at(pin) for pin in told_last(pins)})
     return inbox.correlations(connection, run_id) | {*carried.values()}
@@ -48,10 +48,10 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 def to_pass_on(
     connection: sa.Connection, unchanged: Mapping[UpdateRow, Collection[Pin]], now: datetime
 ) -> list[WriteEvent]:
-    """Return the events to record for datasets whose inputs carry new ids while their newest updates stay as they are.
+    """Return the events to record for datasets whose inputs carry new ids although their newest updates are current.
 
-    `unchanged` has the pins that the next update would be built from. Once the events are recorded the result is empty.
-    Skip a dataset that reads one of these: the events put it on the list later, and it has to carry their ids, too.
+    `unchanged` has for each update the pins that the next one would be built from. Once the events are recorded the
+    result is empty. Skip a dataset that reads another one of these: it follows later, and then carries all ids.
     """
     read = {row: told_last(pins) for row, pins in unchanged.items()}
     carried = reached_tables.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
@@ -89,7 +89,7 @@ def _without_new_data(
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
     """Announce every published update of some feeds that has no event, and return these updates. Repeatable.
 
-    Skip updates up to the last event that was removed for its age: they had events.
+    Skip updates up to the last event that was removed as old, because they had events.
     """
     condition = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
     condition &= update.c.origin != updates.COMPACTED
@@ -132,7 +132,7 @@ def _event(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEve
 def _written_as(
     connection: sa.Connection, row: UpdateRow, *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
-    """Return the operation of an update. For an increment also its base or its batch, and the slices that were read."""
+    """Return an update's operation and context: for an increment its base or batch, and the slices that were read."""
     if is_batch:
         numbers = numbers_in(row.partition.name)
         is_added = is_first and numbers is not None and not numbers.is_range
@@ -144,16 +144,16 @@ def _written_as(
 
 
 def _slices(connection: sa.Connection, row: UpdateRow, base: Pin | None = None) -> dict[str, list[str | None]]:
-    """Return the markers that an increment was read after, and up to, by partition of an event table."""
+    """Return the start and end markers of an increment's slices, by partition of an event table."""
     base_pins = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
     own_pins = {*updates.consumed_by(connection, row.partition, row.id)}
-    pins = own_pins - {*base_pins} or own_pins  # The very slice may have been read again.
+    pins = own_pins - {*base_pins} or own_pins  # The same slice may have been read again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
 def _marker(row: UpdateRow) -> datetime:
     moment = parse_update_id(row.id)
-    if moment is None:  # Every way into the ledger has parsed it.
+    if moment is None:  # The id was parsed when it entered the ledger.
         raise ValueError(f"{row.partition} {row.id!r} is no update id.")
     return moment
 

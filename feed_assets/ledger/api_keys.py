@@ -1,4 +1,4 @@
-"""API keys of the receiver and what each may write. The ledger stores only the digest of a key."""
+"""API keys of the receiver, and what each may write. The ledger stores only digests of keys."""
 
 import json
 from collections.abc import Collection
@@ -27,7 +27,7 @@ class KeyRow:
 
 
 def every(connection: sa.Connection, partner: str | None = None) -> list[KeyRow]:
-    """Return all keys, or those of a partner, ended ones included, by partner and age."""
+    """Return all keys, or those of one partner, by partner and age. Ended keys are included."""
     query = sa.select(api_key).order_by(api_key.c.partner, api_key.c.made, api_key.c.id)
     query = query if partner is None else query.where(api_key.c.partner == partner)
     return [
@@ -37,11 +37,11 @@ def every(connection: sa.Connection, partner: str | None = None) -> list[KeyRow]
 
 
 def add(connection: sa.Connection, new: KeyRow) -> None:
-    """Keep a key."""
+    """Store a key."""
     connection.execute(sa.insert(api_key).values({**vars(new), "scopes": json.dumps(new.scopes)}))
 
 
 def end(connection: sa.Connection, ids: Collection[str], ends: datetime) -> None:
-    """Let keys end at a moment, unless they end before."""
+    """Make keys end at a moment, unless they end earlier."""
     earlier = api_key.c.ends.is_(None) | (api_key.c.ends > ends)
     connection.execute(sa.update(api_key).where(api_key.c.id.in_(sorted(ids)), earlier).values(ends=ends))

@@ -1,7 +1,6 @@
-"""Changes that cannot be fanned out yet, and are retried until they can.
+"""Changes that cannot be fanned out yet, and are retried.
 
-A row is a partition that changed before it existed, for each reader. Or it is a change that one consumer does not get,
-as its partition mapping raises an error.
+A row is for one reader. Its changed partition does not exist yet, or the reader's partition mapping raised an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from feed_assets.ledger.tables import awaited
 
 @dataclass(frozen=True)
 class Awaited:
-    """A partition whose changes from `sequence` on a subscriber does not have; `reason` is an error in words."""
+    """A partition whose changes from number `sequence` on a subscriber has not got. `reason` is the error, if any."""
 
     subscriber: str
     partition: Partition
@@ -30,12 +29,12 @@ class Awaited:
 
     @property
     def edge(self) -> tuple[str, str]:
-        """Return the subscription that it belongs to."""
+        """Return the subscription of the row."""
         return self.subscriber, str(self.partition.feed)
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
-    """Schedule a retry. A row that exists keeps its first change."""
+    """Schedule retries. An existing row keeps its first change."""
     rows = [
         {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
         for each in absent
@@ -53,7 +52,7 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 
 
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
-    """Delete rows in order to fan them out. Return those that nobody else deleted since they were read."""
+    """Delete rows before they are fanned out. Return those that no other process had deleted."""
     names = ("subscriber", "feed", "partition")
     key_table = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]

@@ -1,4 +1,4 @@
-"""Partitions that are batches: those that were found in an appendable feed, and no others."""
+"""Recorded batches of appendable feeds, under their parent partitions."""
 
 from collections.abc import Sequence
 

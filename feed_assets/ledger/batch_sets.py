@@ -1,6 +1,6 @@
-"""Sets: what a partition holds now, its newest update or the newest valid update of each of its batches.
+"""The current content of partitions: the newest update, or the newest valid update of each batch.
 
-In an appendable dataset of ours, batches that a range takes the place of are not in it (`core.increments`).
+In our own appendable datasets, batches that a range replaces are not included (`core.batch_names`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from feed_assets.ledger.tables import consumed as table
 
 
 def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
-    """Return what a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
+    """Return the pins that a reader of partitions of appendable feeds gets: the newest valid update of every batch."""
     rows = _rows_of(connection, parents)
     return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
 
@@ -35,7 +35,7 @@ def _rows_of(
 
 
 def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.UpdateRow]:
-    """Return the newest update of each output that has one; if it holds batches, the last of theirs."""
+    """Return the newest update of each output that has one. If the output holds batches, it is the latest of theirs."""
     outputs = {*outputs}
     newest_rows = updates.newest(connection, outputs)
     rows = _rows_of(connection, sorted(outputs - newest_rows.keys()))
@@ -47,7 +47,7 @@ def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Part
 def consumed(
     connection: sa.Connection, newest_rows: Mapping[Partition, updates.UpdateRow]
 ) -> dict[Partition, tuple[Pin, ...]]:
-    """Return what the updates of `newest` were made of; if they are of batches, what was read last of each input."""
+    """Return the pins from which the updates of `newest` were built. For batches, return the last pin of each input."""
     of_batches = _rows_of(connection, sorted(at for at, row in newest_rows.items() if row.partition != at))
     single = {at: row.id for at, row in newest_rows.items() if row.partition == at}
     batched = {each: row.id for rows in of_batches.values() for each, row in rows.items()}
@@ -57,21 +57,21 @@ def consumed(
 
 
 def read_by_batch(connection: sa.Connection, parent: Partition) -> dict[Partition, tuple[Pin, ...]]:
-    """Return what each batch of a partition, that a reader gets, was made of."""
+    """Return the pins of each current batch of a partition."""
     rows = _rows_of(connection, [parent])[parent]
     pins = consumed_of(connection, {each: row.id for each, row in rows.items()})
     return {each: pins.get(each, ()) for each in rows}
 
 
 def last_id(connection: sa.Connection, parent: Partition) -> str | None:
-    """Return the greatest update id in any batch of a partition, valid or not: the next one is to come after it."""
+    """Return the greatest update id in any batch of a partition, valid or not. The next id must be greater."""
     held = sa.select(batch.c.key).where(batch.c.feed == str(parent.feed), batch.c.partition == parent.key)
     of_batches = (update.c.feed == str(parent.feed)) & update.c.partition.in_(held)
     return connection.execute(sa.select(sa.func.max(update.c.id)).where(of_batches)).scalar()
 
 
 def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
-    """Return the pin of each input that goes furthest."""
+    """Return the latest pin of each input."""
     pin_by_partition: dict[Partition, Pin] = {}
     for pin in pins:
         previous = pin_by_partition.get(pin.partition)
@@ -82,7 +82,7 @@ def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 
 
 def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
-    """Return what some updates, by partition, were built from."""
+    """Return the pins from which updates were built, by partition."""
     pins_by_output: dict[Partition, list[Pin]] = {}
     query = _consumed_of(connection.dialect.name)
     ids = key_tables.row_parameter((str(at.feed), at.key, update_id) for at, update_id in published.items())

@@ -1,4 +1,4 @@
-"""Inserts of many rows in one statement, without SQLAlchemy's work per row, which takes longer than the database's."""
+"""Bulk inserts in one statement, without SQLAlchemy's work per row, which takes longer than the database's."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import UtcDateTime
 
 
 class _Statement(NamedTuple):
-    """The text of an insert, the order of its values, and which of them are moments."""
+    """The text of an insert, the order of its values, and the names of values that are moments."""
 
     text: str
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ _statements: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Statement]
 def _statement(
     connection: sa.Connection, table: sa.Table, names: tuple[str, ...], replaced: tuple[str, ...]
 ) -> _Statement:
-    """Compile an insert, once for a database and its columns."""
+    """Compile an insert. The result is cached for each database and set of columns."""
     key = connection.dialect.name, table.name, names, replaced
     if key not in _statements:
         new = insert_into(connection, table)
@@ -60,9 +60,9 @@ def _statement(
 
 
 def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -> sa.Select[Any]:
-    """Return a query of the rows in one parameter, with the types of the table's columns.
+    """Return a query that reads all rows from one parameter, with the types of the table's columns.
 
-    psycopg executes a statement for each row otherwise, which takes the server several times as long.
+    Otherwise psycopg executes one statement for each row, which takes the server several times as long.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     rows = sa.text(f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given")
@@ -71,11 +71,11 @@ def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str
 
 
 def _text(moment: datetime | None) -> str | None:
-    """Return a moment as SQLAlchemy keeps it on SQLite, and as PostgreSQL reads it."""
+    """Return a moment in SQLAlchemy's form on SQLite, which PostgreSQL reads, too."""
     return None if moment is None else _text_in_utc(moment.astimezone(UTC))
 
 
-@lru_cache(maxsize=16_384)  # Rows that are written together have mostly the same moments.
+@lru_cache(maxsize=16_384)  # Rows that are written together mostly have the same moments.
 def _text_in_utc(moment: datetime) -> str:
-    """Return the text of a UTC moment. (In a zone both moments of a doubled hour are equal: one key of the cache.)"""
+    """Return the text of a UTC moment. (In a zone both moments of a repeated hour are equal: one cache key.)"""
     return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

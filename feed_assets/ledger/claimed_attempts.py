@@ -1,4 +1,4 @@
-"""Attempts in the ledger, for ids that were claimed on the blackboard."""
+"""Ledger facts about attempts whose update ids are claimed on the blackboard."""
 
 import sqlalchemy as sa
 
@@ -15,7 +15,7 @@ _STATUS = {
 
 
 def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> KnownAttempt:
-    """Return the attempt that an update belongs to, by its state and that of its run: one seek."""
+    """Return the attempt of an update, by the states of the update and of its run: one seek."""
     query = sa.select(update.c.state, update.c.reason, run.c.state.label("run_state"), run.c.ended)
     query = query.select_from(sa.outerjoin(update, run, run.c.id == update.c.run))
     row = connection.execute(query.where(updates.is_(partition, update_id))).first()
@@ -26,7 +26,7 @@ def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
-    """Return the attempt of an id unknown to the ledger: this run claimed it, and may have been killed before."""
+    """Return the attempt of an id that only the blackboard has: its run may have been killed before recording it."""
     row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
     return (
         KnownAttempt(AttemptStatus.OPEN if row.state == runs.RUNNING else AttemptStatus.UNKNOWN, row.ended)

@@ -1,4 +1,4 @@
-"""Claims of a run, with what it reads and writes, until its updates are published or given up."""
+"""Claims of runs: the updates that a run writes and the pins that it reads, until it publishes or gives up."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,11 +30,11 @@ def claim(
     base: Pin | None = None,
     output: Partition | None = None,
 ) -> None:
-    """Record claimed updates (the last is the dataset's, those before it its rejects), what they read and go without.
+    """Record the claimed updates of a run, rejects first and the dataset's last, with their pins and missing inputs.
 
-    An increment is added to `base`, which is in the lineage but not an input: another base would not make it stale. If
-    a batch is written, `output` is the partition that holds it, which consumes. The events within `slices` are consumed
-    when the run publishes. Raise UpdateChanged if another run consumed some, or if a pin was pruned.
+    `base` is the update to which an increment is added. It is in the lineage but not an input, as a newer base does not
+    make the increment stale. For a batch, `output` is its parent partition, whose inbox is consumed. The events within
+    `slices` are consumed when the run publishes. Raise UpdateChanged if some of them were consumed, or a pin pruned.
     """
     pins, (written, _) = tuple(pins), outputs[-1]
     output = output or written
@@ -46,7 +46,7 @@ def claim(
             "all of it to be new. Nothing is to be done: the next tick requests what is left."
         )
     inbox.claim(connection, output, run_id, slices)
-    # Earlier batches have passed on the ids of what they read.
+    # Earlier batches have already passed on the ids of their inputs.
     claimed_ids = inbox.correlations(connection, run_id) if written != output else None
     incoming = claimed_ids or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
@@ -67,13 +67,13 @@ def claim(
 
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids that a run consumes. The ids of what the published update read are only carried."""
+    """Return the correlation ids that a run consumes, without those that the published update already read."""
     previous_pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*previous_pins})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Raise UpdateChanged if a pin was pruned. Prunes and claims queue for changes, so the later one sees the other."""
+    """Raise UpdateChanged if a pin was pruned. Prunes and claims use one queue, so the later one sees the other."""
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(
@@ -82,7 +82,7 @@ def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
 
 
 def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
-    """Record what was written under a claimed update, before anybody can see it."""
+    """Record the written files of a claimed update, before readers can see it."""
     values = {"version": version, **updates.files_of(written), **statistics}
     connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
 
@@ -90,9 +90,9 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
 def audited(
     connection: sa.Connection, written: Update, states: Mapping[str, CheckState], figures: Mapping[str, float]
 ) -> None:
-    """Record what each check found in a claimed update, and its key figures.
+    """Record the check results and the key figures of a claimed update.
 
-    The findings count for the partition once the update is published.
+    The results count for the partition once the update is published.
     """
     audit = json.dumps({check: [each.state, each.reason] for check, each in states.items()})
     values = {"audit": audit, "figures": json.dumps(figures) if figures else None}
@@ -100,7 +100,7 @@ def audited(
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
-    """Record that an update was built from an input's, or written beside it."""
+    """Record a pin of an update: an input (`is_input`), or an update of the same feed that it belongs to."""
     (partition, update_id) = output
     connection.execute(
         sa.insert(consumed).values(
@@ -121,7 +121,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.UpdateRow, ...]:
-    """Return the updates that a run claimed and neither published nor gave up, rejects first."""
+    """Return the open claims of a run, rejects first: neither published nor given up."""
     condition = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
     rows = connection.execute(sa.select(*updates.COLUMNS).where(condition).order_by(update.c.feed.desc())).mappings()
     return tuple(updates.row_of(row) for row in rows)

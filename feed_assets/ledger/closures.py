@@ -1,6 +1,6 @@
-"""Partitions that somebody has closed: they are final, so that no run changes them and no late data count.
+"""Closed partitions. They are final: no run changes them, and late data do not count.
 
-A dataset that was retired is closed as a whole, with the partitions that are still to come.
+A retired dataset is closed as a whole, including its future partitions.
 """
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
@@ -19,21 +19,21 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import key_tables, log, subscriptions
 from feed_assets.ledger.database import Ledger, upsert
-from feed_assets.ledger.due import Woken, wake
+from feed_assets.ledger.due import AffectedOutput, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.flags import holding
+from feed_assets.ledger.states.nested_windows import holding
 from feed_assets.ledger.states.window_rows import backfilling
 from feed_assets.ledger.tables import closure, due
 
 WHOLE = "*"
-"""The key that stands for all of a dataset. No partition can have it."""
+"""The key that stands for the whole dataset. No partition can have it."""
 
 
 @dataclass(frozen=True)
 class Closure:
-    """A closure: why a partition is final, by whom, since when (UTC). `is_whole` if its dataset was retired."""
+    """A closure: why, by whom and when (UTC) a partition was closed. `is_whole` is True if its dataset was retired."""
 
     why: str
     by: str
@@ -47,9 +47,9 @@ class Closure:
 
 @dataclass(frozen=True)
 class Readers:
-    """Readers of a dataset: those of this code location (`local`), which declares the feeds `declared`, and others.
+    """Possible readers of a dataset: `local` ones of this code location, which declares `declared`, and others.
 
-    A reader elsewhere counts if it has the changes from before `live_since` (UTC): otherwise it was removed.
+    A reader elsewhere counts as alive if it has read all changes from before `live_since` (UTC).
     """
 
     local: Set[Feed]
@@ -58,9 +58,9 @@ class Readers:
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> int:
-    """Close partitions, and append that to the log. Return how many were open. Repeatable.
+    """Close partitions, and log it. Return how many were open. Repeatable.
 
-    Raise IllegalTransition if something in one of them is being made again: nobody could end that any more.
+    Raise IllegalTransition if a window in one of them is being backfilled, because that could no longer be ended.
     """
     wanted_now = sorted(set(partitions))
     with _changing(ledger, wanted_now, now) as (connection, tracked):
@@ -74,7 +74,7 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, no
 
 
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str, now: datetime) -> int:
-    """Open closed partitions again, and append that to the log. Return how many were closed. Repeatable."""
+    """Open closed partitions again, and log it. Return how many were closed. Repeatable."""
     with _changing(ledger, partitions, now) as (connection, _):
         reopened = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
         key_conditions = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
@@ -86,7 +86,7 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str,
 
 
 def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, by: str, now: datetime) -> bool:
-    """Close the last of a dataset's outputs as a whole. Return False if it was closed. Repeatable.
+    """Retire a dataset: close the last of its outputs as a whole. Return False if it was closed. Repeatable.
 
     Raise StillRead if a reader of one of the outputs is not retired.
     """
@@ -104,7 +104,7 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, 
 
 
 def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: Readers) -> list[Feed]:
-    """Return the readers of a dataset's outputs that are not retired, here and in other locations, by name."""
+    """Return the sorted readers of a dataset's outputs that are not retired, here and in other locations."""
     elsewhere = {Feed.parse(each) for each in subscriptions.readers(connection, outputs, readers.live_since)}
     return sorted((readers.local | (elsewhere - readers.declared)) - retired(connection))
 
@@ -112,19 +112,19 @@ def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: R
 def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> bool:
     """Open a retired dataset again. Return False if it was not retired.
 
-    Changes for its partitions were dropped from the list `due`, so decide about all of them.
+    Put all its partitions on the due list, because their changes were dropped meanwhile.
     """
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
         was_retired = bool(connection.execute(sa.delete(closure).where(_of_whole_dataset(feed))).rowcount)
         if was_retired:
             change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, by)
             number = log.append(connection, [change])
-            wake(connection, [Woken(each, number, now) for each in partitions], now)
+            wake(connection, [AffectedOutput(each, number, now) for each in partitions], now)
     return was_retired
 
 
 def retired(connection: sa.Connection) -> set[Feed]:
-    """Return the datasets that were retired."""
+    """Return the retired datasets."""
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(closure.c.feed).where(_is_whole()))}
 
 
@@ -140,9 +140,9 @@ def _of_whole_dataset(feed: Feed) -> sa.ColumnElement[bool]:
 def _changing(
     ledger: Ledger, partitions: Collection[Partition], now: datetime
 ) -> Generator[tuple[sa.Connection, Mapping[Feed, Tracked]]]:
-    """Open a transaction that waits for running reports, and makes claims wait: none of them is overtaken.
+    """Open a transaction that waits for running reports, and lets claims wait for it.
 
-    The first report of a table whose windows are closed may be running: make its lock here, as a report does.
+    Create the table's lock if it does not exist: its very first report may be running.
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
@@ -166,7 +166,7 @@ def _refuse_backfilling(
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
-    """Return those of some partitions that are closed, by themselves or with their dataset: two seeks for each."""
+    """Return the closures of closed partitions, their own or that of their dataset: two seeks for each."""
     rows = connection.execute(_closed(connection.dialect.name), key_tables.row_parameter(key_tables.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
@@ -180,11 +180,11 @@ def _closed(dialect: str) -> sa.Select[Any]:
     query = sa.select(
         key_table, closure.c.why, closure.c.who, closure.c.at, (closure.c.partition == WHOLE).label("whole")
     )
-    return query.join(closure, its).order_by(sa.desc("whole"))  # A partition's own closure is last, and wins.
+    return query.join(closure, its).order_by(sa.desc("whole"))  # A partition's own closure is last, so it wins.
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
-    """Return those of some feeds of which anything is closed: one seek for each."""
+    """Return the feeds with any closure: one seek for each."""
     key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     is_there = sa.exists().where(key_tables.same_keys(closure, key_table)).correlate(key_table)
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(key_table.c.feed).where(is_there))}
@@ -194,12 +194,12 @@ _Place = TypeVar("_Place")
 
 
 def has_any(connection: sa.Connection, dataset: Feed) -> bool:
-    """Return whether anything of a dataset is closed: one seek."""
+    """Return whether a dataset has any closure: one seek."""
     return connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one()
 
 
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
-    """Return the places for which one of their windows is closed, with the reason."""
+    """Return the places with a closed window, each with the closure."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     closure_by_partition = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {
@@ -213,7 +213,7 @@ def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[Windo
 
 
 def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
-    """Raise PartitionClosed if one of some partitions is."""
+    """Raise PartitionClosed if one of the partitions is closed."""
     for partition, why in sorted(closed(connection, partitions).items()):
         raise PartitionClosed(_final(partition, why))
 

@@ -1,4 +1,4 @@
-"""Compaction of batches: partitions that have some, batches that may be valid again, the update that holds all."""
+"""Queries and claims for the compaction of batches into ranges."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import batch, update
 
 
 def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
-    """Return the partitions of a feed that hold batches which runs of ours wrote."""
+    """Return the partitions of a feed with batches that our runs wrote."""
     is_of_batch = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
     is_ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
     query = sa.select(batch.c.partition).join(update, is_of_batch).where(is_ours).distinct().order_by(batch.c.partition)
@@ -21,9 +21,9 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
 
 
 def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
-    """Return the invalid batches of a partition that may be valid again: what their runs consumed is due again.
+    """Return the invalid batches of a partition that may become valid again, so that compaction must wait for them.
 
-    Skip a batch whose input was read again since: `feed-assets feed revalidate` refuses it.
+    Skip a batch whose input has been read again: `feed-assets feed revalidate` refuses it.
     """
     batches = batch_partitions.recorded_batches(connection, [parent])[parent]
     valid = updates.newest(connection, batches)
@@ -41,9 +41,9 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return by output that holds batches why all is loaded again: what a batch read is in no batch any more.
+    """Return the outputs that must be loaded again because rows of a lost batch are in no other batch, with the reason.
 
-    Its last update is not valid, and those before it were pruned, or the range that held it is not valid.
+    The last update of such a batch is not valid, and those before it were pruned, or its range is not valid.
     """
     parents = sorted(at for at, row in newest.items() if row.partition != at)
     if not parents:
@@ -70,7 +70,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
-    """Return the number of rows of some updates. Return None if that of one is unknown."""
+    """Return the number of rows of several updates. Return None if it is unknown for one of them."""
     key_table = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
     counts = [
         *connection.execute(
@@ -83,10 +83,10 @@ def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
 def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
-    """Record a claimed update that is to hold the rows of others, and what these have read as one span per table."""
+    """Record a claimed update for the rows of other updates. It gets their slices, joined to one for each table."""
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
-    row = updates.find(connection, last.partition, last.update_id)  # It is as new, so it carries these ids.
+    row = updates.find(connection, last.partition, last.update_id)  # It carries the ids of the last update.
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
     update_changes.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
     read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
@@ -97,7 +97,7 @@ def claim(
 
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
-    """Return the span that was read of each table's partition, from the first marker to the last."""
+    """Return one joined slice for each table's partition, from the first marker to the last."""
     pins_by_partition: dict[Partition, list[Pin]] = {}
     for pin in pins:
         pins_by_partition.setdefault(pin.partition, []).append(pin)

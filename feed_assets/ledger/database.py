@@ -31,13 +31,13 @@ class Ledger:
 
     @contextmanager
     def read(self) -> Generator[sa.Connection]:
-        """Open a connection that reads one state of the ledger."""
+        """Open a connection that reads from one consistent state of the ledger."""
         with _translated(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """Open a writing transaction without the change log, unless `lock_log` adds it. An exception rolls it back."""
+        """Open a writing transaction. To append to the log, it must call `lock_log`. An exception rolls it back."""
         with self._writing(WRITES) as connection:
             yield connection
 
@@ -45,7 +45,7 @@ class Ledger:
     def change(self) -> Generator[sa.Connection]:
         """Open a writing transaction that may append to the change log (`log.append`). An exception rolls it back.
 
-        These queue from their first statement on, so that none of them reads what another has half changed.
+        Such transactions queue from their first statement on, so none of them reads a half-made change of another.
         """
         with self._writing(CHANGES) as connection:
             yield connection
@@ -65,15 +65,15 @@ _FULL = re.compile(r"disk is full|No space left on device|could not extend file"
 _UNAVAILABLE = re.compile(
     r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|25P03|28|42501|53|57P|58"
 )
-"""SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
+"""SQLite's names and PostgreSQL's codes of errors of a database that cannot be reached or written.
 
-Other errors are our mistakes, such as a missing table or a deadlock, or somebody cancelled a query.
+Other errors are bugs, such as a missing table or a deadlock, or somebody cancelled a query.
 """
 
 
 @contextmanager
 def _translated() -> Generator[None]:
-    """Raise DiskFull or LedgerUnavailable if the database itself fails. Errors of a statement are our own, and pass."""
+    """Raise DiskFull or LedgerUnavailable if the database itself fails. Errors of statements are not changed."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -91,7 +91,7 @@ def _translated() -> Generator[None]:
 
 
 def _is_unavailable(error: exc.DBAPIError) -> bool:
-    """Return whether a database cannot be reached or written. psycopg has no state if it found no server or lost it."""
+    """Return whether a database cannot be reached or written. Without a server psycopg's error has no code."""
     code = _code(error)
     return bool(_UNAVAILABLE.match(code)) if code else isinstance(error, exc.OperationalError)
 
@@ -111,7 +111,7 @@ def open_ledger(url: SecretStr | str) -> Ledger:
         ledger = opening.enter_context(_for_a_look(text))
         with _opening(text, exc.OperationalError, LedgerUnavailable):
             _migrate(ledger)
-        opening.pop_all()  # The ledger can be used: leave it open.
+        opening.pop_all()  # The ledger can be used, so leave it open.
     return ledger
 
 
@@ -120,7 +120,7 @@ def _text(url: SecretStr | str) -> str:
 
 
 def found_ledger(url: SecretStr | str) -> Ledger:
-    """Open a ledger that exists, for who only reads. Raise LedgerUnavailable if it would have to be created."""
+    """Open an existing ledger for a command that only reads. Raise LedgerUnavailable if it does not exist."""
     if (file := file_of(url)) and not file.is_file():
         raise LedgerUnavailable(
             f"there is no ledger at {file}: `feed-assets run` and `feed publish` make it. Run one of "
@@ -130,7 +130,7 @@ def found_ledger(url: SecretStr | str) -> Ledger:
 
 
 def file_of(url: SecretStr | str) -> Path | None:
-    """Return the file of a ledger on SQLite, None for other databases. Raise LedgerUnavailable for what is no URL."""
+    """Return the file of a SQLite ledger, None for other databases. Raise LedgerUnavailable for an invalid URL."""
     with _opening(_text(url), exc.ArgumentError, ValueError):
         parts = sa.make_url(_text(url))
     return Path(parts.database or "") if parts.get_backend_name() == "sqlite" else None
@@ -138,7 +138,7 @@ def file_of(url: SecretStr | str) -> Path | None:
 
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
-    """Turn these errors into one about the URL, or its database: that is what a person has to check."""
+    """Turn these errors into a LedgerUnavailable that names the URL or its database as the thing to check."""
     try:
         yield
     except errors as error:
@@ -149,7 +149,7 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
 
 
 def _is_url(error: Exception) -> bool:
-    """Return whether an error is about a URL or its driver, not about the database that it leads to."""
+    """Return whether an error is about a URL or its driver, not about its database."""
     return not isinstance(error, LedgerUnavailable | exc.DBAPIError)
 
 
@@ -162,8 +162,8 @@ _EXPECTED = {
 
 
 def _migrate(ledger: Ledger) -> None:
-    """Upgrade under the writer's lock: a second process waits, and then finds nothing to do."""
-    # Import here: a process that only loads definitions does not pay for it.
+    """Upgrade the schema under the writer's lock. A second process waits, and then finds nothing to do."""
+    # Import here, so that a process that only loads definitions starts faster.
     from alembic import command
     from alembic.config import Config
 
@@ -184,13 +184,13 @@ def _migrate(ledger: Ledger) -> None:
     _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    with ledger.change() as connection:  # Alembic reads the version again under the lock.
+    with ledger.change() as connection:  # Alembic reads the version again while it holds the lock.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def _make_lock(ledger: Ledger) -> None:
-    """Create the table that writers queue for, before the first of them does. Another process may create it first."""
+    """Create the lock table of writers before the first of them uses it. Another process may create it first."""
     try:
         with ledger.write() as connection:
             log_lock.create(connection, checkfirst=True)
@@ -200,7 +200,7 @@ def _make_lock(ledger: Ledger) -> None:
 
 
 _IS_THERE = ("23505", "42710", "42P07")
-"""PostgreSQL's states for a name that is taken: not committed yet, a type's already, or a table's."""
+"""PostgreSQL's codes for a name that is taken: by an uncommitted table, by a type, or by a table."""
 
 
 def _newest_schema() -> str | None:
@@ -225,7 +225,7 @@ def _as_it_is(url: str) -> Ledger:
 
 @contextmanager
 def _for_a_look(url: str) -> Generator[Ledger]:
-    """Open a ledger without upgrading it. Its connections end with the block."""
+    """Open a ledger without upgrading it. Its connections are closed after the block."""
     ledger = _as_it_is(url)
     try:
         yield ledger
@@ -234,7 +234,7 @@ def _for_a_look(url: str) -> Generator[Ledger]:
 
 
 def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
-    """Return the schema's version in a database, which is left as it is, and the newest.
+    """Return the schema's version in a database, and the newest version. The database is not changed.
 
     Raise LedgerUnavailable if it cannot be written.
     """
@@ -242,7 +242,7 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     with _for_a_look(url) as ledger:
         schema = _schema(ledger)
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-            if schema:  # A user of a ledger need not have the right to create tables.
+            if schema:  # A user of a ledger may lack the right to create tables.
                 put_cursors(connection, {"probe": ""})
             else:
                 connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
@@ -257,23 +257,23 @@ def clock_of(url: SecretStr) -> datetime:
 
 
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
-    """Return the position in a foreign place that has this name. Return None if it was never put."""
+    """Return a stored position by its name. Return None if it was never stored."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
 
 
 def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, str]:
-    """Return those of some positions that were put, by name."""
+    """Return stored positions by name. Positions that were never stored are missing."""
     rows = connection.execute(sa.select(cursor.c.name, cursor.c.value))
     return {name: value for name, value in rows if name in names}
 
 
 def put_cursors(connection: sa.Connection, positions: Mapping[str, str]) -> None:
-    """Set positions in foreign places, by name: of sources that are read, of folders that are searched."""
+    """Store positions by name, such as those in event sources and in searched folders."""
     upsert(connection, cursor, [{"name": name, "value": value} for name, value in positions.items()], ["value"])
 
 
 def drop_cursor(connection: sa.Connection, name: str) -> bool:
-    """Delete a position. Return whether there was one."""
+    """Delete a position. Return whether it existed."""
     return bool(connection.execute(sa.delete(cursor).where(cursor.c.name == name)).rowcount)
 
 
@@ -281,7 +281,7 @@ _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """Return an insert that can have an ON CONFLICT clause."""
+    """Return an insert of the database's dialect, which supports ON CONFLICT."""
     return _INSERT[connection.dialect.name](table)
 
 
@@ -296,6 +296,6 @@ def upsert(
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert those of some rows whose primary key does not exist."""
+    """Insert the rows whose primary key does not exist."""
     if rows:
         connection.execute(insert_into(connection, table).on_conflict_do_nothing(), rows)

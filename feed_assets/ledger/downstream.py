@@ -1,7 +1,7 @@
-"""Uses of an update: what was built from its rows, level by level, one statement a level.
+"""Downstream uses of an update: everything built from its rows, level by level, with one statement a level.
 
-A level is what was built from the updates of the level before, with whatever these were added to or put together into.
-The rejects of the runs that read them are in it, too: all of that holds rows of the update.
+A level has the updates built from those of the level before, the increments and ranges that contain these, and the
+rejects of the runs that read them. All of these hold rows of the requested update.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,10 +18,10 @@ from feed_assets.ledger import batch_partitions, key_tables, updates
 from feed_assets.ledger.tables import batch, consumed, event, update
 
 READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF = "read", "added to", "put together", "rejects of"
-"""Ways in which an update got the rows: the first in this order counts if there are two."""
+"""Ways in which an update got the rows. If there are several, the first of this order counts."""
 
 NAMED = 3
-"""Number of known updates, or batches, that an error names."""
+"""Most known updates or batches that an error names."""
 
 Key = tuple[Partition, str]
 
@@ -34,7 +34,7 @@ class Use:
         partition: Its feed and partition.
         id: Its id.
         state: Its state in the ledger; None if it was lost with a ledger.
-        is_newest: True if a reader of its partition gets it now.
+        is_newest: True if readers of its partition get it now.
         depth: Number of datasets on the shortest way to it.
         how: Its relation to `via`.
         via: The update from which it got the rows, on the shortest way.
@@ -50,9 +50,9 @@ class Use:
 
 
 def uses(connection: sa.Connection, partition: Partition, update_id: str) -> list[Use]:
-    """Return what was built from an update, or from the rows of an event table at a marker, to the leaves.
+    """Return everything built, directly or not, from an update, or from the rows of an event table at a marker.
 
-    Raises NoValidUpdate for what the ledger does not have, InvalidEvent for what is no marker.
+    Raise NoValidUpdate if the ledger does not have it, and InvalidEvent for a malformed marker.
     """
     is_known = updates.find(connection, partition, update_id) is not None
     if not is_known and not _is_table(connection, partition):
@@ -69,7 +69,7 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
-    """Yield each update of a level once, by its first edge. This edge is last, as `dict` keeps the last of several."""
+    """Yield the edges of a level, the preferred edge of each update last, because `dict` keeps the last."""
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)
@@ -77,7 +77,7 @@ def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]
 
 
 _OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input
-"""Condition for rows of `consumed` by which an update holds the rows of another one of its own feed."""
+"""Condition for rows of `consumed` that say that an update contains another update of its feed."""
 
 _HOW = sa.cast(
     sa.case(
@@ -100,7 +100,7 @@ _EDGE: list[sa.ColumnElement[Any]] = [
 
 
 def _built_from(those: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition for rows of `consumed` that record what was built from some updates."""
+    """Return the condition for rows of `consumed` whose input is one of these updates."""
     same_partition = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
     return same_partition & (consumed.c.position == those.c.id)
 
@@ -110,7 +110,7 @@ def _using(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _reading(key_table: sa.CTE) -> sa.Select[Any]:
-    """Return the slices of an event table that a marker is in: only those from it on are read."""
+    """Select the slices of an event table that contain a marker. Only slices that end at or after it are scanned."""
     same_partition = (consumed.c.input_feed == key_table.c.feed) & (consumed.c.input_partition == key_table.c.partition)
     begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < key_table.c.id)
     condition = same_partition & (consumed.c.position >= key_table.c.id) & begins_before & consumed.c.is_input
@@ -118,7 +118,7 @@ def _reading(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """Return these edges, those to what holds the same rows, and to the rejects of its readers; each with its state."""
+    """Select these edges, those to updates that contain the same rows, and those to rejects, each with its state."""
     held = first.cte("held", recursive=True)
     held = held.union(sa.select(*_EDGE).join(held, _built_from(held)).where(_OWN))
     edges = sa.union(sa.select(held), _rejects(held)).subquery("edges")
@@ -131,7 +131,7 @@ def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _rejects(held: sa.CTE) -> sa.Select[Any]:
-    """Return the updates written beside those which have read: the records that were turned away then."""
+    """Select the rejects that were written beside the given updates."""
     same_update = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
     beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
     how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)
@@ -141,7 +141,7 @@ def _rejects(held: sa.CTE) -> sa.Select[Any]:
 
 
 def _is_table(connection: sa.Connection, partition: Partition) -> bool:
-    """Return whether a partition is of an event table: it has events, and neither updates nor batches."""
+    """Return whether a partition belongs to an event table: it has events, but neither updates nor batches."""
     with_events, holding = (
         sa.exists().where(table.c.feed == str(partition.feed), table.c.partition == partition.key)
         for table in (event, batch)
@@ -151,7 +151,7 @@ def _is_table(connection: sa.Connection, partition: Partition) -> bool:
 
 
 def _unknown(connection: sa.Connection, partition: Partition, update_id: str) -> str:
-    """Return what the ledger has in place of an unknown update, and what to do."""
+    """Return the message for an unknown update: what the ledger has instead, and what to do."""
     query = sa.select(update.c.id).where(updates.is_(partition)).order_by(update.c.id.desc())
     update_ids = [*connection.execute(query).scalars()]
     held = sorted(batch_partitions.recorded_batches(connection, [partition])[partition], reverse=True)

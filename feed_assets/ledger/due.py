@@ -1,7 +1,7 @@
-"""The list of partitions that a change may have made buildable. They are decided about until they are current.
+"""The due list: partitions that a change may have made buildable. A tick decides about each until it is current.
 
-The list is as long as what is new or incomplete, never the history. Staleness is a level: a row goes only when the
-verdict is 'current' (or 'closed'). So a lost request, a failed run or a killed process is retried.
+The list contains only new or incomplete partitions, never the history. A row is removed only when its verdict is
+'current' or 'closed'. So a lost request, a failed run or a killed process is retried.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,18 +21,19 @@ from feed_assets.ledger.quality import heard_condition
 from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
-"""Time after which an output that cannot be decided about is tried again."""
+"""Time after which the decision about an undecidable output is tried again."""
 
 NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
-"""States in place of a verdict's: the output is no partition, or the facts for a decision cannot be had."""
+"""States without a verdict: the output is not a partition yet, or its facts cannot be read."""
 
 
 @dataclass(frozen=True)
-class Listed:
-    """An output on the list.
+class DueOutput:
+    """An output on the due list.
 
-    `changed` is the number of the change that put it here, `requested` how many runs were requested since. `state` and
-    `reason` are the last verdict, None if nothing was decided since that change. It is on the list since `since` (UTC).
+    `changed` is the number of the change that put it on the list, `requested` the number of runs requested since then.
+    `state` and `reason` are the last verdict, None if there was none since that change. `since` (UTC) is when it was
+    put on the list.
     """
 
     partition: Partition
@@ -42,18 +43,18 @@ class Listed:
     state: str | None
     reason: str | None
     look_at: datetime | None
-    """The time when it is decided about again, and its next run requested. If None, that needs a change."""
+    """The time of the next decision and run request. None means only after a change."""
     ends: datetime | None = None
-    """The end of its window of time (UTC), if it has one."""
+    """The end of its time window (UTC), if it has one."""
     bytes: int | None = None
-    """Bytes that its run would read, by the last verdict."""
+    """Bytes that its run would read, according to the last verdict."""
 
 
 @dataclass(frozen=True)
-class Woken:
-    """An output to decide about because of a change, from `look_at` (UTC) on, when it is a partition.
+class AffectedOutput:
+    """An output that a change affects. It is decided about from `look_at` (UTC) on, when it is a partition.
 
-    `ends` is the end of its window of time (UTC), if it has one.
+    `ends` is the end of its time window (UTC), if it has one.
     """
 
     partition: Partition
@@ -64,34 +65,34 @@ class Woken:
 
 _NAMES = ("changed", "requested", "since", "state", "reason", "look_at", "ends", "bytes")
 COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
-"""The columns of `Listed`."""
+"""The columns of `DueOutput`."""
 
 
-def listed_of(row: Any) -> Listed:
+def listed_of(row: Any) -> DueOutput:
     """Return the listed output of a row with `COLUMNS`."""
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return Listed(partition, **{name: getattr(row, name) for name in _NAMES})
+    return DueOutput(partition, **{name: getattr(row, name) for name in _NAMES})
 
 
-def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> None:
-    """Put outputs on the list, and drop the verdicts that they had."""
+def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: datetime) -> None:
+    """Put outputs on the list, and clear their verdicts."""
     rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
     if not rows:
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never lower the number: another process may be ahead, and its change would be acknowledged with this one.
+    # Never lower the number: otherwise a later change of another process would be acknowledged with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
     connection.execute(insert.on_conflict_do_update(index_elements=["feed", "partition"], set_=values), rows)
 
 
-def _by_change(woken: Woken) -> int:
+def _by_change(woken: AffectedOutput) -> int:
     return woken.changed
 
 
-def _row(woken: Woken, now: datetime) -> dict[str, object]:
+def _row(woken: AffectedOutput, now: datetime) -> dict[str, object]:
     key = {"feed": str(woken.partition.feed), "partition": woken.partition.key}
     times = {"look_at": woken.look_at, "since": now, "ends": woken.ends}
     return {**key, **times, "changed": woken.changed, "requested": 0}
@@ -104,15 +105,15 @@ def look(
     limit: int,
     history: History = ALL,
     busy: Collection[Partition] = (),
-) -> tuple[Listed, ...]:
-    """Return what to decide about now: new outputs first, longest waiting first, then history in its order.
+) -> tuple[DueOutput, ...]:
+    """Return the outputs to decide about now: first new ones, longest waiting first, then history in its order.
 
-    Skip history that is ready and `busy`, as its run is on its way: much of that would hold up what is behind it.
+    Skip ready history with a run in progress (`busy`), so that it does not delay the outputs after it.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     names = {str(consumer) for consumer in consumers}
-    items: list[Listed] = []
-    for row in rows:  # No condition with a thousand names: little is due, whatever its consumer.
+    items: list[DueOutput] = []
+    for row in rows:  # Filter consumers in Python: few rows are due, and a condition with a thousand names is slow.
         if row.feed in names:
             item = listed_of(row)
             is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
@@ -123,7 +124,7 @@ def look(
 
 
 def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ...]:
-    """Return the order of the list: as `History.place` has it, then the longest waiting first."""
+    """Return the sort order of the list: that of `History.place`, then longest waiting first."""
     is_old = due.c.ends < history.begins(now)
     ends = sa.case((is_old, due.c.ends))
     by_time = ends if history.order is Order.OLDEST else ends.desc()
@@ -133,8 +134,8 @@ def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ..
 _READY = (State.BUILD.value, State.REBUILD.value)
 
 
-def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
-    """Return a consumer's outputs on the list, as last decided, and changes of inputs that cannot be mapped to it."""
+def listed(connection: sa.Connection, consumer: Feed) -> tuple[DueOutput, ...]:
+    """Return a consumer's outputs on the list, and its input changes that cannot be mapped to outputs."""
     query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
     lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
@@ -143,26 +144,26 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
 
 
 def reason_of(connection: sa.Connection, output: Partition) -> str | None:
-    """Return the last verdict of an output, in words. Return None if it is not on the list, or not decided about."""
+    """Return the reason of an output's last verdict. Return None if it is not on the list or has no verdict."""
     of_output = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
     return connection.execute(sa.select(due.c.reason).where(of_output)).scalar()
 
 
-def _undecided(row: Any) -> Listed:
+def _undecided(row: Any) -> DueOutput:
     changed = Partition(Feed.parse(row.feed), row.partition)
-    return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
+    return DueOutput(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that attempts, quality, late data or pipelines stopped: new definitions may not.
+    """Make outputs due now that attempts, quality, late data or pipelines stopped: new definitions may allow them.
 
-    The list is read once for each start of a process.
+    Call it once when a process starts.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait for a time: new settings may have another limit. Read as often as the others."""
+    """Make outputs due now that wait for a time, because new settings may have another limit. Call it once at start."""
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
 
@@ -188,10 +189,10 @@ _STOPPED = (
 
 def to_rebuild(
     connection: sa.Connection, now: datetime, limit: int, history: History = ALL
-) -> dict[Feed, list[Listed]]:
-    """Return by dataset up to `limit` outputs with the verdict 'rebuild' to request now, in the order of the list.
+) -> dict[Feed, list[DueOutput]]:
+    """Return by dataset up to `limit` outputs with the verdict 'rebuild', in the order of the list.
 
-    Skip what is being built, and what has a later change in the log: a run published, and no tick has decided again.
+    Skip outputs with a run in progress, and those that changed after the verdict, as a run has just published.
     """
     own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard_condition()
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
@@ -199,15 +200,15 @@ def to_rebuild(
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=_in_turn(history, now))
     stale = sa.select(*COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
     stale = stale.where(~since, ~builds).subquery()
-    items_by_feed: dict[Feed, list[Listed]] = {}
+    items_by_feed: dict[Feed, list[DueOutput]] = {}
     query = sa.select(stale).where(stale.c.turn <= limit).order_by(stale.c.feed, stale.c.turn)
     for item in map(listed_of, connection.execute(query)):
         items_by_feed.setdefault(item.partition.feed, []).append(item)
     return items_by_feed
 
 
-def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
-    """Return the ready outputs that were requested since their last change: no run of them had an end that counts."""
+def not_begun(connection: sa.Connection) -> tuple[DueOutput, ...]:
+    """Return the ready outputs that were requested since their last change, and whose runs have not ended."""
     query = (
         sa.select(*COLUMNS).where(due.c.state.in_(_READY), due.c.requested > 0).order_by(due.c.feed, due.c.partition)
     )
@@ -220,16 +221,16 @@ def consumers_in(connection: sa.Connection, state: State) -> set[Feed]:
     return {Feed.parse(feed) for feed in connection.execute(query).scalars()}
 
 
-def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
+def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
     """Return the outputs with this verdict, of all consumers."""
     query = sa.select(*COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
     return tuple(listed_of(row) for row in connection.execute(query))
 
 
-def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
-    """Store verdicts: 'current' and 'closed' leave the list, what waits stays until its time or a change.
+def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
+    """Store verdicts. 'current' and 'closed' outputs leave the list, waiting ones stay until their time or a change.
 
-    Skip outputs with a later change, which would be lost otherwise, or a later request, whose wait would end.
+    Skip outputs with a later change or a later request: they would be lost.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -248,7 +249,7 @@ def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
     return {"new_look_at": look_at, **verdict_values}
 
 
-def _key(item: Listed) -> dict[str, object]:
+def _key(item: DueOutput) -> dict[str, object]:
     key = {"its_feed": str(item.partition.feed), "its_key": item.partition.key}
     return {**key, "its_change": item.changed, "its_requests": item.requested}
 
@@ -264,11 +265,11 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed]:
-    """Claim outputs for runs that are then requested, and postpone them. Return those that were free.
+def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[DueOutput]:
+    """Claim outputs for run requests, and postpone their next decision. Return those that were free.
 
-    If several processes have read an output, only the first gets it. The end of its run ends the wait (`runs.end`, or
-    the change that it makes). If no run begins, as the claimer was killed, one is requested after the wait.
+    If several processes read the same output, only the first one claims it. The end of its run ends the wait. If no run
+    begins, because the process was killed, a run is requested again after the wait.
     """
     if not ready:
         return []
@@ -278,20 +279,20 @@ def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed
     return free
 
 
-def take(connection: sa.Connection, free: Sequence[Listed], now: datetime) -> None:
+def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) -> None:
     """Claim outputs that are free, within a transaction."""
     rows = [
         _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
         for item in free
     ]
     if rows:
-        # The reason that Dagster has counts until a run is requested: after that the same reason is reported again.
+        # After a run request the same reason is reported to Dagster again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
 
-def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
-    """Return the items that nobody has changed or requested since. Lock them in one order, which avoids deadlocks."""
+def still_as_read(connection: sa.Connection, items: Sequence[DueOutput]) -> list[DueOutput]:
+    """Return the items without a change or request since they were read. Lock them in a fixed order."""
     names = ("feed", "partition", "changed", "requested")
     read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
     key_table, key = key_tables.rows(connection, names, read), [due.c[name] for name in names]
@@ -301,30 +302,30 @@ def still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Li
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
-    """Make all outputs due now whose run was requested: the requester is dead, and so are its requests."""
+    """Make all requested outputs due now, because the process that requested their runs is dead."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Make due now what could not be decided about: the cause may be fixed, and whoever starts `run` waits for it."""
+    """Make undecidable outputs due now, because a new start of `run` may follow a fix of their cause."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)
         connection.execute(sa.update(awaited).where(failed).values(look_at=now))
 
 
-def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
-    """Postpone outputs that cannot be decided about, with the reason. None means that it is no partition (now)."""
+def postpone(ledger: Ledger, reasons: Mapping[DueOutput, str | None], now: datetime) -> None:
+    """Postpone undecidable outputs, each with the reason. None means that it is not a partition now."""
     _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)
 
 
-def hold(ledger: Ledger, reasons: Mapping[Listed, str], until: datetime) -> None:
-    """Make ready outputs wait for a time (UTC), with the reason. One that changed since does not wait."""
+def hold(ledger: Ledger, reasons: Mapping[DueOutput, str], until: datetime) -> None:
+    """Make ready outputs wait until a time (UTC), each with the reason. Skip outputs that have changed since."""
     _say(ledger, {item: (State.WAITS_FOR_TIME.value, why) for item, why in reasons.items()}, until)
 
 
-def _say(ledger: Ledger, states: Mapping[Listed, tuple[str, str | None]], look_at: datetime) -> None:
+def _say(ledger: Ledger, states: Mapping[DueOutput, tuple[str, str | None]], look_at: datetime) -> None:
     rows = [
         _key(item) | {"new_look_at": look_at, "new_state": state, "new_reason": why}
         for item, (state, why) in states.items()
@@ -334,14 +335,14 @@ def _say(ledger: Ledger, states: Mapping[Listed, tuple[str, str | None]], look_a
             connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), rows)
 
 
-def remove(connection: sa.Connection, gone: Iterable[Listed]) -> None:
-    """Remove from the list what is no partition any more, and never will be."""
+def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
+    """Remove outputs from the list that will never be partitions again."""
     if rows := [_key(item) for item in gone]:
         connection.execute(sa.delete(due).where(_as_read()), rows)
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:
-    """Return by consumer why something of it cannot be decided about, or mapped to its outputs."""
+    """Return by consumer a reason why one of its outputs is undecidable, or a change cannot be mapped to outputs."""
     of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
     of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
     return {

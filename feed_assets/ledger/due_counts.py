@@ -1,4 +1,4 @@
-"""Counts of the list of what is due, by dataset and state, with a few examples, however long it is."""
+"""Counts of the due list by dataset and state, with a few examples."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from feed_assets.ledger.quality import FAILED
 from feed_assets.ledger.tables import due, quality
 
 EXAMPLES = 5
-"""Number of partitions of a group that are named. The others are counted."""
+"""Most partitions of a group that are named. The others are counted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class WaitingExample:
 
 @dataclass(frozen=True)
 class Group:
-    """The partitions of a dataset in one state. `state` is None if nothing was decided since something changed."""
+    """The due partitions of a dataset in one state. `state` is None if there was no decision since the last change."""
 
     feed: Feed
     state: str | None
@@ -34,12 +34,12 @@ class Group:
 
 
 def by_state(connection: sa.Connection) -> tuple[Group, ...]:
-    """Return what is due of all datasets, by state."""
+    """Return the due partitions of all datasets, grouped by state."""
     return tuple(_groups(connection.execute(_by_state())))
 
 
 def refused(connection: sa.Connection) -> tuple[Group, ...]:
-    """Return what is due and has a failed check, with the reason: a failed audit ends with the next publication."""
+    """Return the due partitions with a failed check, with the reason. The next publication ends a failed audit."""
     return tuple(_groups(connection.execute(_refused())))
 
 

@@ -1,4 +1,4 @@
-"""Texts that were read as events and are none: each is kept once, with the reason."""
+"""Rejected events: texts that are not valid events. Each is stored once, with the reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,11 +12,11 @@ from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.tables import event_reject
 
 REJECTS_KEPT = 10_000
-"""Number of newest rejects kept of a source, with all of the same moment, so that endless nonsense fills no ledger."""
+"""Number of newest rejects kept for each source (more if they share a moment), to limit the ledger's size."""
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
-    """Store texts that were read and are no events, with the reason. A text that is read again is stored once."""
+    """Store texts that are not events, each with the reason. A repeated text is stored once."""
     rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
     insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
     if rows:
@@ -28,9 +28,9 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
 
 
 def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
-    """Remove what was rejected before a moment, `limit` rows a transaction. Return the count. Only people read it.
+    """Remove rejects from before a moment, `limit` rows a transaction. Return their number.
 
-    A source has at most `REJECTS_KEPT`, so all of them are searched.
+    Each source has at most about `REJECTS_KEPT` rows, so all of them are searched.
     """
     old, key = event_reject.c.at < before, (event_reject.c.source, event_reject.c.digest)
     with ledger.read() as connection:
@@ -48,12 +48,12 @@ def _digest(rejected: Rejected) -> str:
 
 
 def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected, datetime], ...]:
-    """Return what was rejected of all sources, the newest first."""
+    """Return the rejects of all sources, newest first."""
     rows = connection.execute(sa.select(event_reject).order_by(event_reject.c.at.desc()).limit(limit))
     return tuple((row.source, Rejected(row.raw, row.reason), row.at) for row in rows)
 
 
 def in_json(new: WriteEvent) -> str:
-    """Return an event as one line of JSON, with its fields by their names."""
+    """Return an event as one line of JSON."""
     fields = {name: getattr(new, name) for name in WriteEvent.__annotations__}
     return as_text({**fields, "context": dict(new.context)})

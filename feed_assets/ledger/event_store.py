@@ -1,6 +1,6 @@
-"""Write events, ours and those read from sources: each is recorded once, in commit order, and never changed.
+"""Write events, our own and those read from sources. Each is recorded once, in commit order, and never changed.
 
-An event is a change of the log, and has its number: a reader that continues from a number misses nothing.
+An event is a log entry with its number, so a reader that continues from a number misses no event.
 """
 
 import json
@@ -27,12 +27,12 @@ from feed_assets.core.events import (
     is_moment,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import bulk, event_rejects, forgetting, key_tables, log
+from feed_assets.ledger import bulk, event_rejects, key_tables, log, removed_markers
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event
 
 OURS = ""
-"""The source of our own events."""
+"""The name of the source for our own events."""
 
 OUT_OF_ORDER = "out of order"
 
@@ -42,14 +42,14 @@ _Key = tuple[str, str]
 def publish(
     connection: sa.Connection, new: WriteEvent, now: datetime, updated_at: tuple[Marker, Marker] | None = None
 ) -> bool:
-    """Record an event of ours. Return False if it is known: publishing again is harmless.
+    """Record an event of ours. Return False if it was recorded before. Repeatable.
 
-    An event from before those that were removed for their age (`forgetting`) counts as known: it may be a repeat.
-    `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
+    An event not after the removed old ones (`removed_markers`) counts as recorded, because it may be a repeat.
+    `updated_at` is the range of its rows, both ends included. Raise EventOutOfOrder, InvalidEvent or InvalidName.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
-    if _known_identities(connection, OURS, [new]) or forgetting.may_be_known(connection, [new]):
+    if _known_identities(connection, OURS, [new]) or removed_markers.may_be_known(connection, [new]):
         return False
     kinds = _kinds(connection, [str(partition.feed)])
     check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
@@ -73,10 +73,11 @@ def _change(row: Mapping[str, Any]) -> Change:
 def record(
     connection: sa.Connection, source: str, new: Sequence[WriteEvent], now: datetime, *, refuse_out_of_order: bool
 ) -> tuple[Rejected, ...]:
-    """Record events in the order in which they were read. Events that cannot be are stored as rejects, and returned.
+    """Record events in the given order. Store invalid events as rejects, and return these.
 
-    An event whose marker is before its table's last is refused, or recorded with a flag. Events that are known, or were
-    removed for their age, are skipped. New events from before the removed ones are refused: their range is unknown.
+    An event whose marker is before its table's last is rejected (`refuse_out_of_order`) or flagged. Events that were
+    recorded before, even if removed since, are skipped. New events older than removed ones are rejected, because the
+    range that they cover is unknown.
     """
     rejected: list[Rejected] = []
     is_ours = source == OURS
@@ -95,14 +96,14 @@ def record(
         rows.append(_row(source, each, marker, before, None, now))
         last[key] = marker
     _insert(connection, rows)
-    if doubtful:  # After the others: they may be repeats of these.
+    if doubtful:  # Handle these after the others, as they may repeat them.
         _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
     event_rejects.reject(connection, source, rejected, now)
     return tuple(rejected)
 
 
 def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
-    """Return whether an event can be recorded. Ours may have a long context. The first fixes its table's kind."""
+    """Return whether an event can be recorded. Our own may have a long context. A table's first event sets its kind."""
     try:
         check_order(new, None) if is_ours else check_event(new)
         check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
@@ -124,9 +125,9 @@ def _doubtful(
     *,
     refuse: bool,
 ) -> list[dict[str, Any]]:
-    """Return rows for events to record that do not come last: they are not known, and late or without new data."""
+    """Return rows for new events that are not after their table's last: out of order, or without new data."""
     known_identities, before = _known_identities(connection, source, doubtful), _before(connection, doubtful)
-    removed = forgetting.may_be_known(connection, doubtful, unless_there=source == OURS)
+    removed = removed_markers.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
     for each in doubtful:
         key, marker = (each.table_name, each.partition_key), encode(each.marker)
@@ -188,7 +189,7 @@ def _row(
 def _known_identities(
     connection: sa.Connection, source: str, new: Iterable[WriteEvent]
 ) -> set[tuple[str, str, str, str]]:
-    """Return the identities of those of some events that a source has published already."""
+    """Return the identities of the events that the source has published before."""
     names = ("feed", "partition", "marker", "correlation")
     key_table = key_tables.rows(connection, names, map(_identity, new))
     query = sa.select(*(event.c[name] for name in names)).join(key_table, key_tables.same_keys(event, key_table))
@@ -196,7 +197,7 @@ def _known_identities(
 
 
 def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
-    """Return by table that has events whether its markers are moments, as the first one is: one index seek for each."""
+    """Return for each table with events whether its markers are moments, by its first event: one index seek each."""
     key_table = key_tables.rows(connection, ("feed",), [[each] for each in sorted(tables)])
     history = event.alias()
     first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == key_table.c.feed).correlate(key_table)
@@ -206,7 +207,7 @@ def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool
 
 
 def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
-    """Return the last marker of each table's partition, of its table's kind: one index seek for each."""
+    """Return the last marker of each table partition, of the table's kind: one index seek for each."""
     named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
     key_table = key_tables.rows(connection, ("feed", "partition", "moments"), named)
     same_partition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
@@ -217,34 +218,34 @@ def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection
 
 
 def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
-    """Return by table's partition the markers right before those of some events, in order, and the last removed one."""
+    """Return for each table partition the sorted markers right before the events' own, and the last removed one."""
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     condition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
-    condition &= forgetting.of_one_kind(event.c.marker, key_table.c.marker)
+    condition &= removed_markers.of_one_kind(event.c.marker, key_table.c.marker)
     last = (
         sa.select(sa.func.max(event.c.marker)).where(condition, event.c.marker < key_table.c.marker).scalar_subquery()
     )
     markers_by_key: dict[_Key, set[str]] = {}
     for feed, partition, marker in connection.execute(sa.select(key_table.c.feed, key_table.c.partition, last)):
         markers_by_key.setdefault((feed, partition), set()).update({marker} - {None})
-    for key, marker in forgetting.upto(connection, markers_by_key.keys()).items():
+    for key, marker in removed_markers.upto(connection, markers_by_key.keys()).items():
         markers_by_key[key].add(marker)
     return {key: sorted(markers) for key, markers in markers_by_key.items()}
 
 
 def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
-    """Return the last marker of a table's partition. Return None if it has no event."""
+    """Return the last marker of a table partition. Return None if it has no event."""
     key = (str(partition.feed), partition.key)
     return _last(connection, _kinds(connection, [key[0]]), [key]).get(key)
 
 
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
-    """Return a selected row as a value."""
+    """Return a selected row as an event."""
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     named = {
         name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
     }
-    # NaN was once recorded: it is no JSON, and a text from here on.
+    # Old rows may have NaN, which is not JSON. It becomes text.
     operation, context = Operation(row["operation"]), json.loads(row["context"], parse_constant=str)
     return Recorded(partition=partition, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
 
@@ -267,7 +268,7 @@ def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Rec
 
 
 def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
-    """Return by table's partition the numbers of its events from a number on, in order."""
+    """Return for each table partition the numbers of its events from the given number on, in order."""
     key_table = key_tables.updates(
         connection, ((partition, str(first)) for partition, first in positions.items()), "first"
     )
@@ -292,7 +293,7 @@ def our_events(connection: sa.Connection, sequence: int, limit: int) -> tuple[Re
 
 
 def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
-    """Return the newest events, of one table or of all, the newest first."""
+    """Return the newest events of one table or of all, newest first."""
     of_table = event.c.feed == str(table) if table else sa.true()
     query = sa.select(event).where(of_table).order_by(event.c.sequence.desc()).limit(limit)
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())

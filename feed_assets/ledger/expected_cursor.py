@@ -1,4 +1,4 @@
-"""Missing partitions of feeds with a cadence and partitions of time, stored as a cursor of each feed."""
+"""Results of the watch for missing time partitions, stored as one cursor for each feed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,19 +17,19 @@ def _name(feed: Feed) -> str:
 
 
 def last_results(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, Expected]:
-    """Return the last result for each feed that was ever checked."""
+    """Return the last result of each feed that was ever checked."""
     names = {_name(feed): feed for feed in feeds}
     values = get_cursors(connection, names) if names else {}
     return {names[name]: _ADAPTER.validate_json(value) for name, value in values.items()}
 
 
 def keep(connection: sa.Connection, results: Mapping[Feed, Expected]) -> None:
-    """Store results. A check begins from such a value: of two at once either may be stored last."""
+    """Store results. If two checks run at once, either result may be stored last, as both are valid."""
     put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in results.items()})
 
 
 def late(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, str]:
-    """Return the late ones of some partitions, in the words of the alert, with since when."""
+    """Return the late partitions among the given ones, each with the text of the alert."""
     keys: dict[Feed, list[str]] = {}
     for each in partitions:
         keys.setdefault(each.feed, []).append(each.key)

@@ -1,4 +1,4 @@
-"""The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
+"""The queries that provide facts for decisions: bulk seeks for the given partitions, never scans of the history."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -35,9 +35,9 @@ from feed_assets.ledger.tables import consumed, update
 def facts(
     connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
 ) -> Facts:
-    """Return all facts that `decide` needs for these needs, as of one state of the ledger.
+    """Return all facts for `decide` about these needs, from one state of the ledger.
 
-    Statements grow with the kinds of inputs, never with needs.
+    The number of statements depends on the kinds of inputs, not on the number of needs.
     """
     inputs = {each for need in needs for each in need.partitions}
     outputs = sorted({need.output for need in needs})
@@ -78,7 +78,7 @@ def facts(
 
 
 def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
-    """Return the facts about some windows alone."""
+    """Return facts about windows only."""
     states = window_facts.known_windows(connection, inputs)
     bad = [at for at, each in states.items() if each.is_bad]
     reporting = window_facts.reporting(connection, inputs)
@@ -88,7 +88,7 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 
 
 def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
-    """Return the problem of a partition or window that its consumers wait for, in words. Return None if it has none."""
+    """Return the problem that blocks consumers of a partition or window. Return None if it has none."""
     address = address_of(partition)
     if address is None:
         return quality.failed(connection, [partition]).get(partition)
@@ -97,7 +97,7 @@ def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
 
 
 def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
-    """Return the results of checks that are waited for by name, of partitions and windows: why one blocks, else ''."""
+    """Return the results of named checks of partitions and windows: why a check blocks, or '' if it passed."""
     read = [*inputs]
     named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
     named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
@@ -107,7 +107,7 @@ def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Pa
 
 
 def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
-    """Return the waived problems of some bad partitions."""
+    """Return the waived problems of bad partitions."""
     waiver_by_partition = waivers.waived(connection, bad) if bad else {}
     return {at: each.problem for at, each in waiver_by_partition.items()}
 
@@ -142,7 +142,7 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """Return the updates that count of inputs whose newest one is later than what is weighed now: few, in one query."""
+    """Return the newest counted updates of inputs whose newest update is not weighed yet: one query for the few."""
     member_limits = {
         (member, limit)
         for need in needs
@@ -162,7 +162,7 @@ def _counted(
 
 
 def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
-    """Return the input partitions of which only updates up to some id are weighed now, with that id."""
+    """Return the input partitions with a limit on the update ids that are weighed now, with the limit."""
     limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
     return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 
@@ -172,11 +172,11 @@ def _pin(at: Partition, row: sa.Row[Any]) -> Pin:
 
 
 _Since = dict[Partition, dict[Partition, datetime]]
-"""Arrival of the first late data, by output and input partition."""
+"""Arrival times of the first late data, by output and input partition."""
 
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
-    """Return when the first update of each input arrived that is newer than the consumed one and has other data."""
+    """Return for each input the arrival time of the first newer update with other data than the consumed one."""
     arrivals: _Since = {}
     key_table = key_tables.updates(connection, published.items())
     same_input = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
@@ -198,7 +198,7 @@ def _new_since(
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Since:
-    """Return when the first update arrived of each batch that an output was not built from: only new ones are read."""
+    """Return the arrival time of the first update of each new batch, from which the output was not built."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:
@@ -211,14 +211,14 @@ def _new_since(
 
 
 def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
-    """Return the moment of the oldest valid update of each partition."""
+    """Return the time of the oldest valid update of each partition."""
     oldest = updates.edge(connection, partitions, sa.func.min, updates.PUBLISHED)
     moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
     return {partition: moment for partition, moment in moments.items() if moment}
 
 
 def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
-    """Return the runs of each output that failed or were refused since the last that ended well, oldest first."""
+    """Return the attempts of each output since its last successful run, oldest first: failed or refused runs."""
     attempts_by_output: dict[Partition, list[Attempt]] = {}
     for run in runs.open_attempts(connection, outputs):
         is_refused, ended = run.state == updates.REFUSED, run.ended or run.started

@@ -1,6 +1,6 @@
-"""Fan-out of changes: every output that a change of the log affects goes on the list, for all consumers at once.
+"""Fan-out of log changes: every output that a change affects is put on the due list, for all consumers at once.
 
-Bad data spread on the way (`ledger/tainted.py`): a mark is a change, which the next round reads.
+Marks of bad data spread in the same pass (`ledger/tainted.py`): a mark is a change, which the next round reads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,55 +13,55 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import awaited, due, event_store, inbox, log, subscriptions, tainted
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Woken
-from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.due import AffectedOutput
+from feed_assets.ledger.log import LogEntry
 from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.tainted import AS_KNOWN, BuildDeclarations
 
 CHANGES_PER_READ = 1000
-"""Number of changes read from the log at a time. After each read the time is checked."""
+"""Number of log changes that are read at a time. After each read the time limit is checked."""
 
 
 @dataclass(frozen=True)
 class Affected:
     """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
 
-    `outputs` is None if they are unknown: because of the error `why_not`, or as the changed partition does not exist
-    yet. Then the change is retried at `look_at`, or after a while. `takes_events`: they have inboxes. `ends` has the
-    ends of their windows of time (UTC), of those that have one.
+    `outputs` is None if they are unknown: because of the error `why_not`, or because the changed partition does not
+    exist yet. Then the change is retried at `look_at`, or after a while. `takes_events` is True if they have inboxes.
+    `ends` has the ends (UTC) of their time windows.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None
     takes_events: bool
     why_not: str | None = None
-    """The error because of which the outputs are unknown."""
+    """The error that makes the outputs unknown."""
     look_at: datetime | None = None
     ends: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
 
 
 AffectedOf = Callable[[str, Partition], Affected]
-"""Function of a consumer and a changed partition (of a feed that it reads, or its own)."""
+"""Function of a consumer and a changed partition, which is of a feed that it reads, or its own."""
 
 
 @dataclass(frozen=True)
 class PendingChanges:
-    """Changes that a group of subscriptions does not have yet, and the group's position once they are fanned out."""
+    """Changes that a group of subscriptions has not got yet, and the position of the group after them."""
 
     group: Collection[Edge]
     start: int
-    changes: Sequence[Numbered]
+    changes: Sequence[LogEntry]
     reached: int
 
 
 @dataclass
 class _Reach:
-    """Effects of some changes: outputs to decide about or to mark, events for inboxes, keys that are no partition yet.
+    """Effects of changes: outputs to decide about or to mark, events for inboxes, partitions that do not exist yet.
 
-    `cleared` are outputs whose marks may end, if they have one.
+    `cleared` are outputs whose marks may end.
     """
 
-    woken: list[Woken] = field(default_factory=list[Woken])
+    woken: list[AffectedOutput] = field(default_factory=list[AffectedOutput])
     delivered: list[tuple[Partition, int]] = field(default_factory=list[tuple[Partition, int]])
     absent: dict[tuple[str, Partition], Awaited] = field(default_factory=dict[tuple[str, Partition], Awaited])
     judged: set[Partition] = field(default_factory=set[Partition])
@@ -77,10 +77,10 @@ def fan_out(
     limit: int = CHANGES_PER_READ,
     declarations: BuildDeclarations = AS_KNOWN,
 ) -> bool:
-    """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
+    """Fan out changes for each (consumer, feed): put affected outputs on the due list, and events into inboxes.
 
-    Stop when the time is over, and return False if something is left. List, inboxes, marks and subscriptions move in
-    one transaction, and skip what another process fanned out in between. So a kill, or a repeat, changes nothing.
+    Stop when time is over, and return False if changes are left. List, inboxes, marks and subscriptions change in one
+    transaction, which skips changes that another process fanned out meanwhile. So it is safe to kill or repeat it.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
@@ -97,7 +97,7 @@ def fan_out(
 
 
 def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> PendingChanges | None:
-    """Return the next changes for the subscriptions that are furthest behind. Return None if all have everything."""
+    """Return the next changes for the subscriptions that are furthest behind. Return None if all are up to date."""
     with ledger.read() as connection:
         position_by_edge = subscriptions.positions(connection)
         positions = {edge: position_by_edge.get(edge, 0) for edge in edges}
@@ -112,7 +112,7 @@ def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> PendingCh
     return PendingChanges(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
 
 
-def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: AffectedOf) -> _Reach:
+def _reach(edges: Iterable[Edge], changes: Sequence[LogEntry], affected: AffectedOf) -> _Reach:
     readers: dict[str, list[str]] = {}
     for consumer, feed in edges:
         readers.setdefault(feed, []).append(consumer)
@@ -123,12 +123,14 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
     return reach
 
 
-def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:
+def _add(reach: _Reach, reader: str, change: LogEntry, affected: Affected) -> None:
     if affected.outputs is None:
         new = Awaited(reader, change.partition, change.sequence, affected.why_not, affected.look_at)
         reach.absent.setdefault((reader, change.partition), new)
         return
-    reach.woken += [Woken(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs]
+    reach.woken += [
+        AffectedOutput(at, change.sequence, look_at, affected.ends.get(at)) for at, look_at in affected.outputs
+    ]
     reach.judged |= {output for output, _ in affected.outputs if tainted.may_spread(change, output)}
     reach.cleared |= {output for output, _ in affected.outputs if tainted.may_clear(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
@@ -139,7 +141,7 @@ _Marks = Mapping[Partition, str | None]
 
 
 def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
-    """Return by output what is wrong now with the data that it was made of, or None. Later changes are in the log."""
+    """Return by output the current problem of the data from which it was built, or None. The log has later changes."""
     if not reach.judged and not reach.cleared:
         return {}
     with ledger.read() as connection:
@@ -160,7 +162,7 @@ def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, marks: _Marks, no
 
 
 def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: datetime) -> None:
-    """Record effects with the current log number: a verdict below the output's last change counts as out of date."""
+    """Record effects with the current log number: a verdict with a smaller number than the last change is stale."""
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
@@ -170,9 +172,9 @@ def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: dateti
 def _look_at_absent(
     ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, declarations: BuildDeclarations, now: datetime
 ) -> None:
-    """Fan out what could not be before and can be now, in one transaction, so that a kill leaves it all.
+    """Fan out changes that could not be fanned out before, in one transaction.
 
-    Skip what another process fanned out since.
+    Skip changes that another process has fanned out since.
     """
     with ledger.read() as connection:
         looked = [each for each in awaited.look(connection, now) if each.edge in edges]
@@ -185,7 +187,7 @@ def _look_at_absent(
 
 
 def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affected]) -> _Reach:
-    """Return effects up to each subscriber's position. The log brings later changes; here they would come twice."""
+    """Return effects up to each subscriber's position. Later changes arrive through the log."""
     numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*affected_by_row])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in affected_by_row.items():
@@ -195,8 +197,11 @@ def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affec
     return reach
 
 
-def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
+def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
     """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
-    since = [Numbered(number, partition, log.EVENT) for number in numbers if number >= first]
-    return [Numbered(first, partition, log.QUALITY), *since]  # Its kind is not stored: it may spread.
+    since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
+    return [
+        LogEntry(first, partition, log.QUALITY),
+        *since,
+    ]  # Its kind is unknown: it may spread.

@@ -1,4 +1,4 @@
-"""Count of history that was requested today, one for all code locations and sensors on a ledger."""
+"""Count of the history that was requested today, shared by all code locations and sensors on a ledger."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from feed_assets.core.history import History, Spent, why_not
 from feed_assets.ledger import due
 from feed_assets.ledger.database import Ledger, get_cursor, insert_missing, put_cursors
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.tables import cursor
 
 _CURSOR = "requested of history"
@@ -20,10 +20,10 @@ def spent(connection: sa.Connection, now: datetime) -> Spent:
     return _parsed(get_cursor(connection, _CURSOR), now)
 
 
-def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, now: datetime) -> bool:
-    """Claim all of these for their runs, and count them. Return False, and claim none, if others did so meanwhile.
+def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spent, now: datetime) -> bool:
+    """Claim all of these for run requests, and count them. If the count or an output has changed, return False.
 
-    This is one transaction: after a kill, before Dagster has the runs, they stay counted and are requested once more.
+    This is one transaction. If the process is killed before Dagster has the runs, they are requested and counted again.
     """
     with ledger.write() as connection:
         if _locked(connection, now) != before:
@@ -36,7 +36,7 @@ def claim(ledger: Ledger, ready: Sequence[Listed], before: Spent, after: Spent, 
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
-    """Count one run that is begun by hand. If it may not run today, return why, and do not count it."""
+    """Count one manual run. If it may not run today, do not count it, and return why."""
     with ledger.write() as connection:
         before = _locked(connection, now)
         why = why_not(history, before, size)
@@ -45,7 +45,7 @@ def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | N
 
 
 def _locked(connection: sa.Connection, now: datetime) -> Spent:
-    """Return the count, locked until this transaction ends. Lock it before rows of `due` if you need both."""
+    """Return the count, locked until the transaction ends. To lock rows of `due`, too, lock the count first."""
     insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
     query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()
     return _parsed(connection.execute(query).scalar_one(), now)

@@ -1,4 +1,4 @@
-"""Requests with an idempotency key: who took them, and the answer once that is sure."""
+"""Requests with an idempotency key: the receiver that took each, and its final answer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ HOLDS = timedelta(days=7)
 """Time for which a key stands for its first request."""
 
 At = tuple[str, str]
-"""A feed, and a key of a partner's choice."""
+"""A feed, and a key that a partner chose."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A key that a receiver has taken: the digest of the body, and the answer once its events are published."""
+    """A key that a receiver has taken, with the digest of the body, and the answer once its events are published."""
 
     feed: str
     key: str
@@ -34,7 +34,7 @@ class Taken:
 
 
 def take(connection: sa.Connection, keys: Sequence[Taken], now: datetime) -> dict[At, Taken]:
-    """Take keys that nobody has, or that are too old. Return who has each of them now."""
+    """Take keys that are free or expired. Return the current owner of each key."""
     forget(connection, now)
     insert_missing(connection, idempotency, [{**vars(each), "at": now} for each in keys])
     rows = key_tables.matching(connection, idempotency, (each.at for each in keys), ("feed", "key"))
@@ -42,10 +42,10 @@ def take(connection: sa.Connection, keys: Sequence[Taken], now: datetime) -> dic
 
 
 def answered(connection: sa.Connection, keys: Iterable[Taken], now: datetime) -> None:
-    """Note what was answered: from here on every receiver gives the same answer. Repeatable."""
+    """Store answers, so that every receiver gives the same answer from now on. Repeatable."""
     upsert(connection, idempotency, [{**vars(each), "at": now} for each in keys], ["answer"])
 
 
 def forget(connection: sa.Connection, now: datetime) -> None:
-    """Remove keys that are too old."""
+    """Remove expired keys."""
     connection.execute(sa.delete(idempotency).where(idempotency.c.at < now - HOLDS))

@@ -1,7 +1,7 @@
-"""Inboxes: events that a consumer has not consumed yet, delivered once to every output that they concern.
+"""Inboxes: unconsumed events, delivered once to every output that they affect.
 
-They are as long as what is new or incomplete, never the history. An event leaves with the publication that consumed it,
-in one transaction, which moves the consumer's markers. Until then every tick finds it here again.
+They contain only new or incomplete propagations, never the history. The publication that consumes an event removes it
+in the same transaction, and moves the consumer's markers. Until then the event stays here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ from feed_assets.ledger.tables import batch, event, inbox, marker, taken_event, 
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
-    """Put events, by number, into the inboxes of the outputs that they concern. Repeatable."""
+    """Put events, by number, into the inboxes of the outputs that they affect. Repeatable."""
     rows = [{"feed": str(at.feed), "partition": at.key, "sequence": number} for at, number in outputs]
     insert_missing(connection, inbox, rows)
 
 
 def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Recorded, ...]]:
-    """Return the events that some outputs have not consumed, in the order in which they were recorded."""
+    """Return the unconsumed events of outputs, in commit order."""
     key_table = key_tables.partitions(connection, {*outputs})
     output = inbox.c.feed.label("output_feed"), inbox.c.partition.label("output_partition")
     query = sa.select(event, *output).join(inbox, inbox.c.sequence == event.c.sequence)
@@ -39,7 +39,7 @@ def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Par
 
 
 def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
-    """Return the partitions of consumers that have not consumed everything."""
+    """Return the outputs with unconsumed events."""
     partition = inbox.c.feed, inbox.c.partition
     rows = connection.execute(sa.select(*partition).distinct().order_by(*partition))
     return tuple(Partition(Feed.parse(feed), key) for feed, key in rows)
@@ -48,9 +48,9 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 def seen_by(
     connection: sa.Connection, consumers: Collection[Consumer], events_by_output: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
-    """Return by consumer the whole history of the correlation ids that wait for it.
+    """Return by consumer the whole history of the correlation ids in its inboxes.
 
-    Skip events that are recorded but not delivered yet: their update would be taken without them.
+    Skip events that are recorded but not delivered yet: otherwise their propagation would be taken without them.
     """
     ids_by_consumer: dict[Feed, set[str]] = {}
     for output, group in events_by_output.items():
@@ -77,15 +77,15 @@ def _history_of(
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
-    """Note that a run is about to read these slices: the events within them are consumed when it publishes.
+    """Record that a run is about to read these slices. The events within them are consumed when it publishes.
 
-    Call it before the run reads: an event that came since the slices were chosen covers rows that exist already.
+    Call it before the run reads: an event that arrived after the slices were chosen covers rows that exist already.
     """
     connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Return whether nothing of some slices was consumed since they were cut. Otherwise rows would be read twice."""
+    """Return whether no part of the slices was consumed since they were chosen. Otherwise rows would be read twice."""
     unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
     events = [*map(event_store.recorded_of, rows)]
@@ -93,13 +93,13 @@ def are_whole(connection: sa.Connection, output: Partition, slices: Collection[S
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
-    """Return whether an output has not consumed all of some slices yet."""
+    """Return whether an output still has unconsumed events in the slices."""
     query = sa.select(inbox.c.sequence).where(_within(connection, {output: slices})).limit(1)
     return connection.execute(query).first() is not None
 
 
 def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
-    """Return the condition for events of some outputs that lie in slices: as `Interval.within`, of the same columns."""
+    """Return the condition for events of outputs that lie in slices. It does the same as `Interval.within`."""
     names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
     key_table = key_tables.rows(
         connection, names, (_bounds(output, each) for output, pieces in slices.items() for each in pieces)
@@ -108,7 +108,7 @@ def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice
     lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= key_table.c.end)
     lies &= (event.c.feed == key_table.c.input_feed) & (event.c.partition == key_table.c.input_partition)
     lies &= key_table.c.start.is_(None) | (event.c.start >= key_table.c.start)
-    # A seek for each event that waits, never through a table's history.
+    # One seek for each waiting event, no scan of a table's history.
     output = (waits.c.feed == key_table.c.feed) & (waits.c.partition == key_table.c.partition)
     waiting_keys = sa.select(*(waits.c[name] for name in _KEY)).join(key_table, output)
     return sa.tuple_(*(inbox.c[name] for name in _KEY)).in_(waiting_keys.where(sa.exists().where(lies)))
@@ -126,15 +126,15 @@ def _of(output: Partition) -> sa.ColumnElement[bool]:
 
 
 def correlations(connection: sa.Connection, run: str) -> set[str]:
-    """Return the correlation ids of the events that a run has claimed."""
+    """Return the correlation ids of the events that a run claimed."""
     query = sa.select(event.c.correlation).join(inbox, inbox.c.sequence == event.c.sequence)
     return {*connection.execute(query.where(inbox.c.run == run).distinct()).scalars()}
 
 
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
-    """Remove a run's events from the inbox and move the markers, together with its publication. Repeatable.
+    """Remove a run's events from the inbox and move the markers, in the transaction of its publication. Repeatable.
 
-    Record which events these were: they come back if the update is invalidated, and go again if it is valid again.
+    The removed events are recorded: they return if the update is invalidated, and leave again if it is revalidated.
     """
     taken_numbers = _taken_by(output, run)
     is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
@@ -145,7 +145,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
 
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
-    """Remove events; move markers forwards only: a propagation that was skipped, and is taken later, has older ones."""
+    """Remove events, and move markers forwards only, because a skipped propagation has older markers."""
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
     query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
@@ -162,9 +162,9 @@ def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Colum
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
-    """Put the events that a run consumed back into the inbox, together with its invalidation. Repeatable.
+    """Put a run's events back into the inbox, in the transaction of the update's invalidation. Repeatable.
 
-    Markers stay: they are how far anything was ever read. Events that another published update consumed since stay so.
+    Markers stay, because they say how far was ever read. Skip events that another published update consumed since.
     """
     again = taken_event.alias()
     since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
@@ -178,7 +178,7 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 
 
 def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
-    """Return the events that are due again, each with the update that had consumed it and why that is invalid."""
+    """Return the returned events of an output, each with the update that consumed it and why that is invalid."""
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
     query = query.join(inbox, inbox.c.sequence == event.c.sequence).where(_of(output))
@@ -204,9 +204,9 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
-    """Consume events of some outputs that left nothing new to read, without a run. Repeatable.
+    """Consume events whose data have been read already, without a run. Repeatable.
 
-    The published update has read them, by hand perhaps: they come back if it is invalidated.
+    They are recorded as consumed by the published update, so they return if it is invalidated.
     """
     if slices:
         is_consumed = _within(connection, slices)
@@ -218,7 +218,7 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
 
 
 def _published_by() -> sa.ScalarSelect[str]:
-    """Return the run that made the newest published update of an output of the inbox."""
+    """Select the run of the newest published update of an output in the inbox."""
     held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
     its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
     of_output = (update.c.feed == inbox.c.feed) & its
@@ -229,7 +229,7 @@ def _published_by() -> sa.ScalarSelect[str]:
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:
-    """Return how far a consumer has consumed each table, as rows of the table `marker`."""
+    """Return rows of the table `marker`: how far a consumer has consumed each table."""
     of_consumer = marker.c.feed == str(consumer)
     if key is not None:
         of_consumer &= marker.c.partition == key

@@ -1,7 +1,7 @@
-"""Base of an increment: the newest update of an output, which holds all updates that it was added to in turn.
+"""Bases of increments: an increment is added to a base, which contains all increments before it.
 
-Lineage (table `consumed`, not as an input) has the base of an update. `position` is the update that it adds to,
-`slice_from` the first one, which was loaded whole.
+The table `consumed` has the base of an update as a row that is not an input. There `position` is the base, and
+`slice_from` the first update of the chain, which was a full load.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ ADDS_TO = (
     & (consumed.c.input_partition == consumed.c.partition)
     & ~consumed.c.is_input
 )
-"""The rows of `consumed` that name the base of an update."""
+"""Condition for the rows of `consumed` that record a base."""
 
 
 def base(connection: sa.Connection, output: Partition) -> Pin | None:
-    """Return the update that an increment is added to. Return None if there is none, or an update in it is invalid."""
+    """Return the base for the next increment. Return None if there is none, or if its chain has an invalid update."""
     newest = updates.newest(connection, [output])
     if output not in newest or lost(connection, newest):
         return None
@@ -39,7 +39,7 @@ def has_increments(connection: sa.Connection, output: Partition) -> bool:
 
 
 def beside(connection: sa.Connection, output: Partition, update_id: str) -> str | None:
-    """Return a valid increment that came after an update and was added to one before it, or None."""
+    """Return a valid increment that is newer than an update but was added to an older one, or None."""
     of_output = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
     passed = (consumed.c.position < update_id) & (consumed.c.id > update_id)
     same_partition = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
@@ -48,7 +48,7 @@ def beside(connection: sa.Connection, output: Partition, update_id: str) -> str 
 
 
 def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
-    """Return the bases of some updates, one per partition; updates that were loaded whole have none."""
+    """Return the bases of updates, one for each partition. Full loads have none."""
     key_table = key_tables.updates(connection, update_keys)
     rows = connection.execute(
         sa.select(consumed).join(key_table, key_tables.same_keys(consumed, key_table)).where(ADDS_TO)
@@ -57,10 +57,10 @@ def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, s
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return by output why nothing can be added to its newest update: an invalid update is in it.
+    """Return the outputs whose newest update has an invalid update in its chain, each with the reason.
 
-    Search invalid updates only, however many increments there are. One counts if a valid increment with the same first
-    update was added to it. The increment may lie beside the newest one: then all is loaded once too often.
+    Only invalid updates are searched, not all increments. One counts if a valid increment of the same chain was added
+    to it. If that increment is beside the newest one, a full load is unnecessary but harmless.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
@@ -78,7 +78,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def _added_to_it() -> sa.ColumnElement[bool]:
-    """Return the condition for rows of `consumed` by which a valid or pruned update adds to that of the query."""
+    """Return the condition that a valid or pruned update was added to the update of the query."""
     later = update.alias()
     edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)

@@ -1,4 +1,4 @@
-"""Updates that intake published: recorded at once, as nobody searches the blackboard for them."""
+"""Updates that intake publishes. It records them itself, because no sensor searches the blackboard for them."""
 
 from datetime import datetime
 
@@ -13,16 +13,16 @@ from feed_assets.ledger.tables import update
 
 
 def newest(connection: sa.Connection, batch: Partition) -> Update | None:
-    """Return the last update of a batch that intake recorded, in whatever state, with its files, or None."""
+    """Return the last update that intake recorded for a batch, in any state, with its files, or None."""
     condition = updates.is_(batch) & (update.c.origin == updates.INTAKE)
     newest_id = connection.execute(sa.select(sa.func.max(update.c.id)).where(condition)).scalar()
     return updates.recorded(connection, batch, newest_id) if newest_id else None
 
 
 def record(connection: sa.Connection, published: Update, windows: Counts | None, by: str, now: datetime) -> None:
-    """Record a published update of a batch, with its records by window if they are known. Repeatable.
+    """Record a published update of a batch, with its records by window if known. Repeatable.
 
-    A run that reads its partition may have found it on the blackboard before: as another team's, without counts.
+    A run that reads the partition may have recorded it before as another team's update, without counts.
     """
     batch_partitions.join(connection, published.partition)
     if updates.find(connection, published.partition, published.id) is None:

@@ -1,4 +1,4 @@
-"""The registry of pulled files: each once, by its name on the partner's blackboard."""
+"""The registry of pulled files, by their names on the partner's blackboard."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -11,22 +11,22 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import intake_file as table
 
 _ROWS = 1000
-"""Number of files with a problem that are listed at most, the newest."""
+"""Most files with a problem that are listed: the newest ones."""
 
 _EQUAL = 100
-"""Number of equal files of a moment that are searched for a renamed one."""
+"""Most equal files of a moment that are searched for a renamed file."""
 
 _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 
 
 def registered(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
-    """Return those of some files that the registry has, by name."""
+    """Return the registered files among `names`, by name."""
     rows = connection.execute(sa.select(table).where(table.c.feed == str(feed), table.c.name.in_(names)))
     return {row.name: _pulled(row) for row in rows}
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """Return some pulled files of the same moment, size and etag, under other names."""
+    """Return pulled files of the same moment, size and etag with other names."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     condition = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
     query = sa.select(table).where(condition, content).limit(_EQUAL)
@@ -34,7 +34,7 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """Return the keys of the batches of files of a moment whose names begin with `name`."""
+    """Return the keys of batches of a moment whose names begin with `name`."""
     condition = (
         (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     )
@@ -42,12 +42,12 @@ def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) ->
 
 
 def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
-    """Delete a file that has another name now."""
+    """Delete the entry of a renamed file."""
     connection.execute(sa.delete(table).where(table.c.feed == str(feed), table.c.name == name))
 
 
 def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
-    """Clear the problems of files that are gone: those that were pulled stay as they were, others are deleted."""
+    """Clear the problems of files that no longer exist. Entries of pulled files stay, others are deleted."""
     is_gone = (table.c.feed == str(feed)) & table.c.name.in_(names)
     connection.execute(sa.delete(table).where(is_gone, table.c.batch.is_(None)))
     connection.execute(sa.update(table).where(is_gone).values(state=FileState.DONE.value, reason=None))
@@ -71,7 +71,7 @@ def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> N
 
 
 def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
-    """Return by feed the files that were refused, or are others now, since a moment of each; the newest first."""
+    """Return by feed the files that were refused or changed since the feed's moment, newest first."""
     files_by_feed: dict[Feed, list[Pulled]] = {}
     states = [FileState.CHANGED.value, FileState.REFUSED.value]
     recent = [

@@ -1,4 +1,4 @@
-"""Values as a table to join with: one parameter, so that a statement is compiled once for any number of them."""
+"""Tables of keys to join with. All keys are in one parameter, so a statement is compiled once for any number."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,12 +18,12 @@ def partitions(connection: sa.Connection, partitions: Iterable[Partition]) -> sa
 
 
 def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
-    """Return the rows of partitions."""
+    """Return the rows of a key table of partitions."""
     return ((str(each.feed), each.key) for each in partitions)
 
 
 def updates(connection: sa.Connection, values: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
-    """Return a table with the columns feed, partition and `name`: of updates, or of other values of partitions."""
+    """Return a table with the columns feed, partition and `name`, such as an update's id."""
     return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in values))
 
 
@@ -33,17 +33,17 @@ def rows(
     values: Iterable[Sequence[str | int | None]],
     called: str = "wanted",
 ) -> sa.CTE:
-    """Return a table of rows with these columns, which are texts. In one statement two differ in `called`."""
+    """Return a table of rows with these text columns. Two tables in one statement need different names (`called`)."""
     return table(connection.dialect.name, names, called, **row_parameter(values, called))
 
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
-    """Return the table. In a statement that is cached it has no parameter: each execution passes that."""
+    """Return the table. In a cached statement it has no parameter value: each execution passes it."""
     return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
 
 def row_parameter(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
-    """Return the parameter that has the rows."""
+    """Return the parameter value for rows."""
     return {called: json.dumps([[*row] for row in values])}
 
 
@@ -63,7 +63,7 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of a table that have the wanted keys. Each execution passes these, made by `row_parameter`."""
+    """Select the rows of a table with the wanted keys. Each execution passes the keys, from `row_parameter`."""
     key_table = table(dialect, names)
     return sa.select(source).join(key_table, same_keys(source, key_table))
 
@@ -74,10 +74,10 @@ def matching(
     values: Iterable[Sequence[str | int | None]],
     names: tuple[str, ...] = PARTITION,
 ) -> sa.CursorResult[Any]:
-    """Return the rows of a table that have the wanted keys."""
+    """Return the rows of a table with the wanted keys."""
     return connection.execute(all_of(connection.dialect.name, source, names), row_parameter(values))
 
 
 def same_keys(table: sa.FromClause, key_table: sa.CTE) -> sa.ColumnElement[bool]:
-    """Return the condition that joins a table with wanted rows: equality of each column that both have by one name."""
+    """Return the join condition of a table with a key table: equality of all columns with the same name."""
     return sa.and_(sa.true(), *(table.c[name] == key_table.c[name] for name in key_table.c.keys()))  # noqa: SIM118

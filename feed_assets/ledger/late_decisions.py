@@ -1,4 +1,4 @@
-"""Decisions about late data, as in the log: one for each outcome, its end, snapshot and arrived data."""
+"""Decisions about late data, stored in the log. One is recorded for each new outcome, snapshot or arrived data."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -22,8 +22,9 @@ from feed_assets.ledger.tables import change
 class Decision:
     """A decision about the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
 
-    `published` is the update that they came after. `before` and `after` are the bytes of what changed, as consumed and
-    as arrived, `files` how many files more. `arrived` is a digest of what arrived, `policies` of those that weighed it.
+    `published` is the update after which they arrived. `before` and `after` are the bytes of the changed inputs, as
+    consumed and as arrived, `files` is the number of additional files. `arrived` is a digest of the arrived data,
+    `policies` of the policies.
     """
 
     partition: Partition
@@ -40,14 +41,14 @@ class Decision:
 
     @property
     def growth(self) -> float | None:
-        """Return the share by which the changed inputs grew. Return None if they had no bytes."""
+        """Return the relative growth of the changed inputs. Return None if they had no bytes."""
         return (self.after - self.before) / self.before if self.before else None
 
 
 def decisions(
     connection: sa.Connection, limit: int, feed: Feed | None = None, key: str | None = None
 ) -> tuple[Decision, ...]:
-    """Return the last decisions, of one dataset or partition or of all, newest first."""
+    """Return the last decisions of one partition, one dataset or all, newest first."""
     query = sa.select(change).where(_IS_LATE).order_by(change.c.sequence.desc()).limit(limit)
     query = query if feed is None else query.where(change.c.feed == str(feed))
     query = query if key is None else query.where(change.c.partition == key)
@@ -55,18 +56,18 @@ def decisions(
 
 
 def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
-    """Append new decisions about late data to the log. A repeat, or another tick, changes nothing."""
+    """Append new decisions about late data to the log. Repeatable."""
     weighed = {each.output: each for each in verdicts if each.weighed}
     with ledger.read() as connection:
         new = _new(connection, weighed) if weighed else []
     if new:
-        with ledger.change() as connection:  # Check again in the queue: two ticks may be here.
+        with ledger.change() as connection:  # Check again under the lock, as two ticks may run at once.
             still_new = _new(connection, {each.output: each for each in new})
             log.append(connection, [_change(each, each.weighed, now) for each in still_new if each.weighed])
 
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
-    """Return the verdicts that differ from the last decision about their partition: one seek for each."""
+    """Return the verdicts that differ from the last recorded decision about their partition: one seek for each."""
     last = _last(connection, verdicts)
     identity_by_partition = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
     return [
@@ -77,7 +78,7 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 
 
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
-    """Return what identifies a decision; not the reason, in which costs change with each run."""
+    """Return the identity of a decision. The reason is not part of it, because its costs change with each run."""
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 
 
@@ -90,7 +91,7 @@ def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Dec
 
 
 _IS_LATE = change.c.kind == sa.literal_column("'late'")
-"""Condition without a parameter: with one no database uses the index of these rows."""
+"""Condition with a literal: with a parameter no database would use the partial index."""
 
 
 def _arrived(verdict: Verdict) -> str:

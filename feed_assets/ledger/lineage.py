@@ -1,4 +1,4 @@
-"""Lineage of updates, level by level: one statement of each kind for all that are requested."""
+"""Lineage of updates, read level by level, with one statement of each kind for a level."""
 
 from collections.abc import Iterable
 
@@ -11,15 +11,15 @@ from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import consumed, update
 
 NOTHING = Lineage()
-"""The lineage before the ledger was read."""
+"""The empty lineage, before the ledger is read."""
 
 _Key = tuple[Partition, str]
 
 
 def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> Lineage:
-    """Return `lineage` and all that some pins lead back to by their own partition keys, down to the sources.
+    """Return `lineage` extended by all ancestors of the pins with the same partition keys.
 
-    An update with rows of its own is followed, and so is the newest of its partition: its rows may be the same.
+    For each update the newest one of its partition is followed, too, because it may have the same rows.
     """
     built, newest = dict(lineage.built_from), dict(lineage.newest)
     level = set(pins)
@@ -35,7 +35,7 @@ def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> 
 
 
 def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, tuple[Pin, ...]]:
-    """Return what each of some updates read of partitions with its own key; () if it was made of nothing."""
+    """Return the pins of each update with the update's own partition key; () if there are none."""
     pins_by_update: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
     if not pins_by_update:
         return {}
@@ -51,7 +51,7 @@ def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_
 
 
 def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, Pin]:
-    """Return those of some updates that are published, as pins."""
+    """Return the published ones of the updates, as pins."""
     keys = {*wanted_updates}
     if not keys:
         return {}

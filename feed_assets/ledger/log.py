@@ -1,4 +1,4 @@
-"""The one log: every change that others listen to, append-only, numbered in commit order.
+"""The change log of the ledger: append-only, numbered in commit order.
 
 Source: "a log of state transitions that everything else listens to", the global state store of the second article.
 """
@@ -19,34 +19,34 @@ from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
 UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "window", "unchanged"
-"""Kinds: the state of an update, check or window changed, a write event, a run that left its dataset as it was."""
+"""Kinds: state changes of updates, checks and windows, write events, and runs that left their dataset unchanged."""
 
 COUNTED = "counted"
-"""The kind for a count of the records of another team's update, which came without one."""
+"""The kind for a new count of records of another team's update."""
 
 CLOSED = "closed"
-"""The kind for a partition that is final, or no longer: `after` is `closed`, `retired` or `open`."""
+"""The kind for closing or reopening a partition: `after` is `closed`, `retired` or `open`."""
 
 RUN = "run"
-"""The kind for a run that began or ended."""
+"""The kind for the start or end of a run."""
 
 LATE = "late"
-"""The kind for a decision (`after`) about late data, by the update that they came after (`subject`)."""
+"""The kind for a decision (`after`) about late data. `subject` is the update after which they arrived."""
 
 NO_DATA = (RUN, LATE)
-"""The kinds that change no data: readers of data changes skip them."""
+"""The kinds that change no data. Readers of data changes skip them."""
 
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
-"""The states of updates that the log has."""
+"""The states of updates that the log contains."""
 
 NO_WINDOWS: Mapping[Feed, str] = MappingProxyType({})
 
 EVENTS_EACH = 500
-"""Number of last changes whose events are all read; of earlier ones the last of each partition."""
+"""Number of last changes of which every event is read. Of earlier ones only each partition's last event is read."""
 
 
 class Change(NamedTuple):
-    """One row of the log: a `subject` (update id, marker, check), its states before and after, why, who, when (UTC)."""
+    """A change to append to the log. The `subject` is an update id, marker or check; `before` and `after` are states."""
 
     partition: Partition
     kind: str
@@ -60,8 +60,8 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A change with its number."""
+class LogEntry:
+    """A change in the log, with its number."""
 
     sequence: int
     partition: Partition
@@ -76,8 +76,8 @@ class Numbered:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    Call it in a transaction of `Ledger.change()`: there the greatest number that can be read is the last, and all lower
-    ones are committed. This change is never pruned, so no number is given twice.
+    Call it in a transaction of `Ledger.change()`: only there all lower numbers are committed. The last change is never
+    pruned, so no number is used twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
         raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
@@ -93,7 +93,7 @@ def _row(sequence: int, new: Change) -> dict[str, object]:
 
 
 def last(connection: sa.Connection) -> int:
-    """Return the number of the last change that was committed."""
+    """Return the number of the last committed change."""
     return connection.execute(_LAST).scalar() or 0
 
 
@@ -101,7 +101,7 @@ _LAST = sa.select(sa.func.max(change.c.sequence))
 
 
 def moment(connection: sa.Connection, sequence: int) -> datetime | None:
-    """Return when the change with a number was (UTC). Return None if there is none, or no longer."""
+    """Return the time (UTC) of the change with a number. Return None if it does not exist or was pruned."""
     return connection.execute(sa.select(change.c.at).where(change.c.sequence == sequence)).scalar()
 
 
@@ -113,12 +113,12 @@ def newest(
     limit: int,
     feeds: Collection[Feed],
     windows: Mapping[Feed, str] = NO_WINDOWS,
-) -> tuple[Numbered, ...]:
-    """Return the changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, but overtaken ones.
+) -> tuple[LogEntry, ...]:
+    """Return the changes of a kind in `(sequence, upto]`, in order, without overtaken ones.
 
-    A later change of the same partition and kind (of quality: of the same check) overtakes one. It overtakes no
-    invalidation, and no event among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the
-    newest update of a partition stays. `windows` adds the windows of a grain of some datasets.
+    A later change of the same partition and kind (and check) overtakes an earlier one, except invalidations and events
+    among the last `EVENTS_EACH` changes. Prunes are skipped and overtake nothing. Only changes of `feeds` are returned,
+    and those of `windows`: for some datasets the windows of a grain.
     """
     parameters = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
     parameters |= key_tables.row_parameter((str(feed), grain) for feed, grain in windows.items())
@@ -146,15 +146,15 @@ def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
     return query.limit(sa.bindparam("most", type_=sa.BigInteger))
 
 
-def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
-    """Return the changes with these numbers, in order, except those that were overtaken; no event is."""
+def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[LogEntry, ...]:
+    """Return the changes with these numbers, in order, without overtaken ones. Events are never overtaken here."""
     kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
     query = sa.select(*_COLUMNS).where(_numbered_so(connection, sequences), kept).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
 
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Return the number of the last change of each partition's data, 0 if there is none: one index seek for each."""
+    """Return the number of the last data change of each partition, 0 if there is none: one index seek for each."""
     key_table = key_tables.partitions(connection, partitions)
     of_data = key_tables.same_keys(change, key_table) & change.c.kind.not_in(NO_DATA)
     last = sa.select(sa.func.max(change.c.sequence)).where(of_data).scalar_subquery()
@@ -164,8 +164,8 @@ def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 
 def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
-) -> tuple[Numbered, ...]:
-    """Return the changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
+) -> tuple[LogEntry, ...]:
+    """Return the data changes in `(sequence, upto]`, of some feeds or of all, in order."""
     of_data = change.c.kind.not_in(NO_DATA)
     query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, of_data)
     if feeds is not None:
@@ -174,7 +174,7 @@ def after(
 
 
 def has_after(connection: sa.Connection, sequence: int) -> bool:
-    """Return whether there is a change of data with a greater number."""
+    """Return whether there is a data change with a greater number."""
     of_data = change.c.kind.not_in(NO_DATA)
     return bool(connection.scalar(sa.select(sa.exists().where(change.c.sequence > sequence, of_data))))
 
@@ -184,14 +184,14 @@ _COLUMNS: list[sa.ColumnElement[Any]] = [
 ]
 
 
-def _numbered(row: sa.Row[Any]) -> Numbered:
+def _numbered(row: sa.Row[Any]) -> LogEntry:
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
+    return LogEntry(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
 
 
 @cache
 def _overtaken() -> sa.ColumnElement[bool]:
-    """Return the condition that a later change of the same partition and kind (and check) exists, and is no prune."""
+    """Return the condition that a later change of the same partition and kind (and check) exists, except a prune."""
     later = change.alias()
     same_subject = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
     same_subject &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
@@ -200,18 +200,18 @@ def _overtaken() -> sa.ColumnElement[bool]:
 
 
 def goes(before: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition to prune a change: it is old, every subscriber has it, and a later one overtakes it.
+    """Return the condition to prune a change: it is old, every subscriber has got it, and a later one overtakes it.
 
-    The last ones stay: a new subscriber begins with them, as with a snapshot. Without subscribers nothing is pruned.
+    So the last change of each subject stays, as a snapshot for new subscribers. Without subscribers nothing is pruned.
     """
     everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
 
 
 def last_before(connection: sa.Connection, moment: datetime) -> int:
-    """Return the number before the first change that is not older, by bisection: one seek for each step.
+    """Return the number of the last change before a moment, by bisection: one seek for each step.
 
-    Changes that are not older are never removed. If clocks differ, as many rows are left for another day.
+    Removal checks the age of each change again. So if clocks differ, some rows are only left for a later day.
     """
     low, high = 0, last(connection)
     while low < high:
@@ -228,9 +228,9 @@ def last_before(connection: sa.Connection, moment: datetime) -> int:
 def prune_some(
     ledger: Ledger, before: datetime, after: int, upto: int, limit: int, *, apply: bool
 ) -> tuple[int, int | None]:
-    """Remove old ones of the next changes in `(after, upto]`. Return their count and the last number, None at the end.
+    """Prune among the next `limit` changes in `(after, upto]`. Return the count and the last number, None at the end.
 
-    They are searched without a lock, and checked again when they are removed. Without `apply` they are only counted.
+    Changes are searched without a lock, and checked again on removal. Without `apply` they are only counted.
     """
     in_range = (change.c.sequence > after) & (change.c.sequence <= upto)
     query = sa.select(change.c.sequence, goes(before)).where(in_range).order_by(change.c.sequence).limit(limit)

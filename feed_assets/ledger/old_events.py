@@ -1,7 +1,7 @@
-"""Pruning of old events that nobody needs: an update on its way goes as a whole, once none of its events is held.
+"""Pruning of old events. All events of a propagation are removed together, once none of them is held.
 
-An event is held by a condition of its own row, which removing others does not change. So the result is the same
-whatever was removed before, and a process that was killed between two steps goes on.
+Whether an event is held does not depend on removed events. So the result does not depend on the order of removal, and
+a killed process can continue.
 """
 
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import update_id
-from feed_assets.ledger import event_store, forgetting, key_tables, log, update_durations, updates
+from feed_assets.ledger import event_store, key_tables, log, removed_markers, update_durations, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import awaited, batch, change, consumed, event, inbox, taken_event, update
 
 
 @dataclass(frozen=True)
 class OldEvents:
-    """The events with numbers up to `upto`, which are all older than `before`."""
+    """The events with numbers up to `upto`. All of them are older than `before`."""
 
     ledger: Ledger
     before: datetime
     upto: int
 
     def prune_some(self, after: int, limit: int, *, apply: bool) -> tuple[int, int | None]:
-        """Remove old ones of the next events. Return their count and the last number, None at the end.
+        """Prune among the next `limit` events. Return the count and the last number, None at the end.
 
-        They are searched without a lock. They are checked again where they are removed, while nobody publishes,
-        consumes or gives back, and the rows of who consumed them go with them. Without `apply` they are only counted.
+        Events are searched without a lock, and checked again on removal, under the lock of publications. The records of
+        who consumed them are removed, too. Without `apply` they are only counted.
         """
         in_range = (event.c.sequence > after) & (event.c.sequence <= self.upto)
         query = sa.select(event).where(in_range).order_by(event.c.sequence).limit(limit)
@@ -47,7 +47,7 @@ class OldEvents:
             return update_durations.shown_from(connection, update_durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
-        """Return the rows for which no event of their own update is held, and none of an update that went into it."""
+        """Return the rows whose propagation has no held event, nor have the propagations that were joined into it."""
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
         key_table = key_tables.rows(connection, ("correlation",), [[each] for each in sorted(every)])
@@ -64,33 +64,33 @@ class OldEvents:
         return sa.or_(*reasons)
 
     def _is_new(self) -> sa.ColumnElement[bool]:
-        """Return whether an event is young, or its change stays in the log: a reader of that change needs the event."""
+        """Return whether an event is young, or its log entry remains, whose readers need the event."""
         same_number = change.c.sequence == event.c.sequence
         stays = sa.exists().where(same_number, ~log.goes(self.before)).correlate(event)
         return (event.c.sequence > self.upto) | stays
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an event is the last about an update that may be read again."""
+        """Return whether an event is the last one about an update that may be read again."""
         its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an event is due again if an update that has consumed it is invalidated."""
+        """Return whether an event would return to an inbox if a current update that consumed it is invalidated."""
         its = (update.c.run == taken_event.c.run) & (update.c.feed == taken_event.c.feed)
         condition = (taken_event.c.sequence == event.c.sequence) & its & self._is_current(floors)
         return sa.exists().where(condition).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update was built up to an event: what follows that carries its id."""
+        """Return whether a current update was built up to an event, whose id later updates carry."""
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
         condition = at & (consumed.c.position == event.c.marker) & its & self._is_current(floors)
         return sa.exists().where(condition).correlate(event)
 
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an update is the newest valid one or the one before, or was so lately; or `stats` shows it.
+        """Return whether an update is, or lately was, the newest or second newest valid one, or `stats` shows it.
 
-        The one before is read again if the newest is invalidated, however long ago it was published.
+        If the newest is invalidated, the one before it is read again, however old it is.
         """
         newer, newest, its = update.alias(), update.alias(), event.alias()
         same_partition = (newer.c.feed == update.c.feed) & (newer.c.partition == update.c.partition)
@@ -117,27 +117,27 @@ def _is_shown(feed: sa.ColumnElement[str], sequence: sa.ColumnElement[int], floo
 
 
 def _waits() -> sa.ColumnElement[bool]:
-    """Return whether a consumer has not consumed an event, or does not have it as its partition does not exist yet."""
+    """Return whether an event is in an inbox, or waits for a consumer's partition to exist."""
     at = (awaited.c.feed == event.c.feed) & (awaited.c.partition == event.c.partition)
     not_told = sa.exists().where(at, awaited.c.sequence <= event.c.sequence).correlate(event)
     return event.c.sequence.in_(sa.select(inbox.c.sequence)) | not_told
 
 
 def _is_last() -> sa.ColumnElement[bool]:
-    """Return whether no later marker of an event's partition exists: the next one is judged by it.
+    """Return whether an event has its partition's last marker, against which the next event is checked.
 
-    Events that pass on one update of a feed all have its marker: the last of them is enough.
+    Events that pass on one feed update share its marker: only the last of them counts.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
-    after &= (later.c.marker > event.c.marker) & forgetting.of_one_kind(later.c.marker, event.c.marker)
-    # Two seeks: one condition for both would scan all of the partition.
+    after &= (later.c.marker > event.c.marker) & removed_markers.of_one_kind(later.c.marker, event.c.marker)
+    # Two seeks: a single condition would scan the whole partition.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
 
 
 def _its_update() -> sa.ColumnElement[bool]:
-    """Return the condition for the update of an event, if it is of a feed."""
+    """Return the condition that joins an event with its feed update."""
     same_partition = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
     return same_partition & (update.c.id == event.c.marker)
 
@@ -146,18 +146,18 @@ def _is_passed_on() -> sa.ColumnElement[bool]:
     """Return whether a later event has the same marker."""
     later = event.alias()
     same_marker = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
-    # No bare column: the index by table and number would be used, and scanned.
+    # Not a bare column: otherwise the database would scan the index by table and number.
     return sa.exists().where(same_marker, later.c.sequence + 0 > event.c.sequence).correlate(event)
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:
-    """Return whether an event is of a batch of ours: each of these is current for as long as it exists."""
+    """Return whether an event is about one of our batches, which is current as long as it exists."""
     same_partition = (batch.c.feed == event.c.feed) & (batch.c.partition == event.c.partition)
     return sa.exists().where(same_partition).correlate(event)
 
 
 def _remove(connection: sa.Connection, going: Sequence[sa.RowMapping]) -> None:
-    forgetting.forget(connection, going)
+    removed_markers.forget(connection, going)
     for table in (taken_event, event):
         key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
         gone = table.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))

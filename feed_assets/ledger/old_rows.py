@@ -1,7 +1,7 @@
-"""Removal of what is old in the ledger and nobody needs: changes, events, reports and rejects.
+"""Removal of old rows from the ledger: changes, events, reports and rejects.
 
-One function serves the command, the job and the sensor. Each step is one short transaction: after a kill between two of
-them the next call finds the rest. A dry run makes the same queries, and removes nothing.
+One function serves the command, the job and the sensor. Each step is one short transaction. If it is killed between two
+steps, the next call continues. A dry run makes the same queries, and removes nothing.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from feed_assets.ledger.states.folding import fold_all
 from feed_assets.ledger.tables import subscription
 
 ROWS_PER_STEP = 500
-"""Number of rows that are checked, and removed, at a time. After each step the time is checked."""
+"""Number of rows in one step. After each step the time limit is checked."""
 
 CHANGES, EVENTS = "changes", "events"
 
 Step = Callable[[int], tuple[int, int | None]]
-"""Function of the number to continue after: how many of the next rows go, and the last of these, None at the end."""
+"""Function that takes the number to continue after, and returns the removed count and the last number, or None."""
 
 
 @dataclass(frozen=True)
 class PrunedLog:
-    """Numbers of rows that go, by table. If `applied` they are gone, otherwise they would go.
+    """Numbers of removed rows by table. Without `applied` it was a dry run.
 
-    `held_by` is the subscriber (and the feed) that has the least of the log, if older changes wait for it. `stopped` is
-    where the next call continues if the time was over; empty if all was checked.
+    `held_by` is the slowest subscriber (and its feed), if old changes stay because of it. `stopped` is where the next
+    call continues if time was over; empty if everything was checked.
     """
 
     before: datetime
@@ -45,17 +45,17 @@ class PrunedLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the numbers of rows that are as old as the setting says, and so go, by kind."""
+        """Return the numbers of rows removed because of their age, by kind."""
         return {"changes": self.changes, "events": self.events, "rejects": self.rejects}
 
     @property
     def total(self) -> int:
-        """Return the number of all rows that go."""
+        """Return the total number of removed rows."""
         return self.changes + self.events + self.rejects + self.reports
 
 
 def lines_of(pruned: PrunedLog) -> list[str]:
-    """Return what goes, in words, and what keeps the rest."""
+    """Describe the removed rows, and what keeps others."""
     goes = "removed" if pruned.applied else "would go"
     old, long_complete = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (pruned.before, pruned.reports_before))
     lines = [f"{count} {what} of before {old} {goes}" for what, count in pruned.counts.items()]
@@ -73,7 +73,7 @@ def prune_log(
     out_of_time: Callable[[], bool] = lambda: False,
     after: str = "",
 ) -> PrunedLog:
-    """Remove what is older than `days`, or count it without `apply`. `after` is where another call has stopped.
+    """Remove rows older than `days`, or count them without `apply`. `after` is the `stopped` of an earlier call.
 
     Changes go before events, which stay as long as their changes do. Reports of windows that have been complete for
     `report_days` are merged into one row (`states/folding.py`); None leaves that to the sensor `watch`.
@@ -98,7 +98,7 @@ def prune_log(
 
 
 def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
-    """Return how many rows of each table go, and where the time was over."""
+    """Return the removed rows by table, and where time was over."""
     gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
     names = [*steps][[*steps].index(begin) if begin in steps else 0 :]
     for name in names:
@@ -112,7 +112,7 @@ def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -
 
 
 def _held_by(connection: sa.Connection, upto: int) -> str | None:
-    """Return in words who has least of the log, if that keeps old changes. Return None otherwise."""
+    """Describe the slowest subscriber if old changes stay because of it. Return None otherwise."""
     order = subscription.c.position, subscription.c.subscriber, subscription.c.feed
     first = connection.execute(sa.select(*order).order_by(*order).limit(1)).first()
     if first is None:

@@ -1,4 +1,4 @@
-"""Consumers that somebody has paused: no run of them is requested, and what is new for them stays due."""
+"""Paused consumers: no runs of them are requested, and their new data stay due."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,14 +11,14 @@ from feed_assets.ledger.tables import due, pause
 
 
 def pause_consumer(ledger: Ledger, consumer: Feed, why: str, by: str | None, now: datetime) -> None:
-    """Request no run of a consumer until it is resumed."""
+    """Pause a consumer: request no runs of it until it is resumed."""
     with ledger.write() as connection:
         row = {"feed": str(consumer), "why": why, "who": by, "at": now}
         upsert(connection, pause, [row], ["why", "who", "at"])
 
 
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
-    """End a pause, and make everything due now that a consumer has on the list. Return False if it was not paused."""
+    """End a pause, and make the consumer's outputs on the due list due now. Return False if it was not paused."""
     with ledger.write() as connection:
         was_paused = connection.execute(sa.delete(pause).where(pause.c.feed == str(consumer))).rowcount
         connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
@@ -26,7 +26,7 @@ def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
 
 
 def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
-    """Return those of some consumers that are paused: since when, why, by whom, in words."""
+    """Return the paused ones of these consumers, with a text that says since when, why and by whom."""
     feeds = set(consumers)
     rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if feeds else []
     return {feed: _in_words(feed, row) for feed, row in rows if feed in feeds}

@@ -1,4 +1,4 @@
-"""Facts for `core.choosing`, for all outputs at once: what outputs that are built by events read and consume."""
+"""Facts for `core.update_choice`, for all outputs at once, and the resulting choices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,9 +24,9 @@ def choices(
     newest: Mapping[Partition, Pin],
     consumed: Mapping[Partition, tuple[Pin, ...]],
 ) -> dict[Partition, Choice]:
-    """Return by output what is due and what its next run reads; `consumed` is what its newest update was built from.
+    """Return by output what its next run consumes and reads. `consumed` has the pins of its newest update.
 
-    Statements grow with the levels of the lineage, never with outputs or consumers.
+    The number of statements depends on the levels of the lineage, not on outputs or consumers.
     """
     inboxes = _inboxes(connection, needs, batches, newest, consumed)
     known_lineage = lineage.NOTHING
@@ -41,7 +41,7 @@ def choices(
 
 
 def _is_judged(consumer: Consumer) -> bool:
-    """Return whether a consumer reads several tables of one pipeline."""
+    """Return whether a consumer reads several tables of one pipeline, so that lineage must be compared."""
     return any(len(tables) > 1 for tables in consumer.needed.values())
 
 
@@ -50,7 +50,7 @@ def _candidates(each: Inbox) -> Iterable[Pin]:
 
 
 def _chosen(inboxes: _Inboxes) -> Iterable[Pin]:
-    """Return the pins that would be read by the lineage so far. Their own lineage may not be read yet."""
+    """Return the pins that would be chosen by the lineage read so far. Their own lineage may not be read yet."""
     judged = ((consumer, each) for consumer, each in inboxes.values() if _is_judged(consumer))
     return (pin for consumer, each in judged for pin in choose(consumer, each).pins.values() if pin)
 
@@ -87,7 +87,7 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 def _named(
     inboxes: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
-    """Return the updates that events and lineage name, except the newest ones, which are valid."""
+    """Return the valid updates that events and lineage name. The newest ones are known already, and skipped."""
     named = {(pin.partition, pin.update_id) for output in inboxes for pin in consumed.get(output, ())}
     for _, each in inboxes.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}

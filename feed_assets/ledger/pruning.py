@@ -1,4 +1,4 @@
-"""Pruning of a partition's updates: which ones the ledger has, and the record of their removal."""
+"""Ledger facts for pruning a partition's updates, and the record of their removal."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from feed_assets.ledger.tables import consumed, run, update
 
 
 def recorded_updates(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, tuple[str, str | None]]:
-    """Return state and run of the updates of a partition from `oldest` on, by id: older ones were pruned long ago.
+    """Return state and run of a partition's updates from `oldest` on, by id.
 
     Updates of a foreign producer have no run.
     """
@@ -21,9 +21,9 @@ def recorded_updates(connection: sa.Connection, partition: Partition, oldest: st
 
 
 def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
-    """Return the updates of a partition that runs in progress have pinned, each with one of these runs.
+    """Return the updates of a partition that are pinned by runs in progress, each with one of these runs.
 
-    They are found from the runs, of which there are few: the pins of all history are not searched.
+    The search starts from the few runs in progress, so the pins of the history are not scanned.
     """
     claimed = (update.c.run == run.c.id) & (update.c.state == updates.CLAIMED)
     same_partition = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
@@ -36,15 +36,15 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
-    """Return whether we (a run, intake) have ever written to a feed: otherwise it is somebody else's."""
+    """Return whether a run or intake of ours has ever written to a feed."""
     own_updates = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
     return connection.execute(own_updates).first() is not None
 
 
 def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now: datetime) -> dict[str, str]:
-    """Record valid updates as pruned, each with its reason, before they are removed. Return those that must stay.
+    """Record valid updates as pruned, with their reasons, before they are removed. Return those that must stay.
 
-    The run that is named has pinned these since. A run that claims a pruned pin later raises UpdateChanged.
+    Those were pinned by the returned run meanwhile. A run that claims a pruned pin later raises UpdateChanged.
     """
     with ledger.change() as connection:  # Queue before reading: see `claims.claim`.
         pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
@@ -62,7 +62,7 @@ def _record(connection: sa.Connection, partition: Partition, update_id: str, rea
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:
-    """Note that the files of an update that was not valid were removed. No decision depends on it: no change."""
+    """Record that the files of an invalid update were removed. It is not logged, as no decision depends on it."""
     with ledger.write() as connection:
         row = updates.find(connection, partition, update_id)
         if row:

@@ -1,4 +1,4 @@
-"""Quality as a fact: the newest state of each check of a partition, whoever reports it; its history is in the log.
+"""Quality of partitions: the newest state of each check, from any reporter. The log has the history.
 
 Source: the global state store of the second article, "data quality as state".
 """
@@ -16,36 +16,36 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import version_shown
 from feed_assets.ledger import key_tables, log
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.log import Change, LogEntry
 from feed_assets.ledger.tables import change, quality, run
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
-"""States that a check reports. A failed one blocks what reads the partition, a warning does not."""
+"""States that a check reports. A failed check blocks consumers of the partition, a warning does not."""
 
 STALE = "stale"
-"""The state of a check that failed before the data were made again, and has not run since."""
+"""The state of a check that failed before the data were built again, and has not run since."""
 
 MARKED = "marked"
-"""The state of the check `INPUTS`: what the partition was made of is bad."""
+"""The state of the check `INPUTS` if the partition was built from bad data."""
 
 WATCH = "watch"
-"""The reporter of checks that no run makes: whether events come in time, and data are up to date."""
+"""The reporter of checks that no run makes: whether events arrive in time, and data are up to date."""
 
 BLOCKING = (FAILED, STALE, MARKED)
 """The states that block consumers."""
 
 
-def is_heard(entry: Numbered) -> bool:
-    """Return whether a change may affect an output: no prune does, and no warning that comes or goes.
+def is_heard(entry: LogEntry) -> bool:
+    """Return whether a change may affect an output. Prunes, and warnings that begin or end, do not.
 
-    Reports of the watch do not either: nobody waits for them.
+    Reports of the watch do not either, because no consumer waits for them.
     """
     is_warning = {entry.before, entry.after} <= {PASSED, WARNED} or entry.who == WATCH
     return entry.after != log.PRUNED and not (entry.kind == log.QUALITY and is_warning)
 
 
 def heard_condition() -> sa.ColumnElement[bool]:
-    """Return the same as a condition on rows of the log. Kinds that change no data never count."""
+    """Return `is_heard` as a condition on rows of the log. It also excludes kinds that change no data."""
     both = (PASSED, WARNED)
     is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
     is_unheard = (change.c.kind == log.QUALITY) & (is_warning | (sa.func.coalesce(change.c.who, "") == WATCH))
@@ -62,10 +62,10 @@ def report(
     now: datetime,
     version: str | None = None,
 ) -> bool:
-    """Record the state of a check. Return whether it was new: a version is, if it is the greatest. Repeatable.
+    """Record the state of a check. Return False if its version is not greater than the stored one. Repeatable.
 
-    Append it to the log if state or reason changed, or it failed in a new version. A report without a version is always
-    taken, and leaves the version as it is. Raises InvalidReport for other content of the stored version.
+    Log it if state or reason changed, or if it failed in a new version. A report without a version always counts, and
+    keeps the stored version. Raise InvalidReport for different content of the stored version.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same_check = sa.and_(*(quality.c[name] == value for name, value in key.items()))
@@ -95,9 +95,9 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
 def audited(
     connection: sa.Connection, partition: Partition, results: Mapping[str, Sequence[str]], by: str, now: datetime
 ) -> None:
-    """Record the state and reason of each check of a partition's published update, by check. Repeatable.
+    """Record the results of all checks of a partition's published update: state and reason by check. Repeatable.
 
-    A check that passes, and did so before or is new, is no news: the log has the update itself.
+    A check that passes, and is new or passed before, is not logged, because the log has the update itself.
     """
     before = check_states(connection, [partition])
     key = {"feed": str(partition.feed), "partition": partition.key}
@@ -114,9 +114,9 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Let the checks pass that failed in runs of some partitions: what is published is good (again). Repeatable.
+    """Set checks that failed in runs of these partitions to passed: the published data are good (again). Repeatable.
 
-    Findings of others stay, as these runs do not judge them. Marks stay, as their cause is in the inputs.
+    Results of other reporters stay, and so do marks, whose cause is in the inputs.
     """
     key_table = key_tables.partitions(connection, partitions)
     query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table))
@@ -126,13 +126,13 @@ def release(
 
 
 _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed, run.c.partition == quality.c.partition)
-"""Condition for checks that a run of the partition itself reported, not a person, a job of others or a companion."""
+"""Condition for checks that the partition's own runs reported, not people, other jobs or monitors."""
 
 
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
-    """Make every failed check of a partition stale: it failed before the data were made again. Repeatable.
+    """Set every failed check of a partition to stale, because its data were built again since. Repeatable.
 
-    Its reporter stays the same, and has to check again.
+    The reporter stays the same, and must check again.
     """
     of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()
@@ -172,7 +172,7 @@ def check_states(connection: sa.Connection, partitions: Iterable[Partition]) -> 
 def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
-    """Return those of some partitions that a check blocks, by its state, with the reasons, which name their checks."""
+    """Return the partitions with a check in a blocking state, with the reasons, which name their checks."""
     key_table = key_tables.partitions(connection, partitions)
     query = (
         sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).where(quality.c.state.in_(states))
@@ -185,7 +185,7 @@ def failed(
 
 
 def _with_name(row: sa.Row[Any]) -> str:
-    """Return the reason, which names its check; a mark has none that one could look up."""
+    """Return the reason with the name of the check. Marks are without the name, as nobody can look it up."""
     if not row.reason:
         return f"check {row.check} failed"
     has_name = row.state == MARKED or row.reason.startswith((f"{row.check}:", f"{row.check} ", f"check {row.check} "))

@@ -1,4 +1,4 @@
-"""Propagations: which correlation id an event carries, and which tables it has reached."""
+"""Queries about propagations: the correlation ids of events, and the tables that they have reached."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from feed_assets.ledger import key_tables
 from feed_assets.ledger.tables import event
 
 At = tuple[Partition, str]
-"""A table's partition, and a marker or a correlation id of its events."""
+"""A table partition, with a marker or a correlation id of its events."""
 
 
 def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    """Return by partition and marker the correlation id of a table's last event with this marker.
+    """Return the correlation id of the last event with a marker in a table partition, by these.
 
-    The event of a batch of ours is that of the partition which holds it.
+    For a batch of ours, the event of its parent partition counts.
     """
     positions = {*positions}
     above = {(at.parent, marker): (at, marker) for at, marker in positions if at.parent}
@@ -33,7 +33,7 @@ def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str
 
 
 def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
-    """Return those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
+    """Return the pairs of a table partition and a correlation id whose event exists."""
     key_table = key_tables.updates(connection, correlations, "correlation")
     has_event = sa.exists().where(key_tables.same_keys(event, key_table))
     rows = connection.execute(
@@ -45,7 +45,7 @@ def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
 def histories(
     connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
 ) -> dict[str, list[tuple[str, Feed, int]]]:
-    """Return by correlation id partition key, table and number of its events in some tables, in commit order."""
+    """Return by correlation id its events in some tables: (partition key, table, number), in commit order."""
     named = {str(table): table for table in tables}
     key_table = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
     condition = event.c.correlation.in_(sa.select(key_table.c.correlation)) & event.c.feed.in_(sorted(named))

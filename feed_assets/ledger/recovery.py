@@ -1,4 +1,4 @@
-"""Recovery of what a lost ledger had of our own feeds. Rows that exist are not changed."""
+"""Recovery of a lost ledger's rows about our own feeds. Existing rows are not changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from feed_assets.ledger.tables import consumed, update
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A valid update of our own, with what was read of its rows: None if they were not read."""
+class RecoveredUpdate:
+    """A valid update of our own. `records` and `version` are None if its rows were not read."""
 
     update: Update
     records: int | None = None
@@ -25,14 +25,14 @@ class Seen:
 
 
 def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
-    """Return the ids of a partition that the ledger has, in whatever state."""
+    """Return the update ids of a partition in the ledger, in any state."""
     return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
 
 
-def record(ledger: Ledger, recovered: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
-    """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
+def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[Pin], now: datetime) -> None:
+    """Record updates of one partition, oldest first, in one transaction. The last one was built from `pins`.
 
-    Otherwise a process could see it published without what it was built from, and start a run because of that.
+    Otherwise another process could see it published without its lineage, and start a run.
     """
     with ledger.change() as connection:
         for each in recovered[:-1]:
@@ -44,13 +44,13 @@ def record(ledger: Ledger, recovered: Sequence[Seen], pins: Sequence[Pin], now: 
 
 
 def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
-    """Record what a known update was built from, unless that is known."""
+    """Record the pins of an update that has none."""
     with ledger.write() as connection:
         _assume(connection, partition, update_id, pins)
 
 
 def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.UpdateRow, ...]:
-    """Return the newest published update of each partition of a feed, if it is unknown what it was built from."""
+    """Return the newest published update of each partition of a feed, if it has no recorded inputs."""
     is_published = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
     newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(is_published)
     newest = newest.group_by(update.c.partition).subquery()
@@ -65,7 +65,7 @@ def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Updat
     return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
 
 
-def _record(connection: sa.Connection, recovered: Seen, correlation: str | None, now: datetime) -> None:
+def _record(connection: sa.Connection, recovered: RecoveredUpdate, correlation: str | None, now: datetime) -> None:
     valid_update = recovered.update
     if updates.find(connection, valid_update.partition, valid_update.id):
         return

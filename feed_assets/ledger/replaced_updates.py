@@ -1,6 +1,6 @@
-"""Updates that replaced others, until a report of them is stored for the channels of alerts.
+"""Notes about updates that replaced others, and the reports about them, for the channels of alerts.
 
-Both are rows beside the alerts: what delivers alerts also delivers reports, each channel once.
+Both are rows of the table of alerts. Reports are delivered like alerts, once on each channel.
 """
 
 import json
@@ -18,14 +18,14 @@ from feed_assets.ledger.tables import alert
 
 @dataclass(frozen=True, order=True)
 class Again:
-    """A partition that was made again, and its new update."""
+    """A partition that was built again, and its new update."""
 
     partition: Partition
     update: str
 
     @property
     def note(self) -> str:
-        """Return the name of its row."""
+        """Return the name of the note's row."""
         return f"{AGAIN}{self.partition.feed}|{self.update}|{self.partition.key}"
 
 
@@ -40,21 +40,21 @@ class RerunReport:
 
 
 def made_again(connection: sa.Connection, again: Again, now: datetime) -> None:
-    """Note that a partition has another update, in the transaction that publishes it: so its report cannot be lost."""
+    """Store a note that a partition has a new update. Call it in the publishing transaction, so it cannot be lost."""
     insert_missing(connection, alert, [{"name": again.note, "opened": now, "resolved": now, "reason": ""}])
 
 
 def unreported(connection: sa.Connection) -> tuple[Again, ...]:
-    """Return what was made again and has no stored report yet, oldest first."""
+    """Return the notes without a stored report, oldest first."""
     query = sa.select(alert.c.name).where(alert.c.name.startswith(AGAIN)).order_by(alert.c.opened, alert.c.name)
     names = [name.removeprefix(AGAIN).split("|", 2) for name in connection.execute(query).scalars()]
     return tuple(Again(Partition(Feed.parse(feed), key), update) for feed, update, key in names)
 
 
 def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunReport], now: datetime) -> None:
-    """Store reports for the channels, in place of the notes that they cover. Notes from since then stay.
+    """Replace notes by reports for the channels. Newer notes stay.
 
-    If two ticks do so at once, the second one finds notes gone, and stores nothing: the next one reports what is left.
+    If two ticks do so at once, the second one finds missing notes, and stores nothing. The next tick reports the rest.
     """
     notes = {each.note for each in reported}
     report_by_name = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
@@ -64,7 +64,7 @@ def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunRep
         for name, each in report_by_name.items()
     ]
     is_covered = alert.c.name.in_(notes)
-    with ledger.change() as connection:  # These queue.
+    with ledger.change() as connection:  # Such transactions queue.
         if connection.execute(sa.select(sa.func.count()).where(is_covered)).scalar() == len(notes):
             connection.execute(sa.delete(alert).where(is_covered))
             insert_missing(connection, alert, rows)

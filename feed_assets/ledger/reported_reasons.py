@@ -1,4 +1,4 @@
-"""Reasons for waiting, as Dagster has them: each is reported once for a partition, and again when it is another."""
+"""Reasons for waiting that were reported to Dagster. A partition's reason is reported again when it changes."""
 
 from collections.abc import Collection
 from itertools import islice
@@ -8,14 +8,14 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed
 from feed_assets.core.readiness import WAITING
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import COLUMNS, Listed, listed_of
+from feed_assets.ledger.due import COLUMNS, DueOutput, listed_of
 from feed_assets.ledger.tables import due
 
 
-def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Listed]:
+def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[DueOutput]:
     """Return up to `limit` waiting partitions whose reason changed since Dagster last saw it. Mark them as reported.
 
-    After a kill before Dagster has stored a reason, it is not reported: `explain` has it all the same.
+    If the process is killed before Dagster stores a reason, the report is lost. `explain` still shows the reason.
     """
     waits = due.c.state.in_([state.value for state in WAITING])
     query = sa.select(*COLUMNS).where(waits, due.c.told.is_distinct_from(due.c.reason))
@@ -28,8 +28,8 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Lis
     return items
 
 
-def forget(ledger: Ledger, items: Collection[Listed]) -> None:
-    """Mark these as not reported: Dagster has dropped what was to be reported."""
+def forget(ledger: Ledger, items: Collection[DueOutput]) -> None:
+    """Mark these as not reported, because Dagster dropped the report."""
     if items:
         with ledger.write() as connection:
             connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in items])
@@ -40,5 +40,5 @@ def _telling() -> sa.Update:
     return sa.update(due).where(of_output).values(told=sa.bindparam("its_reason"))
 
 
-def _row(item: Listed) -> dict[str, str | None]:
+def _row(item: DueOutput) -> dict[str, str | None]:
     return {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_reason": item.reason}

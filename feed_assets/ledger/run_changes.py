@@ -1,4 +1,4 @@
-"""Starts and ends of runs, in the order of the log, with what they read, wrote and found: for lineage."""
+"""Starts and ends of runs in the order of the log, with their inputs, outputs and check results, for lineage."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _Key = tuple[Partition, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check, and when it was found (UTC); `by` is the run or person that reported it."""
+    """The result of a check, with its time (UTC). `by` is the run or person that reported it."""
 
     partition: Partition
     check: str
@@ -31,10 +31,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunChange:
-    """A run that began or ended, with the number of that change: `running`, or how it ended, when (UTC) and why.
+    """A start or end of a run, with its number in the log: state (`running`, or how it ended), time (UTC) and reason.
 
-    `written` are its updates, `read` what the last of them was made of. `output_findings` are the results of the checks
-    of what it built, `input_findings` those of what it read.
+    `written` are its updates, `read` the pins of the last of them. `output_findings` are check results of its outputs,
+    `input_findings` those of its inputs.
     """
 
     sequence: int
@@ -47,11 +47,11 @@ class RunChange:
     output_findings: tuple[Finding, ...] = ()
     input_findings: tuple[Finding, ...] = ()
     columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
-    """Name and type of each column of those of these updates that a run of ours wrote."""
+    """Name and type of each column, for updates that our runs wrote."""
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
-    """Return the first changes of runs after a number, in order. A run that began has read and written nothing yet."""
+    """Return the first run changes after a number, in order. A start has no inputs and outputs yet."""
     condition = (change.c.kind == log.RUN) & (change.c.sequence > after)
     changes = connection.execute(sa.select(change).where(condition).order_by(change.c.sequence).limit(limit)).all()
     run_by_id = runs.find(connection, {each.subject for each in changes})
@@ -78,13 +78,13 @@ def _pins(rows: Iterable[updates.UpdateRow]) -> list[Pin]:
 
 
 def _before(at: datetime, pins: Iterable[Pin], findings: Mapping[Partition, Sequence[Finding]]) -> Iterator[Finding]:
-    """Yield the results of checks of what a run read, in order, unless they were reported after its end."""
+    """Yield the check results of a run's inputs, in order, except those reported after its end."""
     for partition in sorted({pin.partition for pin in pins}):
         yield from (each for each in findings.get(partition, ()) if each.at <= at)
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.UpdateRow]]:
-    """Return the updates of some runs, in order of their feeds."""
+    """Return the updates of runs, in order of their feeds."""
     key_table, rows = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[updates.UpdateRow]](),
@@ -100,7 +100,7 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
-    """Return what the updates of some runs were made of, in order."""
+    """Return the pins of the runs' updates, in order."""
     key_table, pins = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[Pin]](),
@@ -114,7 +114,7 @@ def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[P
 
 
 def _findings(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
-    """Return the newest results of the checks of some partitions."""
+    """Return the newest check results of partitions."""
     key_table, findings = key_tables.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
     query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).order_by(quality.c.check)
     for row in connection.execute(query):
@@ -124,7 +124,7 @@ def _findings(connection: sa.Connection, partitions: Iterable[Partition]) -> dic
 
 
 def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
-    """Return name and type of the columns of those of some updates that a run of ours wrote."""
+    """Return name and type of the columns of updates that our runs wrote."""
     key_table = key_tables.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
     has_columns = key_tables.same_keys(update, key_table) & update.c.columns.is_not(None)
     rows = connection.execute(

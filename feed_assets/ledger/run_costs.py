@@ -1,4 +1,4 @@
-"""Cost of a byte that a dataset's runs read. The worth of late data is weighed against it."""
+"""Cost of a run for each byte read, against which late data are weighed."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,13 +13,13 @@ from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import UtcDateTime, consumed, run, update
 
 RUNS = 20
-"""Number of last published builds of a dataset that are read, however long its history is."""
+"""Number of last published builds of a dataset that are used."""
 
 
 def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) -> dict[Feed, float]:
-    """Return the median cost of a byte, by dataset, of those that weigh it: run-seconds by the cost of one.
+    """Return the median cost of a byte for each dataset that weighs cost: run-seconds times the cost of one, by bytes.
 
-    A dataset of which no published build has read a byte has none.
+    Datasets without a published build that has read bytes are missing.
     """
     seconds_by_feed: dict[Feed, list[float]] = {}
     for row in _builds(connection, {need.output.feed for need in needs if need.weighs_cost}):
@@ -44,7 +44,7 @@ def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.R
     read = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     read &= (consumed.c.id == update.c.id) & consumed.c.is_input
     size = sa.select(sa.func.sum(consumed.c.size)).select_from(update).join(consumed, read).where(of_run)
-    # An outer join and a value of each build: otherwise databases begin at all runs, or at all that was ever read.
+    # The outer join and the value for each build keep databases from scanning all runs or all pins.
     columns = [run.c.feed, run.c.started, run.c.ended, size.correlate(run).scalar_subquery().label("size")]
     return connection.execute(sa.select(*columns).select_from(key_table).outerjoin(run, last)).all()
 

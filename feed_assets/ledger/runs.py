@@ -1,4 +1,4 @@
-"""Builds of one partition, from their start to their end; one at a time for each output."""
+"""Builds of partitions, from start to end. Each output has one at a time."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
@@ -20,15 +20,15 @@ from feed_assets.ledger.tables import change, due, run, update
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
 WELL = frozenset({updates.PUBLISHED, UNCHANGED})
-"""End states of a run whose output is up to date then."""
+"""End states of a successful run, whose output is then up to date."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Origin of a run: its run of Dagster, who asked for it by hand, what it is made with and where.
+    """Origin of a run: its Dagster run, the person who requested it, its recipe and its cluster.
 
-    `cluster` is the Spark that it runs on, `parameters` the JSON of its arguments beside its partition, `why` the
-    verdict that asked for it, in words.
+    `cluster` is the Spark that it runs on, `parameters` the JSON of its arguments apart from its partition, `why` the
+    reason of the verdict that requested it.
     """
 
     dagster_run: str | None = None
@@ -60,12 +60,12 @@ class Run:
 
     @property
     def host(self) -> str:
-        """Return the machine that its process runs on."""
+        """Return the machine of the run's process."""
         return self.process.rsplit(":", 2)[0]
 
     @property
     def is_well(self) -> bool:
-        """Return whether it has ended, and its output was up to date then."""
+        """Return whether the run ended successfully."""
         return self.state in WELL
 
 
@@ -80,7 +80,7 @@ def _is(output: Partition) -> sa.ColumnElement[bool]:
 
 
 def running(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """Return the runs that have not ended, of one output or of all."""
+    """Return the runs in progress, of one output or of all."""
     query = sa.select(run).where(run.c.state == RUNNING)
     if output:
         query = query.where(_is(output))
@@ -88,7 +88,7 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
 
 
 def with_claims(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """Return ended runs, of one output or of all, with open claims: the blackboard was out of reach at their end."""
+    """Return ended runs with open claims, because the blackboard was out of reach. They are of one output or of all."""
     claims = sa.select(update.c.run).where(update.c.state == updates.CLAIMED)
     query = sa.select(run).where(run.c.state != RUNNING, run.c.id.in_(claims))
     if output:
@@ -97,34 +97,34 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
 
 
 def is_as_read(connection: sa.Connection, earlier: Run) -> bool:
-    """Return whether nobody has ended a run, or ended it otherwise, since it was read."""
+    """Return whether a run's state is unchanged since it was read."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == earlier.id)).scalar() == earlier.state
 
 
 def last(connection: sa.Connection, output: Partition) -> Run | None:
-    """Return the run of an output that was started last, or None."""
+    """Return the run of an output that started last, or None."""
     row = connection.execute(sa.select(run).where(_is(output)).order_by(run.c.started.desc()).limit(1)).first()
     return _of(row) if row else None
 
 
 RUNS_LOOKED_AT = 50
-"""Number of last runs of all code locations that are searched for one's own last, however long the history is."""
+"""Number of last runs of all code locations that are searched for the last one of our own."""
 
 
 def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None:
-    """Return the run of any of these feeds that ended last. Return None if all of the last ones were of others."""
+    """Return the last ended run of these feeds. Return None if all of the newest runs are of other feeds."""
     ended = sa.select(run).where(run.c.ended.is_not(None)).order_by(run.c.ended.desc()).limit(RUNS_LOOKED_AT)
     return next((each for each in map(_of, connection.execute(ended)) if each.output.feed in feeds), None)
 
 
 def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
-    """Return the builds that a run of Dagster has begun, in order."""
+    """Return the builds of a Dagster run, in order."""
     query = sa.select(run).where(run.c.dagster_run == dagster_run).order_by(run.c.began, run.c.started)
     return tuple(_of(row) for row in connection.execute(query))
 
 
 def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run, ...]:
-    """Return the builds that ended by changes of the log with numbers in `(after, upto]`, in order."""
+    """Return the builds whose end has a log number in `(after, upto]`, in order."""
     run_ends = sa.select(change.c.subject, sa.func.max(change.c.sequence).label("last"))
     run_ends = run_ends.where(change.c.sequence > after, change.c.sequence <= upto, change.c.kind == log.RUN)
     ends = run_ends.where(change.c.after != RUNNING).group_by(change.c.subject).subquery()
@@ -133,14 +133,14 @@ def ended_within(connection: sa.Connection, after: int, upto: int) -> tuple[Run,
 
 
 def records(connection: sa.Connection, builds: Iterable[Run]) -> dict[tuple[str, str], int | None]:
-    """Return the rows of what some builds have written, by build and feed; None if they were never counted."""
+    """Return the numbers of rows that builds wrote, by build and feed. None means not counted."""
     key_table = key_tables.rows(connection, ("run",), [[each.id] for each in builds])
     query = sa.select(update.c.run, update.c.feed, update.c.records).join(key_table, update.c.run == key_table.c.run)
     return {(run_id, feed): count for run_id, feed, count in connection.execute(query)}
 
 
 def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
-    """Return those of some runs of Dagster and outputs whose build has ended."""
+    """Return the pairs of Dagster run and output whose build has ended."""
     rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]
     key_table = key_tables.rows(connection, ("dagster_run", "feed", "partition"), rows)
     query = sa.select(run).join(key_table, key_tables.same_keys(run, key_table)).where(run.c.state != RUNNING)
@@ -148,7 +148,7 @@ def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]])
 
 
 def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: str, reason: str) -> set[Partition]:
-    """Return those of some outputs whose last run ended in this state, for this reason."""
+    """Return the outputs whose last run ended in this state with this reason."""
     key_table, later = key_tables.partitions(connection, outputs), run.alias()
     newest = (
         sa.select(sa.func.max(later.c.began))
@@ -162,20 +162,20 @@ def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: s
 
 
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
-    """Return those of some runs that are known, by id."""
+    """Return the known runs among these ids, by id."""
     ids = [[each] for each in sorted(run_ids)]
     return {row.id: _of(row) for row in key_tables.matching(connection, run, ids, ("id",))}
 
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
-    """Return the runs of Dagster that some runs belong to, of those that have one."""
+    """Return the Dagster runs of these runs, by id. Runs without one are missing."""
     key_table = key_tables.rows(connection, ("id",), [[each] for each in run_ids])
     query = sa.select(run.c.id, run.c.dagster_run).join(key_table, key_tables.same_keys(run, key_table))
     return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
 
 
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
-    """Return the runs of some outputs that failed or were refused since the last that ended well, oldest first."""
+    """Return the failed or refused runs of outputs since their last successful run, oldest first."""
     rows = connection.execute(
         _open_attempts(connection.dialect.name), key_tables.row_parameter(key_tables.keys(outputs))
     )
@@ -196,21 +196,21 @@ def _open_attempts(dialect: str) -> sa.Select[Any]:
 
 
 def attempted(connection: sa.Connection, feeds: Collection[Feed]) -> set[Partition]:
-    """Return the outputs of some feeds of which any run failed or was refused, however long ago."""
+    """Return the outputs of these feeds with any failed or refused run in their whole history."""
     tried = run.c.feed.in_([*map(str, feeds)]) & run.c.state.in_(sorted(attempts.ATTEMPTS))
     rows = connection.execute(sa.select(run.c.feed, run.c.partition).where(tried).distinct())
     return {Partition(Feed.parse(row.feed), row.partition) for row in rows}
 
 
 def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, str]:
-    """Return by output how the last of its open attempts ended: failed or refused."""
+    """Return the end state of the last open attempt of each output: failed or refused."""
     return {each.output: each.state for each in open_attempts(connection, outputs)}
 
 
 def start(ledger: Ledger, new: Run) -> None:
-    """Record that a run starts, also in the log.
+    """Record and log the start of a run.
 
-    Raise AlreadyRunning if another one builds this output, and PartitionClosed if it is final.
+    Raise AlreadyRunning if another run builds the output, and PartitionClosed if it is closed.
     """
     try:
         with ledger.change() as connection:
@@ -246,15 +246,15 @@ def start(ledger: Ledger, new: Run) -> None:
 
 
 def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
-    """Note what a run reads."""
+    """Store the digest of a run's pins."""
     connection.execute(sa.update(run).where(run.c.id == run_id).values(pins=pins))
 
 
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
-    """Record how a run ended, also in the log.
+    """Record and log the end of a run.
 
-    Call it after the run's changes: then earlier failures are no attempts any more. A run that had ended, and is found
-    published, keeps the number of its end: later failures are attempts.
+    Call it after the run's changes, so that earlier failures no longer count as attempts. If a run had ended before, and
+    is now found to have published, it keeps the number of its first end, so that later failures still count.
     """
     before = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(before.feed), before.partition)
@@ -274,14 +274,14 @@ def _tell(
     now: datetime,
     why: str | None = None,
 ) -> int:
-    """Append the state of a run to the log, if it is new. Return the number of the log's last change."""
+    """Log a run's state if it is new. Return the number of the last change in the log."""
     if states[0] != states[1]:
         log.append(connection, [Change(output, log.RUN, run_id, now, *states, why, run_id)])
     return log.last(connection)
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
-    """Make the output of an attempt due now: nobody waits any longer for a run to begin."""
+    """Make the output of an attempt due now, because no wait for a run is needed any more."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     of_output = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(of_output).values(look_at=now))

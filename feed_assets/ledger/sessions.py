@@ -1,4 +1,4 @@
-"""Settings of the ledger's sessions, on each database: what they see, and how long they wait."""
+"""Settings of the ledger's sessions on each database: isolation, locks and timeouts."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ CONNECT_SECONDS = 5
 """Seconds to wait for a PostgreSQL server to take a connection, unless its URL has `connect_timeout`."""
 
 LOCK_SECONDS = 30
-"""Seconds that a transaction waits for one that is before it; ours take milliseconds."""
+"""Seconds that a transaction waits for a lock. Our transactions take milliseconds."""
 
 WRITES, CHANGES = "writes", "changes"
 """Values of a transaction's execution option `write`. Without it a transaction reads."""
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
-    """Let a reader see one state, and appenders to the log queue: transactions of milliseconds. Others write beside."""
+    """Let readers see one state, and transactions that append to the log queue. Other writers are not blocked."""
     event.listen(engine, "begin", _begin_postgresql)
 
 
@@ -36,17 +36,17 @@ _BEGIN_POSTGRESQL = {
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:
-    """Begin in one round trip. Nothing waits forever, neither for a lock nor for the end of a stopped process.
+    """Begin a transaction in one round trip, with limits for waiting on locks and on stopped processes.
 
-    Lock a table, as any role that may connect could take, and hold, an advisory lock.
+    The lock is on a table, because any role that can connect could hold an advisory lock.
     """
     connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """Let a writing transaction append to the log from here on: it queues now, not where it began.
+    """Let a writing transaction append to the log from here on. It queues only now, not at its start.
 
-    Call it without a lock that a transaction of `Ledger.change()` may need.
+    The caller must not hold a lock that a transaction of `Ledger.change()` may need.
     """
     if connection.get_execution_options().get("write") == CHANGES:
         return
@@ -56,11 +56,11 @@ def lock_log(connection: sa.Connection) -> None:
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
-    """Let readers work beside one writer (WAL), and writers queue instead of failing half-way."""
+    """Let readers work in parallel with one writer (WAL), and let writers queue instead of failing."""
     if engine.url.database and not (file := Path(engine.url.database)).exists():
         announce(file.resolve(), "the ledger")
         if file.resolve().parent == home():
-            file.touch(OWNED)  # SQLite gives its other files the rights of this one.
+            file.touch(OWNED)  # SQLite gives its other files the same rights.
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_sqlite)
 
@@ -69,7 +69,7 @@ PREPARE = {"sqlite": _prepare_sqlite, "postgresql": _prepare_postgresql}
 
 
 def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver's own BEGIN comes too late for an upgrade to be safe
+    connection.isolation_level = None  # The driver's own BEGIN comes too late for a safe upgrade.
     cursor = connection.cursor()
     for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -82,13 +82,13 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def connect_args(url: str) -> dict[str, Any]:
-    """Return how long PostgreSQL's own client waits for a server to take a connection, and for one that is cut off.
+    """Return the time limits of PostgreSQL's client: for connecting, and for a lost connection.
 
-    Settings in the URL itself stay. Raises ArgumentError.
+    Settings in the URL have priority. Raise ArgumentError for an invalid URL.
     """
     try:
         parsed = sa.make_url(url)
-    except ValueError as error:  # The port is no number.
+    except ValueError as error:  # The port is not a number.
         raise exc.ArgumentError(str(error)) from error
     is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
     waits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * LOCK_SECONDS} if is_libpq else {}

@@ -15,8 +15,8 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, due, key_tables, log, quality, runs, waivers
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.flags import holding
-from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.nested_windows import holding
+from feed_assets.ledger.states.window_explanations import whys
 from feed_assets.ledger.states.window_queries import stored_windows
 from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import batch, change, event, update

@@ -21,7 +21,7 @@ from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import batch_sets, log, quality, updates, window_facts
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.log import Change, LogEntry
 from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
 from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.window_rows import WindowRow, backfilling
@@ -64,13 +64,13 @@ AS_KNOWN = BuildDeclarations()
 """Default for outputs without a declaration at hand."""
 
 
-def may_spread(change: Numbered, output: Partition) -> bool:
+def may_spread(change: LogEntry, output: Partition) -> bool:
     """Return whether a change may add or end an output's mark: one of a check, a window, or the output itself."""
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
 
 
-def may_clear(change: Numbered, output: Partition) -> bool:
+def may_clear(change: LogEntry, output: Partition) -> bool:
     """Return whether a change may end an output's mark and adds none: the data that it was made of are back.
 
     Few outputs are marked, so the others are not checked for it.

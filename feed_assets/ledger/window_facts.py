@@ -16,8 +16,8 @@ from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import event_store, key_tables, log, subscriptions, update_counts, updates
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.watermarks import Line, watermarks
+from feed_assets.ledger.states.window_explanations import whys
 from feed_assets.ledger.states.window_queries import stored_windows
 from feed_assets.ledger.states.window_rows import WindowRow
 from feed_assets.ledger.tables import change, due, update

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from feed_assets.core.errors import InvalidNotification, InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.isolation import failing_alone
-from feed_assets.core.s3_events import Told, parse_objects, partition_of
+from feed_assets.core.s3_events import ObjectAddress, parse_objects, partition_of
 from feed_assets.feeds.queues import Queue, QueueMessage
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -35,7 +35,7 @@ class _Bucket:
     prefix: str
     feeds: Mapping[str, Feed]
 
-    def partition(self, event: Told) -> Partition | None:
+    def partition(self, event: ObjectAddress) -> Partition | None:
         """Return the partition that an object belongs to; None if it belongs to no feed on this blackboard."""
         is_below = event.bucket == self.bucket and event.key.startswith(self.prefix)
         return partition_of(event.key.removeprefix(self.prefix), self.feeds) if is_below else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from feed_assets.core.batch_names import numbers_in, replaced
 from feed_assets.core.feeds import Feed, Partition, Update
-from feed_assets.core.retention import Found, Judgement, Retention, judge, kept_from
+from feed_assets.core.retention import Judgement, Retention, StoredUpdate, judge, kept_from
 from feed_assets.feeds import read, removal
 from feed_assets.ledger import batch_partitions, pruning, updates
 from feed_assets.runs.orphan_sweep import forget_claims
@@ -75,7 +75,7 @@ def _holder(services: Services, partition: Partition) -> Update | None:
     return read.latest(services.board, holder).update if holder else None
 
 
-def _stored_updates(services: Services, partition: Partition) -> tuple[Found, ...]:
+def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpdate, ...]:
     """Return the updates on the blackboard with the ledger's facts about them.
 
     The ledger is read last, so it has the claim of every update that was being written when the blackboard was listed.
@@ -87,7 +87,7 @@ def _stored_updates(services: Services, partition: Partition) -> tuple[Found, ..
     return tuple(_with(each, recorded.get(each.id), readers.get(each.id)) for each in stored)
 
 
-def _with(stored: Found, recorded: tuple[str, str | None] | None, reader: str | None) -> Found:
+def _with(stored: StoredUpdate, recorded: tuple[str, str | None] | None, reader: str | None) -> StoredUpdate:
     state, run = recorded or (None, None)
     writer = run if state == updates.CLAIMED else None
     return replace(stored, reader=reader, writer=writer, given_up=state == updates.PRUNED)
@@ -96,7 +96,7 @@ def _with(stored: Found, recorded: tuple[str, str | None] | None, reader: str | 
 def _remove(
     services: Services,
     partition: Partition,
-    stored: tuple[Found, ...],
+    stored: tuple[StoredUpdate, ...],
     going: dict[str, str],
     holder: Update | None,
 ) -> dict[str, str]:

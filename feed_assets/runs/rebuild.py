@@ -16,7 +16,7 @@ from feed_assets.core.readiness import Need
 from feed_assets.feeds import read
 from feed_assets.ledger import batch_partitions, updates
 from feed_assets.ledger import recovery as ledger_rebuild
-from feed_assets.ledger.recovery import Seen
+from feed_assets.ledger.recovery import RecoveredUpdate
 from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
@@ -53,7 +53,7 @@ class NotKnown(NamedTuple):
 class Rebuilt:
     """The result of a rebuild: what was added, what was assumed, and what remains unknown."""
 
-    added: list[Seen] = field(default_factory=list[Seen])
+    added: list[RecoveredUpdate] = field(default_factory=list[RecoveredUpdate])
     assumed: list[Assumed] = field(default_factory=list[Assumed])
     unknown: list[NotKnown] = field(default_factory=list[NotKnown])
     unread: list[NotKnown] = field(default_factory=list[NotKnown])
@@ -95,7 +95,7 @@ def _add(services: Services, partition: Partition, rebuilt: Rebuilt, need_of: Ne
     with services.ledger.read() as connection:
         newest = updates.newest(connection, [partition]).get(partition)
     is_newest = newest is None or newest.id < valid[-1].id
-    entries = [Seen(update) for update in valid]
+    entries = [RecoveredUpdate(update) for update in valid]
     if rows and is_newest:
         entries[-1] = _with_rows(services, valid[-1], rebuilt)
     need = need_of(partition) if need_of and is_newest else None
@@ -118,13 +118,13 @@ def _missing(services: Services, partition: Partition, rebuilt: Rebuilt) -> Iter
                 rebuilt.invalid.append(NotKnown(partition, update_id, str(error)))
 
 
-def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> Seen:
+def _with_rows(services: Services, update: Update, rebuilt: Rebuilt) -> RecoveredUpdate:
     try:
         records, version = services.maker().measure(services.board, update)
     except (UnreadableUpdate, UpdateChanged) as error:
         rebuilt.unread.append(NotKnown(update.partition, update.id, str(error)))
-        return Seen(update)
-    return Seen(update, records, version)
+        return RecoveredUpdate(update)
+    return RecoveredUpdate(update, records, version)
 
 
 def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: Rebuilt, trust: bool) -> None:

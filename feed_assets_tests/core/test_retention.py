@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.retention import Found, Retention, judge, kept_from, parse_age
+from feed_assets.core.retention import Retention, StoredUpdate, judge, kept_from, parse_age
 from feed_assets_tests.support.each_case import each_case
 
 NOW = datetime(2019, 12, 1, tzinfo=UTC)
@@ -15,11 +15,11 @@ U1, U2, U3, U4 = "20191001.000000", "20191025.000000", "20191120.000000", "20191
 
 
 def good(update_id, **known):
-    return Found(update_id, valid=True, **known)
+    return StoredUpdate(update_id, valid=True, **known)
 
 
 def bad(update_id, **known):
-    return Found(update_id, valid=False, **known)
+    return StoredUpdate(update_id, valid=False, **known)
 
 
 def goes(update_id, reason):

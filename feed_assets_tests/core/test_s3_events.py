@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidNotification
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.s3_events import Told, parse_objects, partition_of
+from feed_assets.core.s3_events import ObjectAddress, parse_objects, partition_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.s3_notifications import by_event_bridge, by_sns
 
@@ -31,7 +31,7 @@ AT = "20260101.000000"
     ],
 )
 def test_each_form_of_notification_names_its_objects(body, keys):
-    assert parse_objects(body) == tuple(Told("b", key) for key in keys)
+    assert parse_objects(body) == tuple(ObjectAddress("b", key) for key in keys)
 
 
 @each_case(

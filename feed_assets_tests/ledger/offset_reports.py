@@ -4,7 +4,7 @@ import json
 
 from feed_assets.core.report_lines import parse_report
 from feed_assets.ledger.states import count_reports, window_policies, window_queries
-from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.window_explanations import whys
 from feed_assets_tests.ledger.state_reports import FOO, HOUR_15, NOW
 
 W = [*HOUR_15][:6]

@@ -129,7 +129,7 @@ def test_only_the_discovery_of_an_appendable_feed_makes_a_partition_a_batch(ledg
     sync(ledger, SHOWN, seen(SHOWN, FIRST))
     claim(ledger, "run", (EFFECT, FIRST))
     publish(ledger, "run", EFFECT, FIRST)
-    ledger_rebuild.record(ledger, [ledger_rebuild.Seen(seen(Partition(FEED, "2019-11-26"), FIRST))], (), NOW)
+    ledger_rebuild.record(ledger, [ledger_rebuild.RecoveredUpdate(seen(Partition(FEED, "2019-11-26"), FIRST))], (), NOW)
     assert rows(ledger) == []
     sync_batch(ledger, DAY.batch("a"), FIRST)
     assert rows(ledger) == [(str(FEED), DAY.key, DAY.batch("a").key)]

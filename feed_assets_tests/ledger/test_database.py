@@ -187,7 +187,7 @@ def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(
     ledger = open_ledger(url)
     barrier = processes.Barrier(3)
     writers = [start(change_many, url, writer, 40, barrier) for writer in range(3)]
-    read: list[log.Numbered] = []
+    read: list[log.LogEntry] = []
     alive = True
     while alive:
         alive = any(writer.is_alive() for writer in writers)

@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import SHORTEST_WAIT
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import log, quality
-from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, claim, look, postpone, to_rebuild, wake
+from feed_assets.ledger.due import LOOK_AGAIN, AffectedOutput, acknowledge, claim, look, postpone, to_rebuild, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change
 from feed_assets.ledger.tables import due as table
@@ -33,7 +33,7 @@ def day(number: int, changed: int, consumer: Feed = FEED) -> tuple[Partition, in
 def put(ledger, *days, now=NOW):
     """Put outputs on the list, as a change does."""
     with ledger.write() as connection:
-        wake(connection, [Woken(*each, now) for each in days], now)
+        wake(connection, [AffectedOutput(*each, now) for each in days], now)
 
 
 def verdict(item, state: State, look_again=None) -> Verdict:
@@ -67,7 +67,7 @@ def test_output_affected_by_a_change_is_looked_at_immediately(ledger):
 
 def test_output_without_a_partition_yet_waits_until_it_exists(ledger):
     with ledger.write() as connection:
-        wake(connection, [Woken(*day(24, 1), NOW + MINUTE)], NOW)
+        wake(connection, [AffectedOutput(*day(24, 1), NOW + MINUTE)], NOW)
     assert looked(ledger) == ()
     assert looked(ledger, NOW + MINUTE) == (day(24, 1),)
 

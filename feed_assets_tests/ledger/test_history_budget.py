@@ -7,7 +7,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import History, Order
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import due
-from feed_assets.ledger.due import Woken
+from feed_assets.ledger.due import AffectedOutput
 from feed_assets.ledger.history_budget import claim, spend, spent
 from feed_assets_tests.support.ledger_records import NOW
 
@@ -21,7 +21,7 @@ def listed(ledger, order=Order.OLDEST, busy=(), limit=100):
 
 
 def put(ledger, *days):
-    woken = [Woken(Partition(FEED, f"{each:02}"), 1, NOW, NOW - each * DAY if each else None) for each in days]
+    woken = [AffectedOutput(Partition(FEED, f"{each:02}"), 1, NOW, NOW - each * DAY if each else None) for each in days]
     with ledger.write() as connection:
         due.wake(connection, woken, NOW)
 

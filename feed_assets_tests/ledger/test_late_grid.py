@@ -12,7 +12,7 @@ from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets.ledger import claims, due, late_decisions, log, update_changes, updates
-from feed_assets.ledger.due import Woken
+from feed_assets.ledger.due import AffectedOutput
 from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.tables import run
 from feed_assets_tests.support.build_needs import need_of
@@ -128,7 +128,7 @@ def filled(ledger):
             if state != "none":
                 connection.execute(sa.insert(run).values(ran(output(cell), state)))
         number = log.last(connection)
-        due.wake(connection, [Woken(output(cell), number, NOW) for cell in CELLS], NOW)
+        due.wake(connection, [AffectedOutput(output(cell), number, NOW) for cell in CELLS], NOW)
     return ledger
 
 

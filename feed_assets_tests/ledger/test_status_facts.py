@@ -11,7 +11,7 @@ from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, log, quality, update_changes, updates, waivers
-from feed_assets.ledger.due import Woken, acknowledge, look, wake
+from feed_assets.ledger.due import AffectedOutput, acknowledge, look, wake
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import window_queries
 from feed_assets.ledger.states.window_rows import WindowRow, write
@@ -146,7 +146,7 @@ def test_partition_published_after_its_verdict_is_no_longer_stale(ledger):
     with ledger.read() as connection:
         last = log.last(connection)
     with ledger.write() as connection:
-        wake(connection, [Woken(at(number), last, NOW) for number in range(2)], NOW)
+        wake(connection, [AffectedOutput(at(number), last, NOW) for number in range(2)], NOW)
     with ledger.read() as connection:
         listed = look(connection, [FEED], NOW, 9)
     acknowledge(ledger, [(each, Verdict(each.partition, State.REBUILD, "late data")) for each in listed], NOW)

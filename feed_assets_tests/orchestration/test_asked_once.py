@@ -13,7 +13,7 @@ from feed_assets.core.launching import SHORTEST_WAIT
 from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide import automation, request_budget
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import utc_now
@@ -102,7 +102,7 @@ def test_a_partition_claimed_by_another_tick_splits_a_range_in_two(monkeypatch):
     world, ledger = short(), open_ledger(settings().ledger)
     drop(world, 1)
 
-    def the_middle() -> list[Listed]:
+    def the_middle() -> list[DueOutput]:
         with ledger.read() as connection:
             looked = due.look(connection, [Feed.parse(SUMS)], world.now(), len(ALL))
         return due.claim(ledger, [each for each in looked if each.partition.key == NEXT_DAY], world.now())

@@ -306,7 +306,7 @@ def test_an_outage_limits_ticks_to_one_run_until_the_service_is_back(is_late):
     assert listed() == ()
 
 
-def listed() -> tuple[due.Listed, ...]:
+def listed() -> tuple[due.DueOutput, ...]:
     with open_ledger(settings().ledger).read() as connection:
         return due.listed(connection, Feed.parse(SUMS))
 

@@ -64,7 +64,7 @@ def next_day(world: Harness) -> None:
     later(world, DAY)
 
 
-def listed(made: str = SUMS) -> dict[str, due.Listed]:
+def listed(made: str = SUMS) -> dict[str, due.DueOutput]:
     with open_ledger(settings().ledger).read() as connection:
         return {each.partition.key: each for each in due.listed(connection, Feed.parse(made))}
 

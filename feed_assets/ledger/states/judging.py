@@ -21,7 +21,7 @@ from feed_assets.ledger import closures
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
-from feed_assets.ledger.states.flags import held_by, holding, inner, inside
+from feed_assets.ledger.states.nested_windows import held_by, holding, inner, inside
 from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.window_rows import DIGESTS, WindowRow, empty, rows, state_counts, write
 

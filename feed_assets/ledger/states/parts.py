@@ -17,7 +17,7 @@ from feed_assets.core.reports import FOLDED, key_of, version_shown, window_named
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger.states import offset_checks, window_policies
-from feed_assets.ledger.states.flags import inside
+from feed_assets.ledger.states.nested_windows import inside
 from feed_assets.ledger.states.state_views import PartitionState, explained
 from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 from feed_assets.ledger.tables import report

@@ -14,9 +14,9 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
 from feed_assets.ledger import closures, log
 from feed_assets.ledger.states import window_policies
-from feed_assets.ledger.states.flags import holding
-from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.nested_windows import holding
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
+from feed_assets.ledger.states.window_explanations import whys
 from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
 

@@ -15,7 +15,7 @@ from dagster import AutomationContext, AutomationResult
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.request_budget import claimed, of_a_tick
 from feed_assets.orchestration.decide.requests import in_progress
@@ -33,8 +33,8 @@ class _Stale:
     Partitions being built are left out. They are not requested, so they must not be claimed and wait.
     """
 
-    listed: Mapping[Feed, Sequence[Listed]]
-    claimed: dict[Feed, Sequence[Listed]] = field(default_factory=dict[Feed, Sequence[Listed]])
+    listed: Mapping[Feed, Sequence[DueOutput]]
+    claimed: dict[Feed, Sequence[DueOutput]] = field(default_factory=dict[Feed, Sequence[DueOutput]])
 
 
 _stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()

@@ -19,7 +19,7 @@ from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import announce, batch_sets, due, event_store, inbox, late_decisions, log, quality
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.fact_queries import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
@@ -58,7 +58,7 @@ _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictiona
 class Decided:
     """Verdicts. `is_complete`: nothing is left to decide, and there are no new changes for consumers."""
 
-    verdicts: Sequence[tuple[Listed, Verdict]]
+    verdicts: Sequence[tuple[DueOutput, Verdict]]
     is_complete: bool
 
 
@@ -114,7 +114,7 @@ def decide_due(
     with ledger.read() as connection:
         looked = due.look(connection, feeds, now, limit, settings().history, busy)
         before = log.last(connection)
-    decided: list[tuple[Listed, Verdict]] = []
+    decided: list[tuple[DueOutput, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):
         if first and out_of_time():
             return Decided(decided, is_complete=False)
@@ -155,7 +155,9 @@ def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetim
         _released[graph.assets] |= new
 
 
-def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:
+def _decide_some(
+    graph: Graph, ledger: Ledger, items: Sequence[DueOutput], now: datetime
+) -> list[tuple[DueOutput, Verdict]]:
     needs_or_reasons = {item: _need(graph, item.partition, now) for item in items}
     needs = {item: need for item, need in needs_or_reasons.items() if isinstance(need, Need)}
     due.postpone(ledger, {item: why for item, why in needs_or_reasons.items() if not isinstance(why, Need)}, now)
@@ -174,7 +176,7 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
 
-def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
+def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
     Otherwise consumers would wait for these tables forever. This is done before the verdicts are stored; after a kill

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, updates
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.due_counts import EXAMPLES, Group, WaitingExample
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
@@ -29,7 +29,7 @@ def overview(connection: sa.Connection, node: Node) -> list[Group]:
     return [each for each in groups if each.count]
 
 
-def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:
+def _by_state(node: Node, listed: Sequence[DueOutput]) -> list[Group]:
     examples_by_state: dict[str | None, list[WaitingExample]] = {}
     for each in listed:
         name = each.partition.key if each.partition.feed == node.feed else str(each.partition)

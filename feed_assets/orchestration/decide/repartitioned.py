@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, event_store, inbox, log, updates
 from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
-from feed_assets.ledger.due import Woken
+from feed_assets.ledger.due import AffectedOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import Existence, end_of, existence
@@ -97,5 +97,5 @@ def _deliver(
         inbox.deliver(connection, [(output, number) for output in outputs for number in numbers])
 
 
-def _woken(node: Node, output: Partition, number: int, now: datetime) -> Woken:
-    return Woken(output, number, now, end_of(node.partitions_def, output.key))
+def _woken(node: Node, output: Partition, number: int, now: datetime) -> AffectedOutput:
+    return AffectedOutput(output, number, now, end_of(node.partitions_def, output.key))

@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.history import History, Order, Place, Spent, fitting, why_not
 from feed_assets.ledger import due, history_budget, runs
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.run_blocks import in_blocks
@@ -90,7 +90,7 @@ def _room(rules: History, spent: Spent) -> int | None:
 
 
 def claimed(
-    graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, Listed], now: datetime
+    graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
 ) -> Blocks:
     """Claim the runs to request now on the list, and return them. Outputs beyond the day's limit wait there.
 
@@ -109,7 +109,7 @@ def claimed(
     return [*free, *requested.counted]
 
 
-def _counts(ledger: Ledger, ready: Sequence[Listed], spent: tuple[Spent, Spent], now: datetime) -> bool:
+def _counts(ledger: Ledger, ready: Sequence[DueOutput], spent: tuple[Spent, Spent], now: datetime) -> bool:
     before, after = spent
     return before == after or history_budget.claim(ledger, ready, before, after, now)
 

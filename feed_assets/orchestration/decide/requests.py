@@ -16,7 +16,7 @@ from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.output_needs import need_of
 from feed_assets.orchestration.decide.request_budget import claimed, in_turn, is_history, of_a_tick, place
@@ -35,7 +35,7 @@ NAMED = 3
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
 
-Found = Sequence[tuple[Listed, Verdict]]
+Found = Sequence[tuple[DueOutput, Verdict]]
 
 
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
@@ -129,7 +129,7 @@ def _is_ready(graph: Graph, verdict: Verdict) -> bool:
     return verdict.state is State.BUILD or is_late
 
 
-def _request(graph: Graph, item: Listed, verdict: Verdict, now: datetime) -> dg.RunRequest:
+def _request(graph: Graph, item: DueOutput, verdict: Verdict, now: datetime) -> dg.RunRequest:
     tags = {} if is_history(graph, verdict.output, now) else PRIORITY
     return request_of(graph, verdict, tags, run_key(verdict, item.changed, item.requested))
 

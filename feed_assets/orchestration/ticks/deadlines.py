@@ -89,7 +89,7 @@ def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
     return first is not None and first <= now
 
 
-def _reasons(node: Node, output: Partition, listed: due.Listed | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _reasons(node: Node, output: Partition, listed: due.DueOutput | None, now: datetime) -> Iterator[tuple[str, str]]:
     waits, name = waits_for(node, output), f"{output.feed}|{output.key}"
     if waits.deadline is None:
         return

@@ -122,10 +122,10 @@ def _of_partitions(node: Node) -> Cadence | None:
     return node.cadence if node.expects_partitions else None
 
 
-def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.Numbered]], int]:
+def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.LogEntry]], int]:
     """Return changes after a position that may add or remove partitions, by feed, and the new position."""
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
-    changes_by_feed: dict[Feed, list[log.Numbered]] = {}
+    changes_by_feed: dict[Feed, list[log.LogEntry]] = {}
     for change in changes:
         if change.kind in (log.UPDATE, log.EVENT, log.CLOSED) and change.after not in (log.PRUNED, "closed"):
             changes_by_feed.setdefault(change.partition.feed, []).append(change)
@@ -133,7 +133,7 @@ def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[
 
 
 def _look(
-    graph: Graph, node: Node, cadence: Cadence, expected: Expected, changes: Iterable[log.Numbered], now: datetime
+    graph: Graph, node: Node, cadence: Cadence, expected: Expected, changes: Iterable[log.LogEntry], now: datetime
 ) -> _FeedCheck:
     again: dict[str, datetime] = {}
     for change in changes:

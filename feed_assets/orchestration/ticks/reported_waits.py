@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.reported_reasons import to_tell
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
@@ -22,7 +22,7 @@ def tell_waits(tick: Tick, _: OutOfTime) -> None:
     tick.is_complete &= len(changed) < most
 
 
-def _observation(node: Node, item: Listed) -> dg.AssetObservation:
+def _observation(node: Node, item: DueOutput) -> dg.AssetObservation:
     state, why = item.state or "", item.reason or ""
     metadata = {"verdict": state, "why": why, "since": dg.MetadataValue.timestamp(item.since)}
     return dg.AssetObservation(node.key, f"{state}: {why}", metadata, node.key_of(item.partition))

@@ -28,7 +28,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import event_store, log, runs, updates
 from feed_assets.ledger.batch_sets import pins_of
-from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.log import LogEntry
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.overlapping_windows import own_grain
@@ -143,10 +143,10 @@ def _confirmed(tick: Tick, last: int) -> LogPosition:
 Fate = Literal["report", "wait", "drop"]
 
 
-def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -> dict[Numbered, Fate]:
+def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -> dict[LogEntry, Fate]:
     newest = updates.newest(connection, [each.partition for each in changes if each.kind == log.UPDATE])
     by_run = runs.in_dagster(connection, [row.run for row in newest.values() if row.run])
-    fates: dict[Numbered, Fate | None] = {each: _fate(tick, each) for each in changes}
+    fates: dict[LogEntry, Fate | None] = {each: _fate(tick, each) for each in changes}
     fates |= dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
     open_ones = [each for each in changes if fates[each] is None]
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
@@ -160,20 +160,20 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     return {each: fate or "report" for each, fate in fates.items()}
 
 
-def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
+def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
     """Return whether the newest update, if its run has reported it, is also the last one that Dagster has."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
-def _uncovers(change: Numbered, newest: updates.UpdateRow) -> bool:
+def _uncovers(change: LogEntry, newest: updates.UpdateRow) -> bool:
     """Return whether a newer update became invalid, or this one valid again, so that Dagster has another one."""
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
-def _fate(tick: Tick, change: Numbered) -> Fate | None:
+def _fate(tick: Tick, change: LogEntry) -> Fate | None:
     """Return the fate of a change without looking at its run; None if it depends on the run's reports."""
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
@@ -201,7 +201,7 @@ def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
 _Place = tuple[dg.AssetKey, str | None]
 
 
-def _stored_reports(tick: Tick, changes: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
+def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
     A run's own log may have more, because Dagster writes it first. An old report followed by many others is not found,
@@ -218,7 +218,7 @@ def _stored_reports(tick: Tick, changes: Iterable[Numbered]) -> set[tuple[_Place
     return reports
 
 
-def _place(tick: Tick, change: Numbered) -> _Place:
+def _place(tick: Tick, change: LogEntry) -> _Place:
     node = tick.graph.node(change.partition.feed)
     return node.key, node.key_of(partition_of(tick.graph, change) or change.partition)
 
@@ -228,7 +228,7 @@ def _update_id(record: dg.EventLogRecord) -> str:
     return str(entry.value) if entry else ""
 
 
-def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
     newest = updates.newest(connection, [each.partition for each in changes])
     batches = {each.partition for each in changes if graph.node(each.partition.feed).is_appendable}
     singles = [_update(graph.node(at.feed), row) for at, row in newest.items() if at not in batches]
@@ -271,7 +271,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
     )
 
 
-def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+def _events(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
     recorded = event_store.numbered(connection, [each.sequence for each in changes])
     return [_event(graph, event) for event in recorded]
 
@@ -315,7 +315,7 @@ def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
     return {"dagster/column_schema": dg.TableSchema(table_columns), **lineage}
 
 
-_REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {
+_REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[LogEntry]], list[Report]]] = {
     log.UPDATE: _updates,
     log.EVENT: _events,
     log.QUALITY: of_checks,

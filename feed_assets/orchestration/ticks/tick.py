@@ -20,7 +20,7 @@ from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED, WAITING, Verdict
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.due import Listed
+from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.reported_reasons import forget
 from feed_assets.orchestration.decide.alert_owner import Ours
 from feed_assets.orchestration.decide.graph import Graph
@@ -113,12 +113,12 @@ class Tick:
     budget: Budget
     source: str | None
     """The event source of the sensor. None means all datasets and tables without an event source's sensor."""
-    decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
+    decided: list[tuple[DueOutput, Verdict]] = field(default_factory=list[tuple[DueOutput, Verdict]])
     busy: Collection[Partition] = ()
     """Outputs that were in progress at the decision."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
-    reported_waits: list[Listed] = field(default_factory=list[Listed])
+    reported_waits: list[DueOutput] = field(default_factory=list[DueOutput])
     """Waiting outputs among the reports. If the tick fails, they count as unreported."""
     partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
     """Partitions that Dagster must add after the tick."""

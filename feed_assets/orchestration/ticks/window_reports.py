@@ -12,7 +12,7 @@ from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Partition
 from feed_assets.core.windows import address_of
 from feed_assets.ledger import log, quality, runs
-from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.log import LogEntry
 from feed_assets.ledger.states import window_queries
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -26,7 +26,7 @@ Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 _ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
 
 
-def partition_of(graph: Graph, change: Numbered) -> Partition | None:
+def partition_of(graph: Graph, change: LogEntry) -> Partition | None:
     """Return the asset's partition of a change. For a window return the partition of its time; None without one."""
     node = graph.node(change.partition.feed)
     if address_of(change.partition):
@@ -34,7 +34,7 @@ def partition_of(graph: Graph, change: Numbered) -> Partition | None:
     return graph.parent_partition(change.partition)
 
 
-def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> set[Numbered]:
+def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> set[LogEntry]:
     """Return the changes not to report: check results of runs, which report them, and ordinary windows of feeds.
 
     Windows of state tables are reported, because the tables have nothing else to report.
@@ -44,7 +44,7 @@ def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered])
     return {each for each in changes if _is_unsaid(graph, each, dagster_runs)}
 
 
-def _is_unsaid(graph: Graph, change: Numbered, dagster_runs: Mapping[str, str]) -> bool:
+def _is_unsaid(graph: Graph, change: LogEntry, dagster_runs: Mapping[str, str]) -> bool:
     if change.kind == log.QUALITY:
         return change.who in dagster_runs
     node = graph.by_feed.get(change.partition.feed)
@@ -52,7 +52,7 @@ def _is_unsaid(graph: Graph, change: Numbered, dagster_runs: Mapping[str, str]) 
     return is_of_feed and {change.before, change.after} <= _ORDINARY
 
 
-def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
     """Return one event per transition. The data version of a table's partition is a digest of its content."""
     addresses = [at for each in changes if (at := address_of(each.partition))]
     data = (
@@ -69,7 +69,7 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[Number
 
 
 def _window(
-    node: Node, change: Numbered, at: Partition, data: int | None
+    node: Node, change: LogEntry, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
     """Return the event for a transition. A reopened window keeps its materialization; only the description shows it.
 
@@ -86,7 +86,7 @@ def _window(
     )
 
 
-def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
     """Return the newest result of each asset check, and an observation for other checks, marks and waivers."""
     states = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
@@ -104,12 +104,12 @@ def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbere
     return [*results, *_observations(graph, (each for each in changes if each.subject not in WATCHED))]
 
 
-def _observations(graph: Graph, changes: Iterable[Numbered]) -> list[dg.AssetObservation]:
+def _observations(graph: Graph, changes: Iterable[LogEntry]) -> list[dg.AssetObservation]:
     pairs = [(each, at) for each in changes if (at := partition_of(graph, each))]
     return [_observation(graph.node(at.feed), each, at) for each, at in pairs]
 
 
-def _observation(node: Node, change: Numbered, at: Partition) -> dg.AssetObservation:
+def _observation(node: Node, change: LogEntry, at: Partition) -> dg.AssetObservation:
     state = (change.after or "over").replace("_", " ")
     description = f"{change.subject} {state}: {change.why}" if change.why else f"{change.subject} {state}"
     metadata = {"check": change.subject, "state": state, "why": change.why or "", "who": change.who or ""}

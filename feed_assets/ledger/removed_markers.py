@@ -1,6 +1,6 @@
-"""Positions up to which a table's old events were removed. A repeat from before that is known, and not recorded.
+"""Markers up to which old events of tables were removed, so that repeats of removed events are not recorded.
 
-There is one row for each table's partition of which events were removed, however many.
+There is one row for each table partition with removed events.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,7 +17,7 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Note the greatest markers of events to remove, except those that are the last of their partition."""
+    """Store the greatest markers of the events to remove. Skip events that are the last of their partition."""
     key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     is_going = event.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))
     later = event.alias()
@@ -37,7 +37,7 @@ def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Colum
 
 
 def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
-    """Return the greatest removed marker by table and partition."""
+    """Return the greatest removed marker of each table and partition."""
     rows = key_tables.matching(connection, forgotten, sorted(keys))
     return {(row.feed, row.partition): row.marker for row in rows}
 
@@ -45,10 +45,10 @@ def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
 def may_be_known(
     connection: sa.Connection, new: Iterable[WriteEvent], *, unless_there: bool = False
 ) -> dict[_Position, str]:
-    """Return those of some events' table, partition and marker that lie in what was removed.
+    """Return the (table, partition, marker) of events that may be repeats of removed ones.
 
-    The value is the greatest event marker that was removed: an event published after that is none of these. With
-    `unless_there` skip markers that still have an event: one that passes on a current update has that update's marker.
+    The value is the greatest removed event marker: an event published after it is not a repeat. With `unless_there`
+    skip markers that still have an event, because events that pass on a current update have that update's marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))
@@ -64,5 +64,5 @@ def may_be_known(
 
 
 def of_one_kind(one: sa.ColumnElement[str], other: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """Return whether two markers are both moments or both versions: only these compare (`core.events.is_moment`)."""
+    """Return the condition that two markers are both moments or both versions, and so comparable."""
     return one.contains(".") == other.contains(".")
