@@ -72,7 +72,7 @@ class _Size(NamedTuple):
     nulls: int = 0
     """The number of values without bytes in the largest value."""
     is_empty: bool = False
-    """Whether values take no bytes at all."""
+    """True if values take no bytes at all."""
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:

@@ -47,7 +47,7 @@ class Tally:
     observation: Observation
     name: str
     is_whole: bool = False
-    """Whether every record passes through the observation when the dataset is written."""
+    """True if every record passes through the observation when the dataset is written."""
 
     @classmethod
     def of(cls, records: DataFrame, counts: Mapping[str, Column]) -> "Tally":

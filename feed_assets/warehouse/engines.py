@@ -76,19 +76,19 @@ class Engine(ABC):
     layout: str = ""
     """The clause that follows the columns of a table."""
     has_keys: bool
-    """Whether tables get a primary key, which speeds up finding and replacing rows."""
+    """True if tables get a primary key, which speeds up finding and replacing rows."""
     tells_deleted: bool
-    """Whether a DELETE can return its rows (RETURNING) and be undone alone (SAVEPOINT)."""
+    """True if a DELETE can return its rows (RETURNING) and be undone alone (SAVEPOINT)."""
     counts_passed: bool = False
-    """Whether a sequence in its condition can count the rows that a DELETE skips."""
+    """True if a sequence in its condition can count the rows that a DELETE skips."""
     thins: bool = False
-    """Whether finding the newest rows consumes the staging table. Otherwise both tables remain."""
+    """True if finding the newest rows consumes the staging table. Otherwise both tables remain."""
     most_digits: int
     """The most digits of a decimal."""
     own_columns: frozenset[str] = frozenset()
     """Built-in columns of every table, whose names no other column may have."""
     reads_chunks: bool = False
-    """Whether it reads chunks directly from S3. Otherwise it gets this machine's copies."""
+    """True if it reads chunks directly from S3. Otherwise it gets this machine's copies."""
 
     def __init__(self, url: str) -> None:
         self._url = url
