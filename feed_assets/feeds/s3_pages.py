@@ -89,7 +89,9 @@ class S3Pages:
     def _pages(self, below: str, after: str = "", **request: str) -> Iterator[dict[str, Any]]:
         place, empty = {"StartAfter": after} if after else {}, 0
         while True:
-            yield (page := self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
+            yield (
+                page := _whole(self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
+            )
             if not page["IsTruncated"]:
                 return
             empty = 0 if page.get("Contents") or page.get("CommonPrefixes") else empty + 1
@@ -147,6 +149,18 @@ class S3Pages:
             aws_session_token=token,
             config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
         )
+
+
+def _whole(page: dict[str, Any]) -> dict[str, Any]:
+    """Return a page of a listing. Raise OSError if it lacks something: a store of others may send anything."""
+    lacking = {"IsTruncated"} - page.keys()
+    lacking |= {"NextContinuationToken"} - page.keys() if page.get("IsTruncated") else set()
+    for each in page.get("Contents", []):
+        lacking |= {"Key", "LastModified", "Size", "ETag"} - each.keys()
+    lacking |= {"Prefix" for each in page.get("CommonPrefixes", []) if "Prefix" not in each}
+    if lacking:
+        raise OSError(f"a listing without {', '.join(sorted(lacking))}")
+    return page
 
 
 def _names(page: dict[str, Any], below: str) -> list[str]:

@@ -85,6 +85,8 @@ class Door:
     """The memory of each key: one partner's bodies leave room for the others'."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The lock for unpacking, judging or writing one large body. Others wait, still packed."""
+    turns: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
+    """The lock of each key for its large bodies: only one of them waits for `large`, so others are soon next."""
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
@@ -215,6 +217,7 @@ async def _answer(
         async with AsyncExitStack() as stack:
 
             async def turn() -> None:
+                await stack.enter_async_context(door.turns.setdefault(key, asyncio.Lock()))
                 await stack.enter_async_context(door.large)
                 door.rates.check(key)  # Other requests with this key may have been counted meanwhile.
 

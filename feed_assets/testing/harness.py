@@ -129,10 +129,13 @@ class Harness:
         return open_board(self._settings)
 
     def _board_of(self, feed: str) -> Blackboard:
-        """Return the blackboard that a feed is declared to be on."""
+        """Return the blackboard that a feed is declared to be on, as its owner has it: others may only read it."""
         __tracebackhide__ = True
-        used, elsewhere = self._settings, Graph(self.definitions.resolve_asset_graph()).elsewhere
-        return open_board(used, name=elsewhere.get(Feed.parse(feed)))
+        name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
+        if name is None:
+            return self.board
+        place = self._settings.place(name)
+        return Blackboard.open(place.url, endpoint=place.endpoint)
 
     @property
     def runner(self) -> Runner:

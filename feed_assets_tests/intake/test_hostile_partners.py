@@ -256,3 +256,21 @@ def test_a_listing_that_never_ends_delays_a_tick_once_and_other_stores_never(ser
             again.files("out")
         assert len(served.requests) == 1
         served.silence.set()
+
+
+@each_case(
+    ("listing", "lacking"),
+    [
+        ("", "IsTruncated"),
+        ("<IsTruncated>true</IsTruncated>", "NextContinuationToken"),
+        ("<IsTruncated>false</IsTruncated><CommonPrefixes></CommonPrefixes>", "Prefix"),
+        ("<IsTruncated>false</IsTruncated><Contents><Key>out/a</Key></Contents>", "ETag, LastModified, Size"),
+    ],
+)
+def test_a_listing_that_lacks_something_is_an_error_of_its_store(served, monkeypatch, listing, lacking):
+    monkeypatch.setattr(served, "listing", lambda _: f"<ListBucketResult>{listing}</ListBucketResult>".encode())
+    with serving(served) as url:
+        theirs = Blackboard.open("s3://bucket", endpoint=url, credentials=keys, name="partner")
+        for read in (theirs.files, theirs.children, theirs.page):
+            with pytest.raises(BlackboardUnavailable, match=f"a listing without {lacking}"):
+                read("out")

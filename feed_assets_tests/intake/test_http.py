@@ -1,5 +1,6 @@
 """The receiver behind a real socket: what partners send, and what they hear."""
 
+import asyncio
 import errno
 import gzip
 import json
@@ -8,8 +9,10 @@ import select
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
+from threading import Event
 
 import pytest
 
@@ -36,6 +39,7 @@ from feed_assets_tests.support.receivers import (
     numbers,
     published,
 )
+from feed_assets_tests.support.servers import wait_until
 
 
 @pytest.fixture
@@ -227,6 +231,37 @@ class Turn:
 def test_a_large_body_waits_for_its_turn_and_is_refused_if_others_were_too_many_meanwhile(door, partner):
     door.large = Turn(door)
     assert partner.post(lines(*map(event, range(unpacking.LARGE_EVENTS + 1)))).status_code == 429
+
+
+class HeldTurn:
+    """The turn of a large body, which nobody gets before `open` is set; `waiting` counts who waits for it."""
+
+    def __init__(self) -> None:
+        self.waiting, self.open = 0, Event()
+
+    async def __aenter__(self) -> None:
+        self.waiting += 1
+        await asyncio.to_thread(self.open.wait, 60)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next one have it."""
+
+
+def test_one_large_body_of_each_key_waits_for_the_turn(local_board, ledger, tmp_path):
+    door = door_of(local_board, ledger, tmp_path / "spool", rate=10**9)
+    door.large = turn = HeldTurn()
+    key = authentication.add(ledger, "women", (WOMEN,), NOW)
+    body = lines(*map(event, range(unpacking.LARGE_EVENTS + 1)))
+    with listening(door) as men, ThreadPoolExecutor(5) as pool:
+        women = replace(men, key=key)
+        answers = [pool.submit(men.post, body) for _ in range(4)]
+        try:
+            wait_until(lambda: [len(each._waiters or ()) for each in door.turns.values()] == [3], "three to wait")
+            answers.append(pool.submit(women.post, body, WOMEN))
+            wait_until(lambda: turn.waiting == 2, "the other partner's body")
+        finally:
+            turn.open.set()
+        assert [each.result(60).status_code for each in answers] == [200] * 5
 
 
 @each_case("path", ["/v1//events", "/v1/partners/nobody/v1.0/events", "/events/", "/wake/"])
