@@ -1,4 +1,4 @@
-"""`scripts/audit.sh` by a stand-in for OSV's service: what is known to be vulnerable fails `make check`."""
+"""`scripts/audit.sh` with a stand-in for OSV's service: known vulnerabilities fail `make check`."""
 
 import json
 import subprocess

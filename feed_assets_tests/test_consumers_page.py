@@ -1,4 +1,4 @@
-"""docs/consumers.md as it is written there: a consumer outside of Dagster, of what our sensors publish."""
+"""The code of docs/consumers.md: a consumer outside of Dagster that follows the events of our sensors."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def page() -> Iterator[SimpleNamespace]:
 
 
 def makes(*, picks: bool = True, give: Callable[[Task], Given] | None = None) -> Harness:
-    """raw -> sums -> picked, or without picked."""
+    """Return raw -> sums -> picked, or without picked."""
     raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int")
     sums = feed_asset(SUMS, partitions_def=DAYS, inputs={"raw": raw})(
         lambda raw: raw.groupBy("k").sum("n").selectExpr("k", "`sum(n)` AS n")
@@ -52,7 +52,7 @@ def makes(*, picks: bool = True, give: Callable[[Task], Given] | None = None) ->
 
 
 class Consumer:
-    """The consumer of the page, with what its work was given."""
+    """The consumer of the page, and the files given to its work."""
 
     def __init__(self, page: SimpleNamespace, place: Any, paths: Any, state: Path) -> None:
         self.page, self.place, self.paths, self.state = page, place, paths, state
@@ -60,7 +60,7 @@ class Consumer:
         self.killed = False
 
     def step(self) -> list[str]:
-        """One step of a new process."""
+        """Run one step in a new process."""
         return self.page.step(self.page.Marker(self.state), self.place, NEEDED, self.paths, self._work)
 
     def _work(self, partition: str, files: dict[str, list[str]]) -> None:
@@ -80,7 +80,7 @@ class Consumer:
 def world(
     request: pytest.FixtureRequest, page: SimpleNamespace, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Harness, Consumer]]:
-    """Our sensors, and a consumer of what they publish."""
+    """Our sensors, and a consumer of their events."""
     store = page.Disk(home / "blackboard")
     place, paths, url = page.OnBlackboard(store), page.paths_in(store), "blackboard:events"
     if request.param == "files on S3":
@@ -157,7 +157,7 @@ def test_an_update_that_is_invalidated_is_not_read_and_the_next_one_is(world: tu
 
 
 def test_updates_are_not_read_before_their_event(world: tuple[Harness, Consumer]) -> None:
-    """Upper bounds: the next update is there, and an event of one half of it."""
+    """Test upper bounds: the next update exists, and an event of one half of it."""
     harness, consumer = world
     first = dropped(harness, DAY, 1)
     half_way(harness, DAY)

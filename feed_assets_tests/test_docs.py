@@ -185,7 +185,7 @@ def test_the_title_of_a_decision_begins_with_its_number():
 
 
 RUN_BY_ITS_OWN_TEST = "docs/reading.md"
-"""A page whose code needs a lake: `test_reading_page.py` has one."""
+"""Pages whose code needs a lake: `test_reading_page.py` runs it."""
 
 
 @each_case(

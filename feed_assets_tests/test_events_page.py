@@ -1,4 +1,4 @@
-"""The dataset of docs/events.md as it is written there: a shop's rows, read by slice, become a published report."""
+"""The dataset of docs/events.md: a shop's rows, read by slice, become a published report."""
 
 import re
 import sys

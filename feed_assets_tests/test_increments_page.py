@@ -1,4 +1,4 @@
-"""docs/increments.md as it is written there: the shop's statements, the dataset, what each run reads and publishes."""
+"""The code of docs/increments.md: the shop's statements, the dataset, and each run's input and output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The licences of all that uv.lock names: a page that is complete, and nothing for users under the GPL."""
+"""Licences of all packages in uv.lock: the page is complete, and nothing for users is under the GPL."""
 
 import runpy
 

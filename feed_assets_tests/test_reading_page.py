@@ -1,4 +1,4 @@
-"""docs/reading.md as it is written there, on a lake as it tells of one."""
+"""The code of docs/reading.md, on a lake like the one it describes."""
 
 import re
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ FIRST = datetime(2026, 6, 2, 3, 15, tzinfo=UTC)
 
 
 def filled(board: Blackboard) -> Blackboard:
-    """Seven days of two plants, events in batches; readings in CSV."""
+    """Fill seven days of two plants, events in batches, and readings in CSV."""
     for day in range(1, 8):
         rows = [{"plant": ["a"], "temperature": [day * 10.0]}, {"plant": ["b"], "temperature": [0.5]}]
         files = {f"part-{number}.parquet": parquet(row) for number, row in enumerate(rows)}

@@ -19,7 +19,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def shell_commands(text):
-    """Lines of the fenced shell blocks, without comments."""
+    """Return the lines of the fenced shell blocks, without comments."""
     blocks = re.findall(r"^```(?:sh|bash|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = (line.removeprefix("$ ").strip() for block in blocks for line in block.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
@@ -39,7 +39,7 @@ def _installing(text):
 
 
 def inline_commands(text):
-    """Commands in backticks."""
+    """Return commands in backticks."""
     return re.findall(r"`((?:make|feed-assets) [^`]+)`", text)
 
 
@@ -85,7 +85,7 @@ def test_a_feed_assets_command_of_the_readme_parses():
 
 
 def leaves(command, name=""):
-    """Each command with the names of its options."""
+    """Return each command with the names of its options."""
     if below := getattr(command, "commands", None):
         for word, each in below.items():
             yield from leaves(each, f"{name} {word}".strip())

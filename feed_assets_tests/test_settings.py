@@ -1,4 +1,4 @@
-"""Settings as they are typed into an environment: what is wrong is said with the variable, and no secret."""
+"""Settings typed into an environment: errors name the variable, and show no secret."""
 
 import pytest
 

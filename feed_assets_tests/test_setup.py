@@ -114,7 +114,7 @@ def test_a_missing_python_is_one_line(tmp_path):
 
 @pytest.fixture
 def fetch(tmp_path):
-    """Fetch the group s3a into a cache of its own with a stand-in for Ivy; the calls that Ivy got are in `calls`."""
+    """Fetch the group s3a into a separate cache with a stand-in for Ivy, which records its calls in `calls`."""
 
     def call(ivy=IVY):
         program(tmp_path / "jdk" / "bin" / "java", ivy)

@@ -1,4 +1,4 @@
-"""The one server of a session: the same for all processes, until the last of them has left or was killed."""
+"""The shared server of a session: one for all processes, until the last of them has left or was killed."""
 
 import subprocess
 import sys

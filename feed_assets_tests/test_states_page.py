@@ -1,4 +1,4 @@
-"""docs/state.md and docs/status.md have the states of windows and of the grid as the code has them."""
+"""docs/state.md and docs/status.md list the states of windows and of the grid like the code."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.tiers import PLACES, PROMISES, TESTS, TIERS, Tier, place_of, servers_of, tiers_of_parameters
 
 MOST_TESTS = 4_000
-"""Tests of `make test`: so many are read and waited for."""
+"""Maximum number of tests in `make test`."""
 MARKS = {tier.mark for tier in Tier}
 
 
@@ -112,7 +112,7 @@ def test_each_promise_names_existing_tests(collected):
 
 
 class Recorder:
-    """A stand-in for pytest's `subtests` that notes what failed."""
+    """Stand-in for pytest's `subtests` that notes failures."""
 
     def __init__(self):
         self.failed = {}

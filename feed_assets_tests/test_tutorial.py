@@ -1,7 +1,4 @@
-"""The tutorial as its reader does it: its files are written, its commands run in order, what they say is compared.
-
-What it installs is what these tests run in; `scripts/try_wheel.sh` installs it in an empty environment.
-"""
+"""The tutorial as its reader does it: its files are written, its commands run in order, their output compared."""
 
 import os
 import re
@@ -58,7 +55,7 @@ def run(command: str) -> tuple[int, str]:
 
 
 def run_pytest(words: list[str]) -> tuple[int, str]:
-    """Pytest in pytest; the inner one is told of no plugin of the outer one."""
+    """Run pytest in pytest; the inner one loads none of the outer plugins."""
     said = StringIO()
     with redirect_stdout(said):
         code = pytest.main([*words, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"])

@@ -1,9 +1,4 @@
-"""Tiers: how much machinery a test needs, and so how often it runs.
-
-A test belongs to the highest of the tiers that its file or folder (`PLACES`), its fixtures (`FIXTURES`) and its
-parameters (`PARAMETERS`) name. `make test-fast` runs `FAST`; `make test` adds `PROMISES`; `make test-all` runs every
-tier. Tests with the mark `soak` belong to their tier, too, and run in `make soak` alone.
-"""
+"""Tiers: how much machinery a test needs, and so how often it runs."""
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum

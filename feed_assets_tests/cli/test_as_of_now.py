@@ -1,4 +1,4 @@
-"""`events due` and `explain` say what is so now: what no tick has read of a source they read, or say since when not."""
+"""`events due` and `explain` read sources that no tick has read yet, or say since when a source is unreadable."""
 
 import json
 import sqlite3

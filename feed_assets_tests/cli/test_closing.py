@@ -1,4 +1,4 @@
-"""`state close` and `open`: what is final is changed by no report, and who said so, and why, is told."""
+"""`state close` and `open`: no report changes a closed window, and errors name who closed it and why."""
 
 import json
 import re

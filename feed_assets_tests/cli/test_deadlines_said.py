@@ -1,4 +1,4 @@
-"""`explain` of what has a deadline: by when it is to be built, or that this is missed; no Spark."""
+"""`explain` of datasets with a deadline: its time, or that it is missed; no Spark."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The demo's story of two partners: what is on time and what is late, and where the receiver is not installed."""
+"""The demo's story of two partners: data on time and late data, and a demo without the receiver."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""`doctor`: what is found of each thing that runs need, with none of them keeping the others from being looked at."""
+"""`doctor`: its result for each thing that runs need; no failure prevents the other checks."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The processes that a command starts end with it, and are known by their port. See `integration/test_web_ui.py`."""
+"""Processes of a command end with it, and are recognized by their port. See `integration/test_web_ui.py`."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""`events`, and `explain` and `reconcile` of what is built by events, on the retail domain; no Spark."""
+"""`events`, and `explain` and `reconcile` of datasets built by events, on the retail domain; no Spark."""
 
 import json
 from datetime import timedelta
@@ -79,7 +79,7 @@ def test_events_publish_refuses_invalid_events_with_the_reason(more, error, reas
 
 
 def due_of_day() -> list[str]:
-    """How many updates the next run of the day takes, and how many are left for later."""
+    """Return how many updates the next run of the day takes, and how many are left for later."""
     (line,) = [line.split() for line in said("events", "due").splitlines() if line.split()[0] == DAY]
     return line[1:3]
 

@@ -1,4 +1,4 @@
-"""The first starts in a home: one at a time, as Dagster's SQLite takes two at once for two versions of its tables."""
+"""First starts in a home take turns: two at once would leave two schema versions in Dagster's SQLite."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ DATABASES = {"history/runs.db", "history/runs/index.db", "schedules/schedules.db
 
 
 def open_at_once(home: str, count: int) -> None:
-    """Open the instance of a home in so many processes at the same moment; they have loaded Dagster by then."""
+    """Open the instance of a home in several processes at the same moment, after each has loaded Dagster."""
     import dagster  # noqa: F401
 
     os.environ["DAGSTER_HOME"] = home
@@ -57,7 +57,7 @@ def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
 
 
 def test_of_two_simultaneous_first_ui_starts_one_works_and_the_other_says_why_not(tmp_path, monkeypatch):
-    """Without a Spark of their own, which takes half a minute and comes after what is tried here."""
+    """Run without Spark, which takes half a minute and is not needed here."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("DAGSTER_HOME", str(home := tmp_path / "home"))

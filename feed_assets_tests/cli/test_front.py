@@ -34,7 +34,7 @@ def test_a_wrong_token_is_refused_with_the_cookie_to_remove(query, cookie):
 
 
 def test_a_page_of_its_own_passes():
-    """Also behind a proxy which sets `Host` and `Origin`: browsers send the outer ones."""
+    """Include a proxy which sets `Host` and `Origin`: browsers send the outer ones."""
     headers = {**COOKIE, **JSON, "host": HERE, "origin": f"http://{HERE}", "sec-fetch-site": "same-origin"}
     assert ask("POST", "/graphql", headers) is None
     assert status("POST", "/graphql", {**headers, "origin": "https://ui.example"}) == 403
@@ -79,7 +79,7 @@ def test_on_the_port_of_http_there_is_none_in_the_name():
 )
 @each_case(("method", "path"), [("POST", "/graphql"), ("POST", "/report_asset_check/a"), ("GET", "/graphql")])
 def test_a_page_of_another_origin_is_refused(origin, method, path):
-    """The last is a handshake of a WebSocket, which browsers let any page make."""
+    """Include a WebSocket handshake, which browsers allow to any page."""
     assert status(method, path, {**COOKIE, **JSON, "origin": origin}) == 403
 
 
@@ -108,7 +108,7 @@ def test_the_graphql_page_for_people_is_shown():
 
 
 def test_a_websocket_of_its_own_passes_and_a_get_that_only_names_one_does_not():
-    """Without `Connection: Upgrade` the server answers it as any GET, and Dagster executes what is in its address."""
+    """Refuse a request without `Connection: Upgrade`: the server would answer it as a GET, which Dagster executes."""
     headers = {**COOKIE, "upgrade": "websocket", "origin": f"http://{HERE}"}
     assert served({**scope_of("websocket", headers), "path": "/graphql"})[1] == ["websocket"]
     sent, seen = served({**scope_of("http", headers, b"query=mutation{wipeAssets}"), "path": "/graphql"})
@@ -209,7 +209,7 @@ def test_a_repeated_header_is_refused():
 
 
 def test_a_graphql_page_for_people_is_recognized_by_its_accept_header():
-    """It executes a GET whose first `Accept` is another one."""
+    """Use a GET whose first `Accept` is another one: Dagster would execute it."""
     scope = scope_of("http", {**COOKIE, "accept": "*/*"}, b"query=mutation{a}") | {"path": "/graphql"}
     scope["headers"].append((b"accept", b"text/html"))
     sent, seen = served(scope)

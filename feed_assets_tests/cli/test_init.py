@@ -1,4 +1,4 @@
-"""`feed-assets init`: a project whole or not at all, in a folder that nobody uses, by a name that nobody has."""
+"""`feed-assets init`: it makes a project completely or not at all, in an unused folder, with an unused name."""
 
 import json
 import os
@@ -30,7 +30,7 @@ LONGEST_NAME = "s" * NAME_LENGTH
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, with update ids and what claims hold left out."""
+    """Return every file below a folder, without update ids and contents of claims."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     told = {re.sub(r"\d{8}\.\d{6}", "ID", path.relative_to(folder).as_posix()): path for path in paths}
     return {name: b"" if "/claims/" in name else path.read_bytes() for name, path in told.items()}
@@ -199,7 +199,7 @@ def test_a_failed_init_leaves_nothing(here):
 
 
 def make_and_die(folder: str, at: int) -> None:
-    """Make a project, and be killed at the so many-th call of a function on the way; at 0 say how many there are."""
+    """Make a project, and be killed at call number `at` on the way; with 0 write the number of calls."""
     calls = count(1)
     done = 0
 

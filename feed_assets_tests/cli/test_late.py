@@ -1,4 +1,4 @@
-"""`feed-assets late ls`, and what `explain` and `status` say of late data; no Spark."""
+"""`feed-assets late ls`, and late data in `explain` and `status`; no Spark."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ DAYS = dg.DailyPartitionsDefinition("2024-02-27", end_date="2024-03-01")
 NOW = datetime(2024, 3, 1, 6, tzinfo=UTC)
 RAW, MADE = "ias/raw/v1.0", "ias/made/v1.0"
 SIZES = {"2024-02-27": 1100, "2024-02-28": 1040, "2024-02-29": 1030}
-"""Bytes of the article's three days at the check, a thousandth of a millionth; of each 1,000 were processed."""
+"""Bytes of the article's three days at the check, scaled down; 1,000 bytes of each day were processed."""
 raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
 
 

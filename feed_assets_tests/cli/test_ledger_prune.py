@@ -16,7 +16,7 @@ from feed_assets.settings import settings
 
 @pytest.fixture(autouse=True)
 def ledger(home, monkeypatch):
-    """Three events of a hundred days ago, and one of today, which somebody has."""
+    """Record three consumed events of a hundred days ago, and one of today."""
     monkeypatch.setattr(update_durations, "SHOWN", 1)
     opened = open_ledger(settings().ledger)
     for marker, age in enumerate((100, 100, 100, 0), 1):

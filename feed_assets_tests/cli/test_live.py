@@ -1,4 +1,4 @@
-"""`/status` of the web UI: made by a process of its own, with the options that a query may have; no Dagster server."""
+"""`/status` of the web UI: a separate process makes the page, with the options of the query; no Dagster server."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ async def other(scope, receive, send):
 def ask(
     *queries: str, path: str = "/status", method: str = "GET", rounds: int = 2, kept_seconds: float = 100
 ) -> list[tuple[int, dict[str, str], str]]:
-    """Status, headers and text of the answers, each round asked once all of the round before are made."""
+    """Return status, headers and text of the answers; each round starts after all answers of the previous one."""
     page = StatusPage(other, status_project.__name__, kept_seconds)
 
     async def one(query):

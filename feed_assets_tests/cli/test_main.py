@@ -60,7 +60,7 @@ def test_a_pydantic_error_is_one_line(capsys):
 
 
 def fail():
-    """Raise what nobody has thought of."""
+    """Raise an unexpected error."""
     raise KeyError("x")
 
 
@@ -111,7 +111,7 @@ def test_the_script_of_each_shell_asks_the_command(monkeypatch, capsys, shell):
 
 
 def test_with_json_only_the_json_goes_to_stdout():
-    """Python's print, and what a process below it writes to the same file."""
+    """Print from Python and from a child process that writes to the same file."""
     program = (
         "import subprocess, sys; from feed_assets.cli.show import Values, json_alone, show\n"
         "with json_alone():\n"

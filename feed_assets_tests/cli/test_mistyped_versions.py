@@ -1,4 +1,4 @@
-"""Names that end in a mistyped version are refused with the near one: nobody would read them."""
+"""Names that end in a mistyped version are refused with a suggestion, as nobody would read such a feed."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ NAMES = [
     "dev1.0",
     "x1.0",
 ]
-"""Names of feeds without a version that are fine."""
+"""Valid names of feeds without a version."""
 
 
 @each_case("text", NAMES)

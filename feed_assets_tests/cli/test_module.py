@@ -1,4 +1,4 @@
-"""Which module a command works on, and what it says of one that does not load."""
+"""Choice of a command's module, and errors of a module that does not load."""
 
 import subprocess
 import sys
@@ -195,7 +195,7 @@ def test_a_mistake_in_a_partner_component_is_reported_with_line_and_key(project)
 
 
 def test_a_mistake_that_only_the_asset_graph_shows_is_reported(project):
-    """Two assets of one key, of Dagster's own: found when the graph is made, not when a file is loaded."""
+    """Declare two assets of one key: Dagster finds this when it makes the graph, not when it loads a file."""
     text = "import dagster as dg\ndef asset():\n    @dg.asset(key='x')\n    def one(): ...\n    return one\n"
     (project / "ice" / "plain.py").write_text(text + "defs = dg.Definitions(assets=[asset(), asset()])\n")
     error = explained("-m", "ice.plain")
@@ -234,7 +234,7 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
     ],
 )
 def test_a_key_declared_twice_in_one_file_is_reported_with_the_line(project, names, says):
-    """One key twice in a file: Dagster names neither line."""
+    """Declare one key twice in a file: Dagster names neither line."""
     kinds = zip(("a", "b"), names, ("string", "int"), strict=True)
     declared = [f'{name} = f.foreign_feed("ice/more/{at}.0", schema="k {kind}")' for name, at, kind in kinds]
     (project / "ice/defs/more.py").write_text("\n".join(["import feed_assets as f", *declared]))

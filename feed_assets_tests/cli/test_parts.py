@@ -19,7 +19,7 @@ def said(*args, lines=None):
 
 
 def report(*records):
-    """Report lines that are all sound."""
+    """Report these valid lines."""
     found = json.loads(said("state", "report", "-", "--json", lines="".join(f"{json.dumps(one)}\n" for one in records)))
     assert not found["rejected"], found
 

@@ -1,4 +1,4 @@
-"""Home, ledger and blackboard are made with a word, by who writes; who only reads makes nothing, and says so."""
+"""Commands that write create home, ledger and blackboard, with a message; commands that read create nothing."""
 
 from pathlib import Path
 

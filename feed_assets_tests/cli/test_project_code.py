@@ -74,7 +74,7 @@ def test_project_code_has_no_other_attributes():
 
 
 def test_workspace_modules_are_loaded_under_the_same_names(folder):
-    """Under the same names: Dagster keeps the state of sensors by them."""
+    """Keep the same names, by which Dagster stores the state of sensors."""
     (folder / "workspace.yaml").write_text(
         "load_from:\n- python_module: {module_name: here_whole}\n"
         "- python_module: {module_name: here_whole, attribute: other, location_name: named}\n"
@@ -104,7 +104,7 @@ PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
     ],
 )
 def test_a_code_location_is_called_as_its_project_says(tmp_path, monkeypatch, text, module, named):
-    """Else Dagster warns, for each asset that it loads from YAML, that the names differ."""
+    """Set the same name, or Dagster warns for each asset that it loads from YAML."""
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
     if text:

@@ -1,4 +1,4 @@
-"""`feed publish` against a declaration, and what `feed ls --unknown` finds."""
+"""`feed publish` checked against the declaration, and the output of `feed ls --unknown`."""
 
 import gzip
 import json

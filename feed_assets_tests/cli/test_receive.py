@@ -1,4 +1,4 @@
-"""`feed-assets receive`: its keys, and what it says of a project that has nothing to push to."""
+"""`feed-assets receive`: its keys, and a project without feeds to push to."""
 
 import json
 from dataclasses import replace

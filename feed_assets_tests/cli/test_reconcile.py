@@ -1,4 +1,4 @@
-"""`reconcile` and `ledger rebuild` as a user meets them, on the ads domain; no Spark."""
+"""`reconcile` and `ledger rebuild`, on the ads domain; no Spark."""
 
 import json
 import socket

@@ -61,7 +61,7 @@ def test_home_and_its_files_are_readable_only_by_the_owner(new_home, tmp_path):
 
 
 def test_files_outside_of_the_home_keep_the_user_s_permissions(new_home, tmp_path, monkeypatch):
-    """Other teams read the blackboard."""
+    """Keep the blackboard readable for other teams."""
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
     monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{tmp_path}/shared.db")
     (tmp_path / "lake").mkdir()

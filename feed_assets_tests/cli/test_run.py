@@ -1,4 +1,4 @@
-"""`run`, `explain`, and what `feed publish` and `invalidate` tell the ledger, on the ads domain and real Spark."""
+"""`run`, `explain`, and effects of `feed publish` and `invalidate` on the ledger, on the ads domain and real Spark."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`run` on a project whose functions and checks have mistakes that show only while they run."""
+"""`run` on a project with mistakes in functions and checks that appear only while they run."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,7 +54,7 @@ IN_FUNCTIONS = [
     ),
     ("calls", UDF, "sf.udf", "ValueError: invalid literal for int() with base 10: 'lemon'"),
 ]
-"""Name, body, text of the line that is named, and words of the message."""
+"""Name, function body, text of the named line, and words of the message."""
 
 IN_CHECKS = [
     ("sums", SUM, '"shop/sums', "the check 'few' is 'summ(pieces)', which cannot be computed from its rows: "),
@@ -67,7 +67,7 @@ IN_CHECKS = [
     ("judges", JUDGED, '{}["limit"]', ", check \"odd\": KeyError: 'limit'"),
     ("measures", MEASURED, "raise RuntimeError", ', check "own": RuntimeError: measure went wrong'),
 ]
-"""Name, check, text of the line that is named, and words of the message."""
+"""Name, check, text of the named line, and words of the message."""
 
 OF_A_HEADER = "p.csv is not as declared: its header is item,cost: expected item,price. Correct the declaration, or "
 

@@ -1,4 +1,4 @@
-"""`run` does not end with exit code 0 while a dataset could not be decided about."""
+"""`run` ends with an error code if a dataset could not be decided."""
 
 import json
 import sys

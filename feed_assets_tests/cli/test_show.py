@@ -33,7 +33,7 @@ def test_columns_are_aligned_and_empty_ones_left_out(capsys):
 
 
 class Terminal(StringIO):
-    """A stdout that is a terminal."""
+    """A stdout that stands for a terminal."""
 
     def isatty(self):
         return True
@@ -96,7 +96,7 @@ def test_json_output_has_all_fields(capsys):
 
 
 def test_numbers_that_json_cannot_hold_are_texts(capsys):
-    """Else nobody but Python reads it."""
+    """Write such numbers as text, since only Python reads them as JSON numbers."""
 
     def refuse(name):
         raise AssertionError(name)

@@ -1,4 +1,4 @@
-"""`state`: what is reported as lines of JSON, and what is said of windows; no Spark."""
+"""`state`: reports as lines of JSON, and the state of windows; no Spark."""
 
 import json
 import subprocess
@@ -67,7 +67,7 @@ def changes(*args):
 
 
 def test_a_slot_of_the_article_completes_its_windows_in_one_report():
-    """The slot from 15:58 to 16:08 is reached: its 5 minutes, and what they complete, in one report."""
+    """Report the slot from 15:58 to 16:08: its windows of 5 minutes and all windows that they complete."""
     report(source([*EARLIER, *SLOT]), part(EARLIER))
     (*_, last) = as_json("state", "transitions")
     found = report(part(SLOT, 999_950, name="part-2"), source(SLOT, 1_000_000, version=1))
@@ -355,7 +355,7 @@ def test_an_invalid_since_option_is_refused_in_one_line(since):
 
 @pytest.fixture
 def countries(home):
-    """`foo` as it is declared by region and country."""
+    """Declare `foo` by region and country."""
     below = SubPartitions("country", {"sg": None, "jp": "Asia/Tokyo"})
     declared = Tracked.of(Completeness(), Regions({"utc+8": "UTC+8"}, below))
     declare(open_ledger(settings().ledger), {Feed.parse("foo"): declared}, utc_now())

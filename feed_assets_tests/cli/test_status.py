@@ -1,4 +1,4 @@
-"""`status`: one day of a table and of what is made of it, in the terminal, as JSON and as a page; no Spark."""
+"""`status`: one day of a table and of its outputs, in the terminal, as JSON and as a page; no Spark."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from feed_assets_tests.support.status_project import DAY, NASTY
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path):
-    """For all tests: none changes anything."""
+    """Fill a home once for all tests, as none changes anything."""
     with status_project.filled_home(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
         yield folder
 
@@ -155,7 +155,7 @@ def test_the_status_page_is_one_file_and_escapes_foreign_texts(filled, tmp_path)
 
 
 def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(filled, tmp_path):
-    """Long after the day, of which it was the last that came."""
+    """Set the time long after the last day with data."""
     found = json.loads(newest("--json"))
     assert (found["start"], found["end"]) == (None, None)
     assert [row["dataset"] for row in found["datasets"]][:2] == ["web/foo", "web/sums/v1.0"], "these are invalid"

@@ -1,4 +1,4 @@
-"""Ctrl-C, or a cancel, ends a command that waits for another run's partition: at once, and with nothing left behind."""
+"""Ctrl-C or a cancellation ends a command that waits for another run's partition, at once and without leftovers."""
 
 import signal
 import subprocess

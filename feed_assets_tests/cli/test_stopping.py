@@ -1,4 +1,4 @@
-"""Signals to a command, in a process of its own: the first ends it in order, the second at once."""
+"""Signals to a command in a separate process: the first ends it in order, the second at once."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Texts of others in the lines of commands: a terminal acts on none of them."""
+"""Foreign texts in the output of commands: none of them controls the terminal."""
 
 import re
 from pathlib import Path

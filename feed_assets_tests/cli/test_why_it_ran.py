@@ -1,4 +1,4 @@
-"""`explain` after a run: why it ran, and what its update went without; no Spark."""
+"""`explain` after a run: the reason of the run, and inputs that were missing; no Spark."""
 
 import json
 import socket

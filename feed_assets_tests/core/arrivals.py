@@ -19,7 +19,7 @@ def consumer(*tables, pipelines=None, **options):
 
 
 def arrived(*reported, key="", operation=Operation.INSERT):
-    """Each as (table, correlation[, marker[, operation[, context]]]), in the order in which they were recorded."""
+    """Return recorded events from (table, correlation[, marker[, operation[, context]]]), in order."""
     last, found = {}, []
     for number, (table, correlation, *rest) in enumerate(reported, 1):
         marker = rest[0] if rest and rest[0] is not None else number

@@ -1,4 +1,4 @@
-"""How a run that raised ends: as an attempt, or as if it had not been."""
+"""Outcome of a run that raised: a failed attempt, or no attempt."""
 
 from dagster._core.errors import DagsterExecutionInterruptedError
 

@@ -1,4 +1,4 @@
-"""How ready partitions are cut into what one run is asked for each."""
+"""Division of ready partitions into blocks, one for each run."""
 
 from itertools import product
 from math import prod

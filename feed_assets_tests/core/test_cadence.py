@@ -1,4 +1,4 @@
-"""When an event is late: literal moments at each edge, days on which clocks change, and the rule by brute force."""
+"""Lateness of events: literal times at each edge, days on which clocks change, and the rule by brute force."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""Ticks of a cron at clock changes of any size: none is left out, none is made up. The oracle looks at each minute."""
+"""Ticks of a cron at clock changes of any size: none is skipped, none is invented. The oracle checks each minute."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -89,6 +89,6 @@ def moment(shown: datetime, zone: ZoneInfo) -> datetime:
 
 
 def test_a_repeated_half_hour_skips_no_tick():
-    """2:00 of Lord Howe on 2025-04-06 came after 1:30 to 2:00 had come twice."""
+    """Test a time after half an hour that came twice: at Lord Howe on 2025-04-06, 1:30 to 2:00."""
     before = datetime(2025, 4, 5, 14, 45, tzinfo=UTC)
     assert tick_after("*/15 2 * * *", "Australia/Lord_Howe", before) == datetime(2025, 4, 5, 15, 30, tzinfo=UTC)

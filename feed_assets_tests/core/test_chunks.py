@@ -1,4 +1,4 @@
-"""The grid of chunks: whoever cuts a range alone cuts it as whoever cuts all of it."""
+"""The grid of chunks: a range cut alone has the same chunks as in a cut of the whole."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A window is complete at exactly its ratio, in integers: no float decides about the edge."""
+"""A window is complete exactly at its ratio, computed in integers: floats are wrong at the edge."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_the_edge_of_the_threshold(expected, off):
 
 
 def test_floats_would_be_wrong_at_the_edge():
-    """The control: with 10**17 records a float takes one too few for enough."""
+    """Show that a float accepts one record too few at 10**17 records."""
     expected = 10**17
     ingested = edge(expected) - 1
     assert judge(ingested, {"kafka": expected}, (), RATIO) is OPEN

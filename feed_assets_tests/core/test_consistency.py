@@ -7,13 +7,13 @@ from feed_assets_tests.support.each_case import each_case
 
 
 def pin(text):
-    """`a2`: the second update of `a` with rows of its own; `a2=1`: its rows are those of the first."""
+    """Return a pin: `a2` is the second update of `a` with new rows; `a2=1` has the rows of the first."""
     name, _, rows = text.partition("=")
     return Pin(Partition(Feed.parse(name[0])), name[1:], rows or name[1:])
 
 
 def lineage(text):
-    """`a2<r2 b2<a2`: what each update was built from."""
+    """Return the lineage of updates, such as `a2<r2 b2<a2`."""
     pairs = [each.split("<") for each in text.split()]
     return {(pin(of).partition, pin(of).update_id): tuple(map(pin, some.split("+"))) for of, some in pairs}
 

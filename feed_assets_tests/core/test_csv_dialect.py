@@ -1,4 +1,4 @@
-"""How CSV is written: what a declaration may say, and what the first bytes of a file show of it."""
+"""CSV dialects: valid declarations, and what the first bytes of a file reveal."""
 
 import bz2
 import gzip
@@ -192,7 +192,7 @@ def test_records_that_end_as_on_old_macs_are_seen_at_the_first(data, end):
     ("content", "end"), [(b"x" * (HEAD_BYTES - 1) + b"\rx\r", "\r"), (b"x" * (HEAD_BYTES - 1) + b"\r\nx\r\n", "\n")]
 )
 def test_a_line_end_at_the_end_of_the_first_bytes_is_seen_whole(content, end):
-    """Else a file whose lines end with CR would be all header, and no rows."""
+    """Recognize CR line ends: otherwise the whole file would be one header without rows."""
     data = first_bytes(lambda size: content[:size])
     assert beginning_of(data, ["x" * (HEAD_BYTES - 1)]).line_end == end
 

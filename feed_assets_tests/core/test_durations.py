@@ -1,4 +1,4 @@
-"""How long updates take, by version of the code."""
+"""Durations of updates, by version of the code."""
 
 import pytest
 

@@ -40,7 +40,7 @@ def test_encoded_markers_sort_as_markers_do(pair):
 
 @given(st.datetimes(timezones=zones) | st.datetimes(allow_imaginary=False) | st.integers(-(10**21), 10**21))
 def test_encoded_markers_are_read_back_and_others_are_refused(marker):
-    """Also at both ends of the calendar, where a zone leads out of it."""
+    """Include both ends of the calendar, which a zone can leave."""
     try:
         text = encode(marker)
     except InvalidEvent:
@@ -51,7 +51,7 @@ def test_encoded_markers_are_read_back_and_others_are_refused(marker):
 
 @each_case("moment", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"])
 def test_years_have_four_digits(moment):
-    """The zero time of Go and .NET is a moment as any other; Linux writes its year without zeros."""
+    """Accept the zero time of Go and .NET; Linux writes its year without leading zeros."""
     assert encode(parse_marker(moment))[:4] == moment[:4]
     assert in_words(encode(parse_marker(moment))) == moment
 

@@ -1,4 +1,4 @@
-"""Which partitions are expected, and since when: literal moments at each edge, other zones, crons of any pace."""
+"""Expected partitions and the start of the expectation: literal times at each edge, other zones, various crons."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

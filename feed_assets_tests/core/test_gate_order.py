@@ -28,7 +28,7 @@ SAID = {
     "attempts": "attempt 1 of 3 failed",
     "history": "lost its newest updates",
 }
-"""In their order: what each gate says."""
+"""Gates in order, with the words of their reason."""
 
 
 def case(stops):

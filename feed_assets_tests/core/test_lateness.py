@@ -1,4 +1,4 @@
-"""When late data are worth a re-run."""
+"""Late data that are worth a re-run, and those that are not."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ PATIENT = Late(growth=0.05, max_age=TWO_DAYS)
 
 
 def weigh(changes, policy, now, since=None):
-    """One input whose changes all count; `since` is when the first of its late data came."""
+    """One input whose changes all count; `since` is the time of its first late data."""
     first = {each.partition: since for each in changes} if since else {}
     return weigh_inputs([Arrivals(policy, changes, changes, first)], Periods(), now)
 
@@ -167,7 +167,7 @@ DAY = Partition(Feed.parse("ads/events/v1.0"), "2019-11-24")
 
 
 def batches(**sizes: int) -> list[Pin]:
-    """Batches of a day by name; each size is also its version."""
+    """Return the batches of a day by name; each size is also its version."""
     return [Pin(DAY.batch(name), "20191126.060000", str(size), size=size) for name, size in sizes.items()]
 
 

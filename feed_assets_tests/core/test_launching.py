@@ -1,4 +1,4 @@
-"""The same request has the same key, and no other one has it; and the next one comes ever later."""
+"""Equal requests have equal keys and others do not; repeated requests come at growing intervals."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_different_requests_have_different_run_keys(request_):
 
 
 def test_every_attempt_has_a_key_of_its_own():
-    """Asked again after a run that came to nothing; and after a change, such as its only update's invalidation."""
+    """Repeat a request after a run without a result, and after a change such as an invalidation."""
     assert len({run_key(REQUEST, 7, 0), run_key(REQUEST, 7, 1), run_key(REQUEST, 8, 0)}) == 3
 
 

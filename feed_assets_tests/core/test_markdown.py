@@ -1,4 +1,4 @@
-"""Texts of others in Markdown; `test_web_ui.py` looks at them in a browser."""
+"""Foreign texts in Markdown; `test_web_ui.py` checks them in a browser."""
 
 from feed_assets.core.charts import Bar, bars
 from feed_assets.core.markdown import as_text, table

@@ -1,4 +1,4 @@
-"""Which inputs differ between what was consumed and what is newest."""
+"""Differences between consumed and newest inputs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a run processes what is due."""
+"""Choice of the plan by which a run processes due events."""
 
 from dataclasses import replace
 

@@ -174,7 +174,7 @@ def test_a_table_that_publishes_twice_for_one_correlation_id_does_not_stand_for_
 
 
 def test_a_very_first_correlation_id_that_is_partial_is_not_complete():
-    """The article's `count == max(count)` takes it: nothing has more events yet."""
+    """Compare with the article's `count == max(count)`, which accepts it because nothing has more events yet."""
     assert due_of(SUMMARY, arrived(("purchases", "very first"))).selected == ()
 
 
@@ -317,7 +317,7 @@ def test_ten_thousand_events_are_judged_within_a_tick():
 
 
 def arrived_at_once(correlations, tables):
-    """One event for each table and correlation id, without the quadratic look back of `arrived`."""
+    """Return one event for each table and correlation id; unlike `arrived`, in linear time."""
     found = []
     for marker, correlation in enumerate(correlations, 1):
         for table in tables:

@@ -1,4 +1,4 @@
-"""Every order of the events of small pipelines against a judgement that is too simple to be wrong."""
+"""Every order of the events of small pipelines, against a judgement simple enough to be trusted."""
 
 from itertools import permutations, product
 
@@ -8,7 +8,7 @@ PIPELINES = {"p": ["a", "b", "c"], "q": ["d"]}
 
 
 def oracle(needs, events):
-    """Which (pipeline, correlation) are complete: each needed table of it has an event, whatever else there is."""
+    """Return the complete (pipeline, correlation) pairs: each needed table has an event."""
     pairs = {(str(event.partition.feed), event.correlation) for event in events}
     return {
         (name, correlation)
@@ -19,7 +19,7 @@ def oracle(needs, events):
 
 
 def histories():
-    """Subsets and orders of events of two pipelines and three correlation ids, with one event published twice."""
+    """Return subsets and orders of events of two pipelines and three correlation ids, with one repeated event."""
     every = [(table, correlation) for correlation in "XYZ" for table in "abcd"]
     for size in range(1, 5):
         yield from permutations(every[:8], size)
@@ -47,7 +47,7 @@ def test_complete_propagations_are_those_of_the_oracle():
 
 
 def test_the_slices_of_one_run_after_another_are_every_event_once():
-    """Whatever the order, taking run by run what is due covers each event's interval once, without a hole."""
+    """Consume due slices run by run, in any order: they cover each event's interval once, without gaps."""
     who = consumer("a", "b", pipelines={"p": ["a", "b"]})
     for reported in permutations([("a", "X"), ("b", "X"), ("a", "Y"), ("b", "Y"), ("a", "Z"), ("b", "Z")]):
         every = arrived(*reported)

@@ -84,7 +84,7 @@ def test_pattern_with_more_than_two_stars_in_a_folder_is_refused():
 
 
 def test_name_made_to_match_in_very_many_ways_is_compared_soon():
-    """Without atomic folders this takes 10^17 steps: the partner would stop the pulls of all."""
+    """Use a key that takes 10^17 steps without atomic groups, which would stop the pulls of all partners."""
     name = "/".join(["ab" * 100] * 5)
     assert pull("%Y-%m-%d/" + "/".join(["*a*b"] * 5) + ".csv").moment_of(f"2024-02-29/{name}") is None
 

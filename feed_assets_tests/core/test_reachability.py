@@ -1,4 +1,4 @@
-"""Which tables a pipeline seems to write no longer, as tables."""
+"""Tables that a pipeline seems to write no longer."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ def at(minute):
     ],
 )
 def test_a_table_skipped_by_three_updates_in_a_row_is_unreachable(reported, last, expected):
-    """Each is a table and a correlation id, a minute after the one before; the first one comes at minute 1."""
+    """Each event is a table and a correlation id, one minute apart; the first comes at minute 1."""
     found = unreachable(due_of(WHO, arrived(*reported.split())).incomplete, last)
     assert [(each.pipeline, each.table, each.last) for each in found] == [("p", B, when) for when in expected]
 

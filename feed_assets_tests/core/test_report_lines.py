@@ -1,4 +1,4 @@
-"""A line of JSON is a report, or it is refused with what was found and expected: whatever it is."""
+"""Any line of JSON is a report, or is refused with the found and expected values."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Passwords, however they stand in a text: none of them is shown, and what is no secret stays as it is."""
+"""Passwords in texts: none is shown in any form, and other text is unchanged."""
 
 import re
 from time import process_time
@@ -97,7 +97,7 @@ SAYS = "no answer of postgresql://me:SECRET@h/d"
 
 
 class OwnError(LookupError):
-    """An error with more than its text."""
+    """An error with more attributes than its text."""
 
     def __init__(self, server: str, code: int) -> None:
         super().__init__(f"asked {server}")

@@ -21,7 +21,7 @@ RAW, MADE = (Partition(Feed.parse(f"ias/{name}/v1.0"), "2024-02-27") for name in
 PERIODS = Periods(tuple(END + DAY * number for number in range(100)))
 
 arrivals = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=12)
-"""Hours after the one before it, and bytes that it adds."""
+"""Hours since the previous arrival, and bytes that it adds."""
 
 policies = st.builds(
     Late,
@@ -37,17 +37,17 @@ policies = st.builds(
 
 @dataclass
 class Day:
-    """A day by its own clock: what has arrived, what was read of it and when, and what is told of the rest."""
+    """A simulated day: arrived data, data read with the time, and decisions about the rest."""
 
     late: Late
     arrived: list[Pin]
     restarts: bool = False
-    """The wrong control: each arrival begins the waiting anew."""
+    """Wrong control: each arrival restarts the wait."""
     read_at: dict[str, datetime] = field(default_factory=dict)
     state: State = State.CURRENT
 
     def live(self) -> None:
-        """Decide as each of them arrives and at each moment that is told, and read what is there where it says so."""
+        """Decide at each arrival and at each announced time, and read when the decision says so."""
         now, look = END, None
         while now is not None:
             self.state, look = self._decide(now)

@@ -1,4 +1,4 @@
-"""Sub-partitions to any depth, each with its own midnight; who joins or leaves changes nothing of the past."""
+"""Nested sub-partitions, each with its own midnight; joining or leaving does not change the past."""
 
 from datetime import UTC, date, datetime
 

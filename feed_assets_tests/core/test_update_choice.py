@@ -15,7 +15,7 @@ CHAIN = SHAPES["chain"]
 
 
 def lake(shape=CHAIN, **options):
-    """After two updates of the source, both taken."""
+    """Return the lake after two updates of the source, both consumed."""
     made = Lake(shape, **options)
     for rows in ("1", "2"):
         for source in made.sources:
@@ -134,7 +134,7 @@ def test_reports_never_mix_inputs_under_other_consumer_options(options):
 
 
 def without_a_look_at_the_newest(consumer, inbox):
-    """Ids alone complete an update; lineage only refuses."""
+    """Complete an update by ids only; lineage can only refuse it."""
     return choose(consumer, replace(inbox, newest=inbox.newest, lineage=_without_newest(inbox)))
 
 

@@ -203,7 +203,7 @@ COMPLETE = KnownWindow(WindowState.COMPLETE, "", 10, 7, data=1)
 
 
 def known(**states: KnownWindow) -> dict[Partition, KnownWindow]:
-    """All four hours complete, but for those named `h2`."""
+    """Return four complete hours, except those replaced by name, such as `h2`."""
     return {at: states.get(f"h{number}", COMPLETE) for number, at in enumerate(AT)}
 
 

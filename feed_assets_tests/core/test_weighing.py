@@ -17,7 +17,7 @@ from feed_assets_tests.support.each_case import each_case
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
 END = datetime(2024, 2, 28, tzinfo=UTC)
-"""The end of the partition that is weighed: 2024-02-27."""
+"""End of the weighed partition: 2024-02-27."""
 RAW = Partition(Feed.parse("ias/raw/v1.0"), "2024-02-27")
 OTHER = Partition(Feed.parse("ias/other/v1.0"), "2024-02-27")
 MADE = Partition(Feed.parse("ias/made/v1.0"), "2024-02-27")
@@ -218,7 +218,7 @@ def test_periods_are_looked_at_from_the_one_that_ended_last(lookback, now, state
 
 
 def test_the_last_seven_periods_are_the_seven_days_of_the_article():
-    """`for days_ago in range(1, 8)`, at a run of 2024-03-01: the day itself still runs."""
+    """Look back as the article's `for days_ago in range(1, 8)` on 2024-03-01: the day itself still runs."""
     now, policy = datetime(2024, 3, 1, 6, tzinfo=UTC), Late("5%", check="0 6 * * *")
     looked = []
     for days_ago in range(10):
@@ -272,7 +272,7 @@ def test_late_bytes_must_be_worth_the_cost_of_the_run(late, costs, state, said):
 
 
 def test_each_arrived_byte_is_consumed_or_waits_until_a_time_or_is_knowingly_skipped():
-    """Whatever the policy: what waits has a moment at which it is decided anew, and is never put off for ever."""
+    """Any waiting late data have a time of their next decision, which is not postponed forever."""
     choices = {
         "growth": (None, "5%"),
         "max_age": (None, DAY, 9 * DAY),

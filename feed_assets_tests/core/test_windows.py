@@ -1,4 +1,4 @@
-"""Every instant lies in exactly one window of each grain, whatever the zone does to its clocks."""
+"""Every instant lies in exactly one window of each grain, for any clock changes of the zone."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -18,7 +18,7 @@ YEAR = [date(2026, 1, 1) + timedelta(days=each) for each in range(400)]
 
 @each_case("zone", REGIONS)
 def test_each_instant_is_in_one_window(zone):
-    """576,000 windows: 400 days of five regions, each met at its first and last microsecond."""
+    """Test 576,000 windows: 400 days of five regions, each at its first and last microsecond."""
     at = window_at("day", YEAR[0].isoformat(), zone).start
     for day in YEAR:
         whole = window_at("day", day.isoformat(), zone)
@@ -31,7 +31,7 @@ def test_each_instant_is_in_one_window(zone):
 
 
 def test_the_control_with_days_of_24_hours_is_caught():
-    """Days that follow each other by 24 hours leave the local ones with the first change of clocks."""
+    """Days of 24 hours differ from local days after the first clock change."""
     for zone in ("America/Los_Angeles", "Europe/Berlin"):
         first = window_at("day", YEAR[0].isoformat(), zone).start
         wrong = [day for at, day in enumerate(YEAR) if window_at("day", f"{day}", zone).start != first + at * 24 * HOUR]
@@ -99,7 +99,7 @@ def test_a_day_that_a_zone_skipped_is_refused():
 
 
 def test_a_leap_second_is_in_the_minute_before():
-    """Python's clocks have none: its last microsecond is before midnight, and midnight after it."""
+    """Use no leap seconds, as Python's clocks have none: midnight follows the last microsecond."""
     last = datetime(2016, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     assert window_of("5min", last).key == "2016-12-31-23:55"
     assert window_of("5min", last + MICROSECOND).key == "2017-01-01-00:00"

@@ -1,4 +1,4 @@
-"""Mappings of time agree both ways wherever clocks change: an output needs an input if and only if it affects it."""
+"""Mappings of time agree both ways across clock changes: an output needs an input if and only if it affects it."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
@@ -67,9 +67,9 @@ CRONS = {
 BEFORE = {"10 minutes": 3, "hours": 70, "days": 70}
 """Days before a change with which partitions begin."""
 LEFT_OUT = {"2011-12-30"}
-"""A day of Apia that no clock showed: Dagster lists it."""
+"""Day of Apia that no clock showed, though Dagster lists it."""
 NO_SUCH_DAY = {("Africa/Casablanca", "2026-03-22"), ("Pacific/Apia", "2011-12-30")}
-"""Changes at which Dagster lists a day from 2:00 and refuses a run of it: such a feed is refused at declaration."""
+"""Changes at which Dagster lists a day from 2:00 and refuses a run of it: such feeds are refused at declaration."""
 PAIRS = [
     ("hours", "days"),
     ("hours", "hours"),
@@ -88,14 +88,14 @@ PAIRS = [
     ("months", "Sunday weeks"),
 ]
 AROUND = {"10 minutes": 3 * HOUR, "hours": DAY}
-"""Time before and after a change whose inputs and outputs are compared, by the parent; else two days."""
+"""Time around a change whose inputs and outputs are compared, by the parent; two days by default."""
 MAPPINGS = [dg.TimeWindowPartitionMapping(*offsets) for offsets in ((0, 0), (-1, -1), (-2, 1))]
 OURS = [Within(), BatchDate(), DayToDate()]
 
 
 @cache
 def windows(kind: str, zone: str, day: str) -> dg.TimeWindowPartitionsDefinition:
-    """Partitions from some months before a change to some months after it."""
+    """Return the partitions from some months before a change to some months after it."""
     fmt = "%Y-%m-%d" if CRONS[kind].startswith("0 0") else "%Y-%m-%d-%H:%M"
     start = (date.fromisoformat(day) - timedelta(days=BEFORE.get(kind, 150))).strftime(
         "%Y-%m-01-00:00"[: 8 if fmt == "%Y-%m-%d" else None]
@@ -276,7 +276,7 @@ def has_one_before(zone: str, day: str, kind: str) -> None:
 
 @each_case("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
 def test_without_clock_changes_mappings_are_those_of_dagster(zone):
-    """Also at the first partitions and at the last, which offsets lead beyond."""
+    """Include the first and the last partitions, which offsets leave."""
     for parent, child in PAIRS:
         is_dagsters(zone, parent, child)
 

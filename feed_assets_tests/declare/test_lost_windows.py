@@ -1,4 +1,4 @@
-"""Windows that begin at a time which clocks leave out: refused where Dagster lists a partition that it cannot run."""
+"""Windows that begin at a skipped time: refused if Dagster lists a partition that it cannot run."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Which partitions read which across time zones, both ways."""
+"""Partitions that read each other across time zones, both ways."""
 
 from datetime import UTC, datetime, timedelta
 

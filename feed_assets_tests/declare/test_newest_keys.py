@@ -1,4 +1,4 @@
-"""The newest windows of a definition: Dagster's last partitions, and the window that goes on."""
+"""The newest windows of a definition: Dagster's last partitions, and the current window."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The public names: enough to write the samples, and free of cost until they are used."""
+"""Public names: sufficient for the samples, and not loaded before use."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Declarations of windows that could never be complete are refused when they are made, with what to do."""
+"""Windows that could never be complete are refused at declaration, with the remedy."""
 
 import dagster as dg
 import pytest

@@ -1,4 +1,4 @@
-"""Every parameter of every public declaration refuses what it cannot be, in one line."""
+"""Every parameter of every public declaration refuses wrong types, in one line."""
 
 import inspect
 from datetime import timedelta
@@ -243,7 +243,7 @@ WRONG: dict[str, Any] = {
 
 
 def given(name: str, /, **changed: Any) -> None:
-    """Declare it with everything right but for what is changed."""
+    """Declare with valid arguments, except the changed ones."""
     declaration, right = DECLARED[name]
     values = {**right, **changed}
     several = [

@@ -72,7 +72,7 @@ class World:
         self.crm, self.harness, self.steps = Crm(url), harness, {}
 
     def step(self, name):
-        """Run what is due."""
+        """Run all that is due."""
         runs = self.harness.run_until_idle()
         assert [run.error for run in runs if not run.succeeded] == []
         plans = [run.tags["feed_assets/plan"] for run in runs]
@@ -88,7 +88,7 @@ class World:
 
 
 def fold(crm):
-    """Each customer's newest visit of those that are there, unless the customer was forgotten since."""
+    """Return each customer's newest visit, unless the customer was deleted afterwards."""
     found = {visit.customer: visit for visit in crm.visits()}
     gone = crm.forgotten()
     return ordered(each for who, each in found.items() if who not in gone or each.visited_at > gone[who])
@@ -102,7 +102,7 @@ ON_TIME = [visit for visit in visits("2010-12-02") if visit.visited_at < THURSDA
 LATE = [visit for visit in visits("2010-12-02") if visit not in ON_TIME]
 SOMEBODY = ON_TIME[0].customer
 OLD = Visit(ON_TIME[-1].customer, LATE[0].visited_at - 15 * HOUR, "France", Decimal(1))
-"""One that comes late as well, although a newer visit of its customer was read."""
+"""Late visit that is read after a newer visit of the same customer."""
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ DATASETS = {
 }
 REJECTS = {"ads/shown_rejects", "ads/clicked_rejects", "fx/exchange_rate_rejects", "retail/purchases_rejects"}
 OBSERVATIONS = {"propagation", "stale"}
-"""Checks that the daemon's sensors answer: no run waits for them, and they have no partitions."""
+"""Checks that the daemon's sensors execute: no run waits for them, and they have no partitions."""
 FOREIGN = {"ads/shown_raw", "ads/clicked_raw", "fx/ecb_raw", "retail/invoices_raw"}
 
 

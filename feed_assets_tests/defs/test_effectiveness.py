@@ -1,4 +1,4 @@
-"""The ads domain, end to end on its sample: a day of two campaigns, one of them late, and a day that lacks one."""
+"""The ads domain, end to end on its sample: a day of two campaigns, one of them late, and an incomplete day."""
 
 import csv
 from io import StringIO
@@ -23,9 +23,9 @@ from feed_assets_tests.support.sum_projects import inputs_of
 
 DAY, NEXT_DAY = "2019-11-24", "2019-11-25"
 PARTITIONS = [(DAY, "men"), (NEXT_DAY, "men"), (DAY, "women")]
-"""The last one comes late."""
+"""Partitions of the sample; the last one comes late."""
 BAD_PARTITION = (DAY, "men")
-"""Every kind of bad record is in it."""
+"""Partition with every kind of bad record."""
 
 
 def shown_row(**changes: str) -> str:
@@ -62,7 +62,7 @@ def lines(rows) -> bytes:
 
 
 class Ads:
-    """The domain after its sample was dropped and run, with what Spark reads back."""
+    """The domain after its sample was published and run, and rows as Spark reads them."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
@@ -74,7 +74,7 @@ class Ads:
 
 @pytest.fixture(scope="module")
 def ads(spark, tmp_path_factory):
-    """Three partitions of the sample, with bad records in one and another one late, run until idle."""
+    """Publish three partitions of the sample, one with bad records and one late; run until idle."""
     from feed_assets.definitions import defs
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Two partners of the ads domain: where they are declared, and what they send."""
+"""Two partners of the ads domain: their declarations, and their data."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The retail domain on its sample and on days made up for what it lacks, with late rates and a late line."""
+"""The retail domain on its sample and on made-up days, with late rates and a late line."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -32,7 +32,7 @@ PURCHASES, PER_DAY, PER_BUYER = (
 RATE, SUMMARY = "fx/exchange_rate/v1.0", "retail/daily_summary/v1.0"
 FRIDAY, SATURDAY, SUNDAY, MONDAY = "2010-12-03", "2010-12-04", "2010-12-05", "2010-12-06"
 SAMPLE = [day for day in sample.days() if FRIDAY <= day <= MONDAY]
-"""A weekend with a day on both sides: each day costs five runs."""
+"""A weekend with a day on both sides; each day costs five runs."""
 INVOICED = [day for day in sample.invoice_days() if day in SAMPLE]
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
@@ -86,7 +86,7 @@ def rates_of(*lines: str) -> bytes:
 
 
 class Retail:
-    """The domain, what was dropped of it (without what is to be rejected), and what each step of the story ran."""
+    """The domain, its published data (without rejects), and the runs of each step of the story."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness

@@ -1,4 +1,4 @@
-"""The store itself: what is the same everywhere, and how its failures are named."""
+"""The store: behaviour that all kinds share, and names of its failures."""
 
 import os
 from contextlib import suppress
@@ -331,7 +331,7 @@ def test_a_folder_that_is_gone_is_not_an_empty_blackboard(local_board, tmp_path)
 
 
 def operations(board):
-    """Every way to touch the store."""
+    """Every call that accesses the store."""
     return [
         lambda: board.children("u"),
         lambda: board.files("u"),

@@ -1,4 +1,4 @@
-"""Folders below folders without end, moments that are none, and folders that may not be read, on local disk."""
+"""Deeply nested folders, impossible times, and unreadable folders, on local disk."""
 
 import os
 import sys
@@ -85,7 +85,7 @@ def for_all():
 
 
 def test_a_folder_that_may_not_be_read_is_refused_by_its_name(for_all):
-    """It may hold data, so it is never passed over. As another user, since root may read everything."""
+    """Refuse such a folder, as it may hold data. Run as another user, since root may read everything."""
     board = Blackboard.open(for_all.as_uri())
     board.put("f/1", b"")
     closed = for_all / "f" / "g" / "closed"

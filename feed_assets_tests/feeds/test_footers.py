@@ -1,4 +1,4 @@
-"""Footers against the files that they end: a part that is missing is refused, with the file and the figures."""
+"""Footers against the rest of the file: a missing part is refused, with the file and the figures."""
 
 from types import SimpleNamespace
 
@@ -72,7 +72,7 @@ def test_a_footer_at_which_pyarrow_would_end_the_process_is_refused(says, data):
 
 @each_case("occurrence", [0, 1, -1])
 def test_figures_that_contradict_each_other_are_refused(occurrence):
-    """The rows of the file, the values of its column, and the rows of its row group."""
+    """Rows of the file, values of its column, and rows of its row group."""
     data = damaged.with_other_number(damaged.parquet(damaged.numbers()), 20_000, 19_999, occurrence)
     with pytest.raises(UnreadableUpdate, match=r"20000|20,000|19999"):
         rows_of(data)
@@ -94,7 +94,7 @@ def test_a_row_group_without_rows_may_be_anywhere():
 
 
 def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
-    """Spark counts from the first column, which need not be the first one in the file."""
+    """Begin the file with another column: Spark counts from the first column of the row group."""
 
     def metadata(first: int, second: int) -> SimpleNamespace:
         columns = [

@@ -1,4 +1,4 @@
-"""An update whose manifest a shell's `echo` has written is one update for whoever reads, builds, seals and repairs."""
+"""An update with a manifest written by a shell's `echo` is valid for reading, building, sealing and repair."""
 
 import subprocess
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The search for the newest names, against plain sorting, on a listing that comes in small pages."""
+"""Search for the newest names, against plain sorting, on a listing in small pages."""
 
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ STRAYS = ["2019", "20191125", "20200230.000000", "latest", "v", "zz"]
 
 
 class Listing:
-    """A blackboard whose one prefix lists these names in pages, as S3 does; it counts the requests."""
+    """A blackboard that lists these names of one prefix in pages, like S3, and counts requests."""
 
     def __init__(self, names) -> None:
         self.names = sorted(names)

@@ -1,4 +1,4 @@
-"""Links, FIFOs, sockets and devices on local disk: no files of a feed, whoever puts them there and whenever."""
+"""Links, FIFOs, sockets and devices on local disk are no files of a feed, whenever they appear."""
 
 import os
 import socket

@@ -26,6 +26,6 @@ def test_names_and_annotations_of_groups_are_those_that_were_written(name):
 
 
 def test_name_full_of_brackets_is_read_in_one_pass():
-    """Time by the square of the length would be years for this one."""
+    """Use a text for which quadratic time would take years."""
     line = f"  optional group field_id=-1 {' (a(' * 2_000_000};"
     assert [*_Shape(f"\n\n{line}", maps=0).wrong()] == []

@@ -1,4 +1,4 @@
-"""Several processes on one blackboard, and processes that are killed: on local disk and on S3."""
+"""Several processes on one blackboard, and killed processes: on local disk and on S3."""
 
 import signal
 from datetime import timedelta
@@ -76,7 +76,7 @@ def test_a_publisher_killed_at_any_step_leaves_the_previous_update_and_the_next_
 
 
 def test_a_publisher_killed_at_random_never_leaves_half_an_update(shared):
-    """Kills in the middle of a write, which no step shows; only whole updates are ever valid."""
+    """Kill in the middle of writes, between steps; only complete updates are ever valid."""
     for _ in range(3):
         published = len(shared.children(MEN.path))
         process = start(publish_many, shared.url, "killed", 10_000)

@@ -17,7 +17,7 @@ from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, C
 
 
 class Paged(Counting):
-    """Lists a page at a time, as S3 does: each shows what is there when it is asked for."""
+    """A store that lists pages one at a time, like S3: each page shows the state of its request."""
 
     between: Callable[[], object]
 
@@ -227,14 +227,14 @@ def test_an_update_that_is_invalidated_between_the_two_requests_is_not_served(bo
 
 
 def test_an_update_that_is_finished_between_the_two_requests_is_complete(board):
-    """The order matters: files listed before the manifest is read would look incomplete."""
+    """List files after reading the manifest; in the other order a complete update could look incomplete."""
     write(board, NEW, None, files=("a",))
     counted = Counting.around(board, before={"get": lambda: write(board, NEW, b"2", files=("b",))})
     assert len(require(latest(counted.board, MEN)).files) == 2
 
 
 def test_an_invalidated_update_that_is_pruned_while_it_is_listed_is_not_served():
-    """One part less makes its count right again, and the pages before still show its manifest."""
+    """Remove one part, which makes the count right again, while earlier pages still show the manifest."""
     board = Blackboard.open("memory://")
     write(board, NEW, b"1100", files=[f"part-{number:04}" for number in range(1_100)])
     invalidate(board, MEN, NEW, how="file")
@@ -302,7 +302,7 @@ def test_a_file_with_the_name_of_an_update_is_no_update(local_board):
 
 
 def test_a_key_that_a_listing_on_s3_cannot_show_is_a_named_reason(s3_board, s3_url, s3_env):
-    """XML has no control characters: the listing shows another key, under which nothing can be read."""
+    """Use control characters, which XML cannot hold: the listing shows another key, which cannot be read."""
     write(s3_board, OLD)
     write(s3_board, NEW, b"3")
     _, _, bucket, prefix = s3_url.split("/")
@@ -313,7 +313,7 @@ def test_a_key_that_a_listing_on_s3_cannot_show_is_a_named_reason(s3_board, s3_u
 
 
 class TestDirectoryMarkers:
-    """One rule: every object under the prefix counts; the marker of the prefix itself is not under it."""
+    """Count every object under the prefix; the marker of the prefix itself is not under it."""
 
     @pytest.fixture
     def marked(self, s3_board: Blackboard, s3_url, s3_env):

@@ -18,7 +18,7 @@ NEWEST = "20191127.060000"
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_update_without_a_newer_valid_one_is_not_removed(three, update_id):
 @pytest.mark.parametrize("manifest", [b"2", b"1"])
 @pytest.mark.parametrize("board", ["memory", "s3"], indirect=True)
 def test_a_removal_killed_at_any_request_never_leaves_a_torn_update(three, manifest):
-    """With the manifest of 1 a removal of one file of two would make what was never valid so."""
+    """Begin with an invalid update (manifest 1, two files): removing one file must not make it valid."""
     three.put(f"{MEN.path}/{OLD}/_SUCCESS", manifest)
     deleted = []
 
@@ -158,7 +158,7 @@ def test_promises_of_partitions_below_are_others(board):
 
 
 def test_a_reader_whose_listing_is_overtaken_finds_the_newer_update(three):
-    """It listed three, and reads the newest of them; by then a newer one is there, and all three are gone."""
+    """List three updates, then publish a newer one and remove all three before the newest of them is read."""
     happened = []
 
     def overtake():
@@ -172,7 +172,7 @@ def test_a_reader_whose_listing_is_overtaken_finds_the_newer_update(three):
 
 
 def test_a_reader_who_passed_over_what_was_sealed_then_does_not_fall_back_too_far(three):
-    """The newest is unfinished when it is looked at, and sealed before the next one is, which is pruned then."""
+    """Seal the newest update just after it was seen unfinished, and prune the previous one."""
     write(three, NEWEST, None)
     gets = []
 

@@ -1,4 +1,4 @@
-"""Taking an invalidation back, the same on every store."""
+"""Revalidation of updates, the same on every store."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 @pytest.fixture(params=[{"a": b"one", "sub/b": b""}, {}], ids=["files", "no files"])
@@ -59,7 +59,7 @@ def test_an_invalidated_update_is_as_it_was_published(board, update, way):
 
 @WAYS
 def test_only_the_last_request_makes_an_update_valid_again(board, update, way):
-    """Killed at each request: what a reader finds is nothing, or all of it."""
+    """Kill at each request: readers find nothing, or the whole update."""
     way(board, update)
     seen = []
 

@@ -1,4 +1,4 @@
-"""Both ends of docs/file-feed.md with the AWS command line only, against our reader and writer."""
+"""Producer and consumer of docs/file-feed.md with the AWS command line only, against our reader and writer."""
 
 import os
 import re

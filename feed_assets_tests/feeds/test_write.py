@@ -226,7 +226,7 @@ def test_a_missing_update_cannot_be_invalidated(board, how):
 
 
 class TestLeftoversOnLocalDisk:
-    """obstore writes `x#1` and renames it: killed in between, it leaves a file that it never lists itself."""
+    """Leave the file `x#1`, which obstore writes before a rename, and never lists."""
 
     def leave(self, tmp_path, name):
         path = tmp_path / "black board" / MEN.path / ID / name

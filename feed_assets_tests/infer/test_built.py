@@ -1,4 +1,4 @@
-"""Declarations that are inferred read the files that they were inferred from: in a run, with Spark."""
+"""Inferred declarations read their sample files: in a run, with Spark."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -33,7 +33,7 @@ EXPECTED = {
 def copied(name, feed, waited_for):
     @feed_asset(name, inputs={"raw": feed}, deps=[waited_for])
     def copy(raw):
-        """Everything that parses."""
+        """Return all rows that parse."""
         return raw
 
     return copy

@@ -1,4 +1,4 @@
-"""Sample files become the declaration of a feed, with comments where a person has to decide."""
+"""Sample files become the declaration of a feed, with comments on decisions for a person."""
 
 import ast
 import sys

@@ -82,7 +82,7 @@ FILES: list[tuple[str, str | bytes, int, int]] = [  # name, content, clean rows,
 
 
 def declared(found) -> Any:
-    """Return the source of a dataset's input, of the declaration as it was printed."""
+    """Return the source of a dataset's input from the printed declaration."""
     names: dict[str, Any] = {}
     exec(found.imports + found.code, names)  # noqa: S102  (what the test has just made)
     return Input(names[found.name]).source("raw")

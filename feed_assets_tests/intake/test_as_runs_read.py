@@ -1,4 +1,4 @@
-"""The receiver judges an event as a run does, which reads the same lines by Spark; and a run of what was pushed."""
+"""The receiver judges an event like a run, which reads the same lines by Spark; and a run of pushed events."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -87,7 +87,7 @@ def judged(raw: bytes) -> tuple[int | None, str]:
 
 
 def test_receiver_and_run_reject_and_accept_the_same_lines(spark, local_board):
-    """Thousands of lines at random: digits of numbers, exponents, and fields that are there twice as well."""
+    """Compare thousands of random lines: digits of numbers, exponents, and repeated fields."""
     dice = Random(5)  # noqa: S311
     asked = [raw for raw in (made(dice).strip(b" \t\r") for _ in range(6_000)) if raw]
     update = put_update(local_board, {"part.json": b"".join(b"%s\n" % raw for raw in asked)})
@@ -112,7 +112,7 @@ def test_receiver_and_run_reject_and_accept_the_same_lines(spark, local_board):
 
 
 def test_an_hour_is_cleaned_and_enriched_from_what_was_pushed_and_again_from_what_comes_late(home, spark, tmp_path):
-    """Two receivers, real HTTP, a sensor's tick, and Spark: each event is in it once, though one was sent twice."""
+    """Use two receivers, HTTP, a tick and Spark: each event is there once, though one was sent twice."""
     now = datetime.now(UTC)
     hour = (now - timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
     services = Services.of(settings())

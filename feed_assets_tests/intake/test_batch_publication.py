@@ -1,4 +1,4 @@
-"""A batch of intake: known to the ledger at once, published once, whatever is killed; nobody looks for it."""
+"""A batch of intake: recorded at once, and published once despite kills, without discovery."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +26,7 @@ BATCH = BatchContent(HOUR.batch("r1-7"), {"events.json": b'{"a": 1}\n', "more.js
 
 
 class Killed(BaseException):
-    """A kill, as near as one process comes to it."""
+    """Stands for a kill within this process."""
 
 
 def no_spark():
@@ -39,7 +39,7 @@ def services_of(board: Blackboard, ledger, **changes) -> Services:
 
 @pytest.fixture
 def services(board, ledger) -> Services:
-    """On each kind of store."""
+    """Return services on each kind of store."""
     return services_of(board, ledger)
 
 

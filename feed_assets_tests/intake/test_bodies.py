@@ -1,4 +1,4 @@
-"""Bodies of requests: each event as it was sent; what is too large is refused before it is in memory."""
+"""Bodies of requests: each event is kept as sent; too large bodies are refused before they are in memory."""
 
 import asyncio
 import gzip
@@ -197,7 +197,7 @@ def test_an_invalid_json_array_is_refused_as_a_whole(body):
 
 
 def test_an_array_of_more_than_is_text_at_a_time_gives_all_its_elements():
-    """Characters of two to four bytes, and blanks, stand where a piece of it ends."""
+    """Put characters of two to four bytes, and blanks, at the end of a piece."""
     sizes = [0, 1, 7, 1000, 200_000, ROW_BYTES // 4 - 10, 5, ROW_BYTES // 8, 200_000, 3]
     elements = [{"a": "é\N{GRINNING FACE}x"[number % 3] * size} for number, size in enumerate(sizes * 3)]
     texts = [json.dumps(each, ensure_ascii=False).encode() for each in elements]
@@ -207,7 +207,7 @@ def test_an_array_of_more_than_is_text_at_a_time_gives_all_its_elements():
 
 
 def test_an_event_of_many_fields_with_one_twice_takes_no_longer_than_its_length():
-    """Comparing each field with all others took 90 s for a line of 1 MiB."""
+    """Take linear time: comparing each field with all others took 90 s for a line of 1 MiB."""
     fields = ", ".join(f'"k{number}": 1' for number in range(50_000))
     line, started = f'{{{fields}, "k7": 2}}'.encode(), time.process_time()
     assert next(events(line, "lines")).broken == "malformed: field 'k7' is there twice"
@@ -223,7 +223,7 @@ def test_an_event_of_more_values_than_any_feed_has_columns_is_one_reject(text, i
 
 
 def test_a_line_of_an_open_string_takes_no_longer_than_its_length():
-    """Reading it again from each quote took 30 s for 250 kB."""
+    """Take linear time: reading again from each quote took 30 s for 250 kB."""
     line, started = b'{"id": ' + b"," * 100_000 + b'"' + b'\\"' * 450_000, time.process_time()
     assert next(events(line, "lines")).broken.startswith("it has more than 100000 values")
     assert time.process_time() - started < 2, "of CPU, where the other way takes many minutes"

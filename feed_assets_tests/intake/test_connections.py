@@ -1,4 +1,4 @@
-"""Connections of strangers: how many, how long, how long a head, and what the log has of them."""
+"""Connections of strangers: limits of number, duration and header size, and their log lines."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ from feed_assets_tests.support.receivers import LINES, MEN, NOW, Partner, door_o
 from feed_assets_tests.support.servers import wait_until
 
 READ_BYTES = 1 << 18
-"""Bytes that the event loop reads at a time."""
+"""Bytes that the event loop reads at once."""
 
 HEAD = b"POST /v1/%s/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n" % MEN.encode()
 
@@ -57,7 +57,7 @@ def answer_of(connection: socket.socket) -> bytes:
 def test_a_request_that_is_answered_before_its_body_has_come_holds_no_connection(
     partner, monkeypatch, request_line, status
 ):
-    """Each byte of the body would begin the time anew in which uvicorn waits for another request."""
+    """Send the body byte by byte; each byte would restart uvicorn's timeout for the next request."""
     monkeypatch.setattr(connections, "LINGER_SECONDS", 0.2)
     with connected(partner) as connection:
         connection.sendall(request_line + b"Content-Length: 1000\r\n\r\n{")
@@ -66,7 +66,7 @@ def test_a_request_that_is_answered_before_its_body_has_come_holds_no_connection
 
 
 def is_ended(connection: socket.socket, piece: bytes) -> bool:
-    """Send a piece; whether nobody takes it any more."""
+    """Send a piece; return True if the receiver no longer reads."""
     try:
         connection.sendall(piece)
     except ConnectionError:
@@ -101,7 +101,7 @@ def test_a_long_head_that_comes_at_once_is_refused_and_one_of_ten_times_the_usua
 
 @each_case("protocol", [b"h2c", b"websocket"])
 def test_a_request_for_another_protocol_is_refused_and_its_body_is_neither_lost_nor_a_request(partner, protocol):
-    """Java's client asks for h2c by default; the parser stops behind such a head."""
+    """Request h2c, as Java's client does by default; the parser stops behind such a header."""
     body = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     with connected(partner) as connection:
         upgrade = b"Authorization: Bearer %b\r\nConnection: Upgrade\r\nUpgrade: %b\r\nContent-Length: %d\r\n\r\n"
@@ -164,7 +164,7 @@ def status_of_next(answers: BinaryIO) -> int:
 def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_revoked(
     door, partner, ledger, monkeypatch
 ):
-    """Strangers end it neither while another head comes nor before the next key is looked at."""
+    """Strangers cannot displace it while its next header arrives, or before the next key is checked."""
     monkeypatch.setattr(connections, "WITHOUT_KEY", 1)
     admitted, states, admit, look_up = list[BoundedHttp](), list[bool](), Admission.admit, door.keys.of
     monkeypatch.setattr(Admission, "admit", lambda all_, new: (admitted.append(new), admit(all_, new))[1])

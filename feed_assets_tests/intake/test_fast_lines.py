@@ -1,4 +1,4 @@
-"""Lines that are read together: never accepted where each by itself would not be, and then in the same windows."""
+"""Lines read together are accepted only if each alone would be, and then in the same windows."""
 
 import json
 from random import Random

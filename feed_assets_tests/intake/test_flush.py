@@ -27,7 +27,7 @@ HOURS = ["2026-01-01-03:00", "2026-01-02-10:00", "2026-01-02-11:00"]
 
 
 class Killed(BaseException):
-    """A kill, as near as one process comes to it."""
+    """Stands for a kill within this process."""
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_flush_killed_anywhere_is_repeated_without_loss_or_duplicates(quiet):
 
 
 def dies_at(services: Services, step: int) -> Services:
-    """Killed before its request to the blackboard, or after its step, of this number."""
+    """Killed before the request to the blackboard, or after the step, with this number."""
     left = [step]
 
     def before(*_: object) -> None:
@@ -289,7 +289,7 @@ def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(
 
 @pytest.mark.parametrize("end", ["is answered", "is answered and published", "fails"])
 def test_a_request_that_ends_while_another_with_its_key_asks_the_ledger_is_not_taken_twice(quiet, monkeypatch, end):
-    """A client that hears nothing in time sends again, and the ledger is slow."""
+    """Repeat a request whose client got no answer in time, while the ledger is slow."""
     take, at = idempotency.take, (MEN, "k")
     push(quiet, event(1), key="k")
     answer = quiet.spooled[at]

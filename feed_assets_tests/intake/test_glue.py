@@ -1,4 +1,4 @@
-"""A Glue catalog, as moto has it, that follows what intake publishes: a table for a feed, a partition for a batch."""
+"""A Glue catalog (moto) that follows publications of intake: a table for a feed, a partition for a batch."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""A partner's S3 that answers with what no store does: nothing outside is reached, and other files are pulled."""
+"""A partner's S3 with wrong answers: nothing outside is reached, and other files are still pulled."""
 
 import gc
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ GOOD = f"out/{FIRST}"
 
 
 class Served:
-    """Objects of a bucket by key, each with the size that its listing says; what is requested of it."""
+    """Objects of a bucket by key with their listed size, and the requests for them."""
 
     def __init__(self) -> None:
         self.objects = {GOOD: len(BODY)}
@@ -33,11 +33,11 @@ class Served:
         """Whoever asks waits until this is set."""
         self.silence.set()
         self.answers = dict[str, tuple[int, dict[str, str], bytes]]()
-        """Status, headers and body that are sent for a key instead of its object."""
+        """Status, headers and body sent for a key instead of its object."""
         self.headers = list[dict[str, str]]()
-        """Headers of each request."""
+        """Headers of each received request."""
         self.empty_pages = 0
-        """Pages without a name before each page with one object; 0 is one page with all."""
+        """Number of empty pages before each page with one object; 0 puts all on one page."""
 
     def listing(self, query: dict[str, list[str]]) -> bytes:
         prefix, after = query.get("prefix", [""])[0], query.get("start-after", [""])[0]
@@ -94,7 +94,7 @@ def serving(served: Served) -> Iterator[str]:
             self.wfile.write(body if self.command == "GET" else b"")
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Write no log line."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
@@ -112,7 +112,7 @@ def served():
 
 
 class Endless:
-    """A body without end, a byte a read."""
+    """Endless body that returns one byte for each read."""
 
     def __init__(self) -> None:
         self.reads, self.is_closed = 0, False

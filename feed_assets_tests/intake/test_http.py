@@ -1,4 +1,4 @@
-"""The receiver behind a real socket: what partners send, and what they hear."""
+"""The receiver behind a real socket: requests of partners, and its answers."""
 
 import asyncio
 import errno
@@ -215,7 +215,7 @@ def test_a_refused_body_counts_by_its_lines_against_the_rate(local_board, ledger
 
 
 class Turn:
-    """The turn of a large body, before which others with its key are counted."""
+    """Turn of a large body; requests with its key that came earlier are counted."""
 
     def __init__(self, door: api.Door) -> None:
         self._door = door
@@ -225,7 +225,7 @@ class Turn:
             self._door.rates.count(key, 10**9)
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the next one have it."""
+        """Release the turn for the next request."""
 
 
 def test_a_large_body_waits_for_its_turn_and_is_refused_if_others_were_too_many_meanwhile(door, partner):

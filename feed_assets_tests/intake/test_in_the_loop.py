@@ -1,4 +1,4 @@
-"""Feeds of intake in the loop: the log alone tells of their batches, and a tick never lists them."""
+"""Feeds of intake in the loop: ticks learn of batches from the log only, and never list them."""
 
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
 
 @pytest.mark.usefixtures("home")
 def test_pushed_events_complete_their_windows_before_any_run_reads_them():
-    """The other tier tells how many there were: the hour is complete with them, and odd with one more."""
+    """Report the number of events by the other tier: the hour is complete with them, and has an issue with one more."""
     men = "partners/men/v1.0"
     raw = foreign_feed(men, intake="push", completeness=Completeness(grains=("hour",), tiers=("adserver",)), **EVENTS)
     world, services = harness(raw), Services.of(settings())

@@ -1,4 +1,4 @@
-"""A request while it is judged: others have their turn, and what is kept of it is bounded."""
+"""Judging a request: other requests get their turn, and kept rejects are limited."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from feed_assets_tests.support.receivers import FEEDS, MEN, NOW, event, lines
 
 
 async def judged(body: bytes, kind: str, feed=FEEDS[MEN]) -> tuple[_Judging, int]:
-    """Judge a body, and count how often others had their turn meanwhile."""
+    """Judge a body, and count how often other requests had their turn meanwhile."""
     judging, turns = _Judging(feed, NOW.timestamp()), 0
     task = asyncio.create_task(judging.judge(body, kind))
     while not task.done():

@@ -1,4 +1,4 @@
-"""A receiver killed by SIGKILL under load: every acknowledged event is there once, and of each key one request."""
+"""A receiver killed by SIGKILL under load: every acknowledged event is there once, and one request for each key."""
 
 import signal
 import threading
@@ -29,10 +29,7 @@ CLIENTS = 4
 
 
 class Load:
-    """Clients that send batches of events until they are told to stop; each event has a number of its own.
-
-    Half of them name a key with each request, and send it until it is answered; the others send it once.
-    """
+    """Clients that send batches of numbered events until stopped."""
 
     def __init__(self, partner: Partner) -> None:
         self._partner, self._ended, self._lock, self._next = partner, threading.Event(), threading.Lock(), 0
@@ -46,7 +43,7 @@ class Load:
             thread.start()
 
     def end(self) -> None:
-        """Until every request with a key was answered."""
+        """Stop, and wait until every request with a key is answered."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -76,7 +73,7 @@ class Load:
 
 
 def body(numbers: list[int]) -> bytes:
-    """Events of this hour and of hours before."""
+    """Return events of this hour and of earlier ones."""
     now = datetime.now(UTC)
     hours = [(now - timedelta(hours=5 * at)).strftime("%Y-%m-%dT%H:%M:%SZ") for at in range(len(numbers))]
     return lines(*(event(number, at) for number, at in zip(numbers, hours, strict=True)))
@@ -89,7 +86,7 @@ def spool(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def flushing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flushes come often, so that kills meet them; the home has taken all other settings away."""
+    """Set frequent flushes, so that kills hit them."""
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_FLUSH_SECONDS", "0.1")
 
 

@@ -1,4 +1,4 @@
-"""Numbers of events by their digits, and fields that are there twice: the receiver refuses what a run would reject."""
+"""Numbers of events by their digits, and repeated fields: the receiver refuses all that a run would reject."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_numbers_that_a_run_rejects_are_refused(field):
 
 @each_case("field", [b'"x":1.5', b'"big":7', b'"d":1.5', b'"d":999.99', b'"d":"1.50"', b'"d":123.45,"x":1e2'])
 def test_usual_numbers_are_accepted_on_the_fast_path(field):
-    """A decimal with a float's digits needs no second look."""
+    """Judge a decimal with the digits of a float on the fast path."""
     assert judged(field) == (True, True)
 
 

@@ -1,4 +1,4 @@
-"""Receivers as processes of their own: on a disk that is full, sent too much at once, and two on one blackboard."""
+"""Receivers as separate processes: on a full disk, under too much load, and two on one blackboard."""
 
 import gzip
 import shutil
@@ -38,11 +38,11 @@ SMALL_DISK = (
     "-c",
     'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"',
 )
-"""Run a command with a folder on a disk of its own, which goes with it; where the kernel lets us, no root is needed."""
+"""Run a command with a folder on a temporary disk; without root, if the kernel allows it."""
 
 BLOB, SMALL = "x" * 20_000, 10_000
 BOMBS_MB, LARGE_MB = (128 << 20) / 1e6, 400
-"""MB beside a receiver at rest: 8 small bodies that unpack to much take less, and 24 large ones of events 240."""
+"""Allowed MB above a receiver at rest: 8 small bodies that unpack to much take less, 24 large bodies of events 240."""
 
 MIB = 1 << 20
 BOMBS = {
@@ -57,13 +57,13 @@ BOMBS = {
     "an array of blanks": (b"[", b" ", 16 * MIB - 1, ARRAY),
     "an array of wide text": (b'["', "\N{GRINNING FACE}".encode(), 4 * MIB - 1, ARRAY),
 }
-"""Bodies of some KB that unpack to 16 MiB: how each begins, what it repeats, and how often."""
+"""Bodies of some KB that unpack to 16 MiB: beginning, repeated text, and number of repetitions."""
 
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def needs_small_disks(folder: Path) -> None:
-    """Skip where no disk can be mounted, as in most containers."""
+    """Skip if no disk can be mounted, as in most containers."""
     if not shutil.which("unshare"):
         pytest.skip("`unshare` (util-linux) is not installed")
     done = subprocess.run([*SMALL_DISK, folder, "true"], capture_output=True, text=True, check=False)
@@ -85,7 +85,7 @@ def flushing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def receivers(home: Path) -> Iterator[Callable[..., Process]]:
-    """Start receivers of the home, and wait until they answer; whatever a test leaves is killed."""
+    """Start receivers of the home, and wait until they answer; kill them at the end."""
     begun = list[Process]()
 
     def begin(spool: Path, port: int, **options) -> Process:
@@ -114,7 +114,7 @@ def sized(number: int) -> bytes:
 
 @dataclass
 class Pushing:
-    """Events, one a request; what is refused is sent again if its number is even, and then it has a key."""
+    """Send events, one a request; repeat refused ones with even numbers, which have a key."""
 
     partner: Partner
     taken: list[int] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Pushing:
         return answer.ok
 
     def until(self, number: int, is_taken: bool) -> int:
-        """Push new events until one is taken, or refused; the next number."""
+        """Push new events until one is accepted, or refused; return the next number."""
         for each in range(number, number + 1000):
             if self.push(each) == is_taken:
                 return each + 1
@@ -140,7 +140,7 @@ class Pushing:
 def test_on_a_full_disk_what_is_acknowledged_is_kept_what_is_refused_is_not_and_flushes_make_room(
     home, spool, receivers
 ):
-    """A real one: the kernel says so in the middle of a write, and the half of a frame has to be taken back."""
+    """Use a real full disk: the kernel fails in the middle of a write, and the partial frame must be truncated."""
     needs_small_disks(spool)
     partner = partner_of(home, port := free_port())
     process = receivers(spool, port, within=(*SMALL_DISK, str(spool)))
@@ -158,7 +158,7 @@ def test_on_a_full_disk_what_is_acknowledged_is_kept_what_is_refused_is_not_and_
 
 
 def test_two_receivers_on_one_blackboard_share_no_batch_and_lose_none(home, tmp_path, receivers):
-    """Killed, started again, ended: each flushes its own spool alone."""
+    """Kill, restart and end two receivers: each flushes only its own spool."""
     ports, spools = [free_port(), free_port()], [tmp_path / "one", tmp_path / "two"]
     partners = [partner_of(home, port) for port in ports]
     first, second = (receivers(spool, port) for spool, port in zip(spools, ports, strict=True))

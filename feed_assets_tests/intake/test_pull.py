@@ -1,4 +1,4 @@
-"""Pulling: each file once, with whatever a partner does to it, and whenever the time is over."""
+"""Pulling: each file once, for any action of a partner and any time limit."""
 
 from datetime import timedelta
 from itertools import count, islice
@@ -236,7 +236,7 @@ def test_without_time_each_poll_pulls_one_file_and_none_starves(partner):
 
 
 def test_an_endless_listing_blocks_no_other_day(partner, monkeypatch):
-    """Its pages come for ever: each tick goes on where the last one stopped, up to what a day may have."""
+    """List endless pages: each tick resumes where the last one stopped, up to the limit of a day."""
     monkeypatch.setattr(module, "FILES_PER_DAY", 30)
     file_pages = Blackboard.file_pages
 

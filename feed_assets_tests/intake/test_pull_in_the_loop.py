@@ -1,4 +1,4 @@
-"""Partners' files in the loop: the sensor `pull` copies them, the log wakes who reads them, alerts say what is off."""
+"""Partners' files in the loop: the sensor `pull` copies them, the log wakes readers, alerts report problems."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from feed_assets_tests.support.sum_projects import SCHEMA, harness, later, outco
 
 THEIRS, OTHERS = "t/theirs/v1.0", "t/others/v1.0"
 NOW = datetime.now(UTC)
-"""Here time stands still: a day, an hour or a tick of the cron may end while the tests run."""
+"""Fixed time, since a day, an hour or a cron tick may end while the tests run."""
 
 TODAY = f"{NOW - timedelta(days=1):%Y-%m-%d}"
 DAYS = dg.DailyPartitionsDefinition((NOW - timedelta(days=30)).strftime("%Y-%m-%d"))

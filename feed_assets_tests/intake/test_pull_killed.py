@@ -1,4 +1,4 @@
-"""A pull that is killed at each of its changes in turn: no file is there twice, and none is lost."""
+"""A pull killed at each of its changes in turn: no file is pulled twice, and none is lost."""
 
 import random
 import shutil
@@ -31,7 +31,7 @@ def pull_and_die(folder: Path, number: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, empty_ledger: Path) -> Path:
-    """One file that was pulled and is another one now, one that is new, and one that was renamed onto another one."""
+    """Change one pulled file, add a new one, and rename one onto another."""
     shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
     partner = partner_in(tmp_path)
     for name, content in ((FIRST, "id\n1\n"), (THIRD, "id\n7\n"), (FOURTH, "id\n8\n")):
@@ -84,7 +84,7 @@ class Model:
                 self.batches[self.of.setdefault(name, (next(self.numbers), name))] = content
 
     def rename(self, name: str, to: str) -> None:
-        """Within an hour it is the same file, and what it is renamed onto is no more."""
+        """Rename: within an hour it stays the same file, and the replaced file is gone."""
         self.files[to] = self.files.pop(name)
         self.batches.pop(self.of.get(to, (0, "")), None)
         self.of[to] = self.of.pop(name)
@@ -107,7 +107,7 @@ def held(partner: Partner) -> dict[str, list[str]]:
 
 
 def step(partner: Partner, model: Model, dice: random.Random, number: int) -> None:
-    """One thing that a partner does; renames only after a look, as who has never seen a file cannot know it again."""
+    """Perform one action of a partner; rename only pulled files, since others cannot be recognized afterwards."""
     action = dice.choice([*ACTIONS, "add"])
     name = dice.choice([*model.files, ""]) if model.files else ""
     root = partner.theirs._root / "out"
@@ -143,7 +143,7 @@ def step(partner: Partner, model: Model, dice: random.Random, number: int) -> No
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 200))])
 def test_a_pulled_feed_matches_a_model_under_random_partner_actions(tmp_path, ledger, seed):
-    """A differential oracle: a model of plain dictionaries."""
+    """Compare with a model of plain dictionaries."""
     dice, model = random.Random(seed), Model()  # noqa: S311
     theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]
     partner = Partner(theirs, ours, ledger)

@@ -1,4 +1,4 @@
-"""Files that a partner renames, or replaces by renaming: each is there once, under whatever name."""
+"""Files that a partner renames, or replaces by renaming: each is pulled once, under any name."""
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.support.pull_partners import FIRST, HOUR, Partner, rename_file, wrong_files
@@ -31,7 +31,7 @@ def test_a_file_that_is_renamed_onto_another_one_is_there_once_and_what_it_repla
 
 
 def test_a_file_that_returns_after_a_rename_replaced_it_is_pulled_again(s3_board, ledger):
-    """Its etag is the same, and its batch was withdrawn: it is another one."""
+    """Bring back a file with the same etag after its batch was withdrawn: it counts as another file."""
     partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
     a, b, c = (f"2024-02-29/05/{name}.csv" for name in "abc")
 
@@ -49,7 +49,7 @@ def test_a_file_that_returns_after_a_rename_replaced_it_is_pulled_again(s3_board
 
 
 def test_two_files_of_the_same_content_are_two(s3_board, ledger):
-    """Their etags are equal, and the first is still there."""
+    """Use two files with equal etags, of which the first still exists."""
     partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
     for name in (FIRST, "2024-02-29/05/b.csv"):
         partner.put(name, "id\n1\n")

@@ -1,4 +1,4 @@
-"""One feed of many partners: sources are a static dimension beside the hours, and each pushes to its own partitions."""
+"""One feed of many partners: the source is a static dimension beside hours, and each pushes to its own partitions."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The spool: what was synced is read back as a whole, whatever a kill, a full disk or a second receiver did."""
+"""The spool: synced frames are read back completely despite kills, full disks and second receivers."""
 
 import errno
 import os
@@ -92,7 +92,7 @@ def test_a_partial_frame_from_a_full_disk_is_truncated(spool, monkeypatch):
 
 @each_case("call", ["open", "fsync", "write", "fdatasync", "close"])
 def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_that_is_accepted_is(call):
-    """The second frame meets it, in a segment of its own; the third one finds room again."""
+    """Let the second frame meet a full disk, in its own segment; the third one finds room again."""
     real = getattr(os, call)
 
     def full(*args, **_):

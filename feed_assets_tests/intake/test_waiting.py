@@ -16,7 +16,7 @@ from feed_assets_tests.support.receivers import Partner, door_of, event, lines, 
 
 
 class Away:
-    """A store that does not answer until it is back."""
+    """A store that does not answer until it is restored."""
 
     def __init__(self) -> None:
         self.is_back = False
@@ -62,7 +62,7 @@ def test_an_unavailable_blackboard_is_reported_until_all_is_published(local_boar
 
 
 def test_a_failed_flush_is_reported_and_flushing_continues(local_board, ledger, tmp_path, monkeypatch, caplog):
-    """Whatever it is: without the task that flushes all would be taken, and nothing published until the end."""
+    """Raise any error: if the flush task ended, events would be accepted and not published."""
     with listening(door_of(local_board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
         with monkeypatch.context() as patch:
             patch.setattr(Spool, "seal", lambda *_, **__: [][0])

@@ -12,13 +12,13 @@ from feed_assets_tests.support.servers import S3Server
 
 @pytest.fixture
 def world(broker: Broker, registry: Registry, local_board: Blackboard) -> Iterator[World]:
-    """Topics of a test's own, chunked to a fresh folder."""
+    """Return topics of one test, chunked to a fresh folder."""
     with World.of(broker, registry, local_board.url) as made:
         yield made
 
 
 @pytest.fixture
 def s3_world(broker: Broker, registry: Registry, s3_url: str, s3_env: S3Server) -> Iterator[World]:
-    """Topics of a test's own, chunked to S3."""
+    """Return topics of one test, chunked to S3."""
     with World.of(broker, registry, s3_url, s3_env.endpoint) as made:
         yield made

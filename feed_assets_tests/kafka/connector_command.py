@@ -31,7 +31,7 @@ def environment(world: World, home: Path) -> dict[str, str]:
 
 @contextmanager
 def connector_process(world: World, home: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command until the block ends, then send SIGTERM. Its stderr is in the file `said` of the folder."""
+    """Run the command until the block ends, then send SIGTERM; stderr goes to the file `said` in the folder."""
     limits = world.settings.model_dump(exclude={"key"})
     (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
     command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]

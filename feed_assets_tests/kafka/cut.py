@@ -1,4 +1,4 @@
-"""Decoded messages by hand, and what a cutter makes of them."""
+"""Decoded messages made by hand, and chunks that a cutter makes of them."""
 
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
@@ -26,7 +26,7 @@ def cut(cutter: Cutter, *messages, now: float = 0) -> list[Chunk]:
 
 
 def said(chunks: list[Chunk]) -> list[tuple[int, int, int, int | None]]:
-    """Start, end, records and schema of each."""
+    """Return start, end, records and schema of each chunk."""
     return [(*each.offsets, each.records, each.schema_id) for each in chunks]
 
 

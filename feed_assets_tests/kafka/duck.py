@@ -1,4 +1,4 @@
-"""`python duck.py < QUERIES > ROWS`: DuckDB in a process of its own, at whose end it says what it has not freed."""
+"""`python duck.py < QUERIES > ROWS`: DuckDB in a separate process, since it prints unfreed memory at its end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Connectors that share a topic's partitions, each a process of its own; in a rebalance one of them is killed."""
+"""Connectors that share a topic's partitions in separate processes; during a rebalance one of them is killed."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ BEGUN, AWAITED, DEAD = "begun", "awaited", "dead"
 
 @dataclass(frozen=True)
 class Part:
-    """At a point of the rebalance that has begun a member says its name, and once another name is said it goes on."""
+    """Point of a started rebalance at which a member announces itself, and the name that it waits for."""
 
     point: str
     awaits: str
@@ -52,7 +52,7 @@ def cast(seed: int) -> tuple[str, dict[str, Part]]:
 
 
 def member(place: Place, name: str, topic: Topic, log: Path, said: Path, who: str, part: Part | None) -> None:
-    """Be one of the group until the end; who is put out as it was too slow begins again, as it is told to."""
+    """Run as a member until the end; restart after having been removed for slowness, as the error advises."""
 
     def at(point: str) -> None:
         if part and point == part.point and (said / BEGUN).exists() and not (said / who).exists():
@@ -74,7 +74,7 @@ def member(place: Place, name: str, topic: Topic, log: Path, said: Path, who: st
 
 
 def _tell(at, shares) -> None:
-    """Have a session tell where it is."""
+    """Let a session announce its steps."""
     assign, revoke, opened = (
         service.ConnectorSession._assign,
         service.ConnectorSession._revoke,

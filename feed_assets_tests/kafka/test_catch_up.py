@@ -1,4 +1,4 @@
-"""Catching up with a topic: the service's own files and signals, of what there is, then it ends."""
+"""Catching up with a topic: the same files and signals as the service makes, up to the current end."""
 
 from contextlib import closing
 from itertools import count

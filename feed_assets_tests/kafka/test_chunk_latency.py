@@ -1,8 +1,4 @@
-"""A message becomes a signalled chunk in as few steps as the limits allow: steps are counted, seconds are not.
-
-Source: "Low latency ingestion" of "Streaming Messages from Kafka into Redshift" (Yelp, 2016): a batch is published
-"whenever either the message limit or a time limit (…) is reached". The benchmark `chunk-latency` has the seconds.
-"""
+"""A message becomes a signalled chunk in as few steps as the limits allow; steps are counted, not seconds."""
 
 import pytest
 
@@ -10,7 +6,7 @@ from feed_assets_tests.kafka.turns import EMPTY, Turns
 from feed_assets_tests.support.kafka_topics import POISON
 
 POLL = 0.1
-"""Seconds of a poll, as the figures of docs/performance.md were measured: a longer one is latency for everybody."""
+"""Seconds of a poll for which docs/performance.md was measured: a longer poll adds latency."""
 
 TRANSACTION = ["put", "signal", "begin_transaction", "produce", "commit_transaction", "signalled"]
 """Steps from the end of a chunk to its signal."""
@@ -48,7 +44,7 @@ def test_a_chunk_is_signalled_in_the_round_in_which_its_time_is_over(world, seco
 
 
 def test_the_time_of_a_chunk_begins_with_its_own_first_message(world):
-    """It does not begin with the chunk before, and does not end at a multiple of the limit."""
+    """The time limit neither starts with the previous chunk nor ends at a multiple of the limit."""
     limits(world, messages=10, seconds=1)
     world.create()
     arrivals = [[(0, 1)], *[[]] * 13, [(0, 1)]]
@@ -74,7 +70,7 @@ def test_chunks_whose_time_is_over_together_are_signalled_in_one_round(world):
 
 
 def test_a_partition_that_is_always_busy_does_not_hold_up_another_one(world):
-    """Time is looked at between messages, every 0.05 s of the clock: no poll is ever empty here."""
+    """Check the time between messages, every 0.05 s of the clock: no poll is ever empty here."""
     limits(world, messages=1000, seconds=1)
     world.create(partitions=2)
     turns = Turns(world, [[(0, 1)], [(1, 200)]], seconds_each=0.01)

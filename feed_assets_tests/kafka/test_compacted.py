@@ -1,4 +1,4 @@
-"""Topics that the broker compacts: chunks have what it has left, and their ranges the offsets that it has not."""
+"""Compacted topics: chunks have the remaining messages, and their ranges include removed offsets."""
 
 from contextlib import closing, suppress
 from random import Random
@@ -20,16 +20,16 @@ CLEANED = {
     "min.cleanable.dirty.ratio": "0.001",
     "max.compaction.lag.ms": "1",
 }
-"""The broker cleans all but the newest segment; each message that is sent here has one of its own."""
+"""Settings by which the broker cleans all but the newest segment; each message has its own segment."""
 
 CLEANER_SECONDS = 180
-"""The broker has one cleaner, for the topics of all tests."""
+"""Patience: the broker has one cleaner for the topics of all tests."""
 
 WAYS = [World.run_until_done, catch_up_once]
 
 
 class Sent(NamedTuple):
-    """A message: its key is a digit up to 6, and its number no other one's."""
+    """A message: its key is a digit up to 6, and its number is unique."""
 
     key: int
     number: int
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 
 
 class Compacted:
-    """A topic, and all that was ever sent to it."""
+    """A topic, and all messages ever sent to it."""
 
     def __init__(self, world: World, **config: str) -> None:
         self.world, self.sent = world, list[Sent]()
@@ -57,7 +57,7 @@ class Compacted:
             self.sent.append(sent)
 
     def wait(self, *gone: int) -> None:
-        """Until the broker has left the last message of each key, but those `gone`, and the newest of all."""
+        """Wait until the broker keeps only the last message of each key, without offsets in `gone`, and the newest."""
         *closed, _ = self.sent
         left = {offset for offset, _ in _newest(closed).values()} - {*gone} | {len(closed)}
         wait_until(
@@ -69,7 +69,7 @@ class Compacted:
         return {each.offset() for each in self.world.messages()}
 
     def check(self) -> None:
-        """All that is there was told, nothing twice, and of each key the newest message is the newest row."""
+        """Check that chunks have all messages once, and that the newest row of each key is its newest message."""
         told = self.world.told()
         assert {*told.values()} == {1}, "twice"
         assert {(0, offset) for offset in self.there()} <= told.keys()
@@ -95,7 +95,7 @@ def ranges(world: World) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_ranges_of_chunks_cover_what_was_removed_and_records_count_what_was_left(world, topic, way):
-    """Lines of the grid, the last offsets before them and the first ones behind; two lines with nothing at all."""
+    """Grid lines, the last offsets before and the first behind them, and two lines without messages."""
     topic.send("0123456" + 15 * "6" + "26656666666666666" + "3" + "64661" + "600")
     topic.wait()
     assert topic.there() == {22, 25, 39, 41, 44, 45, 46, 47}
@@ -107,7 +107,7 @@ def test_the_ranges_of_chunks_cover_what_was_removed_and_records_count_what_was_
 
 
 def test_a_range_ending_in_a_compaction_gap_is_read_once_a_later_message_arrives(world, topic):
-    """The reader is one that is not told where its partition ends."""
+    """Use a reader that does not learn where its partition ends."""
     topic.send(25 * "1" + "2")
     topic.wait()
     with closing(world.place.chunking().clients.consumer()) as reader:
@@ -156,7 +156,7 @@ def test_compaction_removes_aborted_messages_and_transaction_markers(world, way)
     ("more", "way"), [("000", catch_up_once), *(("12300", way) for way in WAYS), ("000012300", catch_up_once)]
 )
 def test_a_chunk_compacted_away_before_its_signal_is_cut_anew(world, topic, more, way):
-    """The last rows of the file that a killed one has left; all of them; and all up to the next line of the grid."""
+    """Remove the last rows of a killed connector's file; all of them; and all up to the next grid line."""
     topic.send("0123000")
     killed(world, "signal")
     topic.send(more)
@@ -167,7 +167,7 @@ def test_a_chunk_compacted_away_before_its_signal_is_cut_anew(world, topic, more
 
 
 def killed(world: World, step: str) -> None:
-    """Catch up, and be killed as a step is about to be done; nothing happens if there is none."""
+    """Catch up, and be killed before a step; do nothing if the step never comes."""
 
     def kill(what: str) -> None:
         if what == step:

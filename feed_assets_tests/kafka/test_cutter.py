@@ -113,7 +113,7 @@ def test_an_unsignalled_chunk_of_another_grid_is_cut_again_identically():
 
 
 def test_time_does_not_end_what_was_left_before_its_end():
-    """Somebody else may have cut it as it was, and signalled it: it is never another one."""
+    """Cut it identically, since another process may have signalled it already."""
     cutter = Cutter(20, TEN, until=23)
     cut(cutter, row(20), row(21))
     assert cutter.due(1000) is None

@@ -52,7 +52,7 @@ SCHEMAS = {number: avro.parsed(text, {}) for number, text in enumerate(ALL, 1)}
 
 
 class Registry:
-    """Schemas by id, as `Schemas` has them."""
+    """Schemas by id, in the form of `Schemas`."""
 
     def get(self, schema_id):
         if schema_id not in SCHEMAS:

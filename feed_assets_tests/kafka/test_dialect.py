@@ -96,7 +96,7 @@ def cells(content):
 
 
 def same(found, expected):
-    """Equal, NaN too, and 0.0 is not -0.0."""
+    """Compare values: NaN equals NaN, and 0.0 differs from -0.0."""
     return [repr(each) for each in found] == [repr(each) for each in expected]
 
 
@@ -156,7 +156,7 @@ NESTED = [
     [math.nan, {"up": math.inf, "down": [-math.inf, None, 0.5, {"deep": math.nan}]}],
     {"no NUL": ["\\u0000", "\\\\u0000"], "at": [date(2026, 1, 31), math.inf]},
 ]
-"""Numbers that JSON has not, and texts that look like a NUL."""
+"""Numbers that JSON does not have, and texts that look like a NUL."""
 
 
 def test_json_cells_are_valid_for_every_database(connection):

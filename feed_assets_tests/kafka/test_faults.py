@@ -67,7 +67,7 @@ def test_a_fenced_connector_that_wakes_up_changes_no_signalled_file(world):
 
 
 def test_two_members_share_partitions_and_take_over_in_the_middle_of_chunks(world):
-    """No chunk ends by its time: what the one has begun, the other one begins again."""
+    """Let no chunk end by time: the second connector restarts the chunks of the first."""
     world.settings = world.settings.model_copy(update={"seconds": 3600})
     world.create(partitions=4)
     produce_to_all(world, 13)
@@ -190,7 +190,7 @@ def test_a_stray_signal_stops_only_its_partition(world, capfd):
 
 
 def test_the_last_signal_is_found_behind_aborted_transactions(world):
-    """Also a transaction that a killed one had begun, which the next one undoes."""
+    """Include a transaction of a killed connector, which the next one aborts."""
     world.create()
     world.produce(10)
     world.run_until_done()

@@ -1,4 +1,4 @@
-"""Schemas that somebody registers to stop a topic, of a registry over HTTP: dead letters, and the partition goes on."""
+"""Schemas registered to stop a topic, in a registry over HTTP: they make dead letters, and the partition continues."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def field(type_, name="g"):
 
 
 def diamond(levels, leaf):
-    """Return records of which each names the next one twice."""
+    """Return records each of which names the next one twice."""
     inner = {"type": "record", "name": f"R{levels}", "fields": [{"name": "x", "type": leaf}]}
     for level in reversed(range(levels)):
         fields = [field(inner, "a"), field(f"R{level + 1}", "b")]
@@ -56,7 +56,7 @@ def nested(levels, type_: object = "int"):
 
 
 def chain(records):
-    """Return flat text in which each record lies in the one before it, by its name."""
+    """Return flat text in which each record lies in the previous one, by name."""
     made = [{"type": "record", "name": f"C{n}", "fields": [field(f"C{n - 1}")]} for n in range(1, records)]
     return [{"type": "record", "name": "C0", "fields": [F]}, *made]
 
@@ -66,15 +66,12 @@ def decimal(digits, **more):
 
 
 def nulls(count):
-    """Return a record with so many values that take no bytes."""
+    """Return a record with `count` values that take no bytes."""
     return record(*(field("null", f"n{n}") for n in range(count)), name="N")
 
 
 class Served:
-    """A registry of these schemas (by id) and versions (by subject), each a text and the subjects that it refers to.
-
-    A subject with None has another version alone.
-    """
+    """A registry of these schemas (by id) and versions (by subject): texts, with the subjects that they refer to."""
 
     def __init__(self, ids, subjects):
         self._ids, self._subjects = ids, subjects
@@ -113,7 +110,7 @@ def served(ids, subjects=()) -> Iterator[tuple[Served, Schemas]]:
             self.wfile.write(data)
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Write no log line."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, args=[0.01], daemon=True).start()

@@ -1,4 +1,4 @@
-"""A connector killed over a real broker and S3: every offset is signalled once, and files stay what they are."""
+"""A connector killed over a real broker and S3: every offset is signalled once, and files never change."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def digests(log: Path) -> dict[str, set[str]]:
-    """Return the digests of all that was ever put under each key."""
+    """Return the digests of all objects ever put under each key."""
     found: dict[str, set[str]] = {}
     for key, digest in map(str.split, log.read_text().splitlines()):
         found.setdefault(key, set()).add(digest)
@@ -70,7 +70,7 @@ def test_a_connector_killed_at_any_step_resumes_where_it_stopped(s3_world, fork,
 
 
 def test_a_connector_killed_in_a_transaction_wrote_dead_letter_and_signal_or_neither(s3_world, fork, log):
-    """Kill it after each call to the broker in turn: the last one, COMMIT, writes dead letter and signal together."""
+    """Kill after each call to the broker in turn: the last one, COMMIT, writes dead letter and signal together."""
     s3_world.create()
     job = s3_world.place, s3_world.name, s3_world.settings, log
     written = list[tuple[int, int]]()
@@ -87,7 +87,7 @@ def test_a_connector_killed_in_a_transaction_wrote_dead_letter_and_signal_or_nei
 
 
 def produce_chunk_with_poison(world: World) -> None:
-    """Produce the ten messages of a chunk, one of them poison: no life of a connector waits for time to end it."""
+    """Produce the ten messages of a chunk, one of them poison: no connector waits for the time limit."""
     world.produce(5)
     world.send(POISON)
     world.produce(4)
@@ -133,7 +133,7 @@ def test_the_job_and_the_service_are_killed_in_turns(s3_world, fork, log, kills)
 
 @pytest.mark.parametrize("kills", seeds(3, 60))
 def test_one_of_three_is_killed_in_the_middle_of_a_rebalance(s3_world, fork, log, kills):
-    """Most chunks end by their time, so that what one has left is not what another one would make."""
+    """End most chunks by time, so that a killed connector's chunk differs from its successor's."""
     s3_world.settings = s3_world.settings.model_copy(update={"messages": 50})
     s3_world.create(PARTITIONS)
     for seed in kills:
@@ -142,7 +142,7 @@ def test_one_of_three_is_killed_in_the_middle_of_a_rebalance(s3_world, fork, log
 
 
 def rebalance(world: World, fork: Forks, log: Path, seed: int) -> None:
-    """Two share the partitions, a third one comes, and one is killed; the other two do all that was produced."""
+    """Start two members and add a third, kill one; the other two process everything."""
     chance = Random(seed)  # noqa: S311
     world.place = replace(world.place, group=f"group-{uuid4().hex}", conf={"session.timeout.ms": "1500"})
     (said := log.with_name(f"said {seed}")).mkdir()
@@ -178,7 +178,7 @@ def state(world: World) -> ConsumerGroupState:
 
 
 def kill(world: World, fork: Forks, log: Path, seed: int) -> None:
-    """One life of a connector, in which somebody produces."""
+    """Run a connector until killed, while messages are produced."""
     chance = Random(seed)  # noqa: S311
     produce = partial(load, world, chance)
     produce()
@@ -188,7 +188,7 @@ def kill(world: World, fork: Forks, log: Path, seed: int) -> None:
 
 
 def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
-    """One life of a Spark job, in which somebody produces."""
+    """Run a Spark job until killed, while messages are produced."""
     chance = Random(seed)  # noqa: S311
     job = world.place, world.name, world.settings, log, chance.uniform(0, 4)
     assert fork.run(job_killed_after, *job, meanwhile=partial(load, world, chance, 0.5)) == KILLED

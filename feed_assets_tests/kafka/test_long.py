@@ -1,4 +1,4 @@
-"""Messages that are longer than a topic beside would take, and what is set there."""
+"""Messages that exceed the limits of companion topics, and the limits set there."""
 
 import os
 from collections import Counter

@@ -10,13 +10,13 @@ from feed_assets_tests.support.kafka_topics import MORE, POISON, World
 from feed_assets_tests.support.servers import peak_mb, wait_until
 
 MOST_MB = 300
-"""It takes 200 to 240, and 340 if it reads ahead as far as librdkafka does by itself."""
+"""Limit in MB. It takes 200 to 240, and 340 with librdkafka's default read-ahead."""
 
 LONG, PACKED, DEAD, DELETED = range(4)
-"""Partitions: 80 MB of values of 32 kB, twice; 20 MB of dead letters; deletes without a value."""
+"""Partitions by content: 80 MB of values of 32 kB, twice; 20 MB of dead letters; deletes without a value."""
 
 BEGUN = {LONG: 1000, PACKED: 1000, DEAD: 800, DELETED: 40_000}
-"""Offsets that are signalled once a full chunk of values is, and several of what waits in memory."""
+"""Signalled offsets after a full chunk of values, and several of those that wait in memory."""
 
 
 def fill(world: World) -> None:
@@ -52,7 +52,7 @@ def test_the_connector_takes_less_than_300_mb_for_any_backlog(world, home, tmp_p
 
 def test_the_end_of_a_chunk_is_found_without_keeping_its_lines(monkeypatch):
     class Line(list):
-        """One that can be counted."""
+        """A line that can be counted."""
 
         __hash__ = object.__hash__
 

@@ -1,4 +1,4 @@
-"""Broker, registry and store are away for a while: the connector waits, says so, and goes on."""
+"""Broker, registry and store are unavailable for a while: the connector waits, says so, and resumes."""
 
 import re
 from contextlib import ExitStack

@@ -41,7 +41,7 @@ def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
 
 
 def test_a_log_that_is_trimmed_while_it_is_read_raises(world, monkeypatch):
-    """A message at a time is read ahead, so the next one is gone by the time that it is asked for."""
+    """Read one message ahead, so that the next one is trimmed before it is requested."""
     monkeypatch.setattr("feed_assets_tests.support.kafka_topics.QUICK", LITTLE)
     asleep, awake = Event(), Event()
 

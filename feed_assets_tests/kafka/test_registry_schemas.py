@@ -1,4 +1,4 @@
-"""The schemas of a real registry: references, what is no Avro, what it does not know yet."""
+"""Schemas of a real registry: references, schemas that are not Avro, and unknown ids."""
 
 import json
 from contextlib import closing
@@ -24,7 +24,7 @@ def found(registry):
 
 
 def register(registry, schema, **more) -> tuple[str, int]:
-    """Register a schema under a fresh name: that, and its id."""
+    """Register a schema under a fresh name; return name and id."""
     name = uuid4().hex
     body = {"schema": json.dumps(schema), **more}
     done = requests.post(f"{registry.url}/subjects/{name}/versions", json=body, timeout=30)

@@ -1,4 +1,4 @@
-"""The connector, whole: from a real broker to files, signals and dead letters."""
+"""The connector as a whole: from a real broker to files, signals and dead letters."""
 
 import re
 from types import SimpleNamespace
@@ -172,7 +172,7 @@ def test_headers_of_a_producer_cannot_forge_a_receipt(world):
 
 def test_headers_that_the_client_cannot_give_are_none():
     class Received:
-        """A message with a header whose name is no UTF-8."""
+        """Produce a message with a header whose name is not UTF-8."""
 
         def headers(self):
             raise SystemError("returned a result with an exception set")

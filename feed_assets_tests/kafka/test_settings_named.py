@@ -1,4 +1,4 @@
-"""Settings by which no broker is reached: the error names them, and what was found."""
+"""Settings that reach no broker: the error names them, and the found values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Catching up by Spark's executors: the service's own chunks, whatever is killed, taken over or in the way."""
+"""Catching up with Spark's executors: the same chunks as the service makes, despite kills and takeovers."""
 
 import os
 import signal
@@ -23,13 +23,13 @@ from feed_assets_tests.support.kafka_topics import MORE, POISON, Place, World
 
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch):
-    """Two lines of the grid in each task."""
+    """Two grid lines in each task."""
     monkeypatch.setattr(spark_job, "SPAN", 20)
 
 
 @dataclass
 class Taker:
-    """Catches up with a world's topic; `jobs` are the spans of each Spark job."""
+    """Catches up with the topic of a world; `jobs` are the spans of each Spark job."""
 
     world: World
     spark: object
@@ -56,7 +56,7 @@ def take(world, spark, monkeypatch):
 
 
 def fill(world: World) -> None:
-    """Two partitions, two schemas, deletes, poison."""
+    """Fill two partitions with two schemas, deletes and poison."""
     world.create(partitions=2)
     world.produce(45)
     world.send(None, 3)
@@ -119,7 +119,7 @@ def test_a_job_killed_while_signalling_makes_the_same_chunks_again(world, take, 
 
 
 def dying(place: Place, mark: Path) -> Chunking:
-    """Killed at its third chunk, if nobody was before."""
+    """Kill the process at its third chunk, unless one was killed before."""
     steps = count(1)
 
     def step(what: str) -> None:
@@ -194,7 +194,7 @@ def test_unsignalled_files_of_another_grid_are_harmless(world, take):
 
 
 LONG = {"transaction.timeout.ms": 900_000}
-"""A transaction that stays open while Spark starts."""
+"""Keep a transaction open while Spark starts."""
 
 
 def test_messages_of_an_open_transaction_are_left_to_the_next_run(world, take):

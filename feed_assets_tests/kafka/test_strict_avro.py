@@ -1,4 +1,4 @@
-"""Bytes that are no values of their schema, though fastavro would read them; the compiled reader and the slow one."""
+"""Bytes that are no values of their schema, though fastavro reads them; with the compiled and the slow reader."""
 
 import json
 
@@ -13,7 +13,7 @@ from feed_assets_tests.support.each_case import each_case
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 AGAIN = {"name": "again", "type": ["null", "R"], "default": None}
-"""A field by which the slow reader reads the record."""
+"""Field that forces the slow reader."""
 
 
 def varint(number):

@@ -1,4 +1,4 @@
-"""Steps that tests take with a topic."""
+"""Actions of tests on a topic."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +11,7 @@ from feed_assets_tests.support.kafka_topics import Place, World
 
 
 def another_group(world: World) -> Place:
-    """Return the same place with a consumer group of its own."""
+    """Return the same place with another consumer group."""
     return replace(world.place, group=f"group-{uuid4().hex}")
 
 
@@ -22,7 +22,7 @@ def trim(world: World, topic: str, before: int) -> None:
 
 
 def catch_up_once(world, **changes):
-    """Make chunks of all that is there. Return the committed signals."""
+    """Make chunks of all messages. Return the committed signals."""
     chunking = world.place.chunking(**changes)
     with closing(chunking.schemas):
         return world.committed(catch_up(chunking, world.name, world.settings))

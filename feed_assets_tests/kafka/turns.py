@@ -1,8 +1,4 @@
-"""A connector over a real broker that takes the same steps on any machine, so that a test can count them.
-
-A poll whose message was produced already waits for it, however long the broker takes, and costs no time of the clock.
-A poll with nothing to come returns at once, and costs all the seconds that it was given.
-"""
+"""A connector over a real broker that takes the same steps on any machine, so that tests can count them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,14 +13,14 @@ from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.stepped_clients import CalledClients, PolledConsumer, StepClock
 
 EMPTY = "empty"
-"""The step of a poll with nothing to come; one with a message is "message of PARTITION"."""
+"""Step of a poll without a message; with one it is "message of PARTITION"."""
 
 MOST_STEPS = 500
-"""Steps after which a connector is taken to wait forever."""
+"""Number of steps after which a connector counts as waiting forever."""
 
 
 class _PolledClients(CalledClients):
-    """Clients whose member of the group polls by `poll(consumer, seconds)`."""
+    """Clients whose group member polls with `poll(consumer, seconds)`."""
 
     def __init__(
         self, clients: Clients, after: Callable[[Producer, str], None], poll: Callable[[Consumer, float], Any]
@@ -37,11 +33,7 @@ class _PolledClients(CalledClients):
 
 
 class Turns:
-    """A connector that ran until `chunks` were signalled, and the steps it took: polls, calls of producers, `on_step`.
-
-    `arrivals` has for each poll the messages that come before it, as (partition, count); later polls get no more.
-    `already` are there before the first one. A message costs `seconds_each` of the clock.
-    """
+    """A connector that ran until `chunks` were signalled, and its steps: polls, producer calls, `on_step`."""
 
     def __init__(
         self,

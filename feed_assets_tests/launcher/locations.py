@@ -1,4 +1,4 @@
-"""A code location of plain Dagster on its own code server, and runs of it begun by the launcher of the home."""
+"""A code location of plain Dagster on its own code server, and its runs, started by the launcher of the home."""
 
 import json
 import subprocess
@@ -58,7 +58,7 @@ SECONDS = 120
 
 @dataclass
 class Location:
-    """A code location, its server, and what its runs tell."""
+    """A code location, its server, and reports of its runs."""
 
     folder: Path
     port: int
@@ -83,7 +83,7 @@ class Location:
         self.process.reload_code_location(MODULE)
 
     def launch(self, job: str = "quick", repository: int = 0) -> str:
-        """Launch a run; its id."""
+        """Launch a run; return its id."""
         run = self.create(job, repository)
         self.instance.launch_run(run.run_id, self.workspace())
         return run.run_id
@@ -101,7 +101,7 @@ class Location:
         return json.loads(path.read_text())
 
     def run(self, repository: int = 0) -> dict[str, Any]:
-        """Launch a run and wait for its end; what it told."""
+        """Launch a run, wait for its end, and return its report."""
         run_id = self.launch(repository=repository)
         assert self.end(run_id) is dg.DagsterRunStatus.SUCCESS
         return self.told(run_id)

@@ -39,7 +39,7 @@ del left
 
 
 def said(folder: Path, done: str) -> str:
-    """Why a process that has done this may not be forked; nothing if it may be."""
+    """Return the reason why a process in this state may not be forked; empty if it may."""
     command = [sys.executable, "-c", CHECKED.format(done=done)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
 

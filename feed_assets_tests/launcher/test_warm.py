@@ -1,4 +1,4 @@
-"""Runs begun by the warm launcher: real code servers, parents and forks."""
+"""Runs started by the warm launcher: real code servers, parents and forks."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ SUCCESS, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED
 
 @pytest.fixture(scope="module")
 def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Location]:
-    """One for all tests: each leaves a server, and a parent or none."""
+    """Serve one location for all tests: each leaves a server, and a parent or none."""
     folder = tmp_path_factory.mktemp("warm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder / "home"))
@@ -44,7 +44,7 @@ def health(location: Location, run_id: str) -> str:
 
 
 def threads_and_files(pid: int) -> tuple[int, list[str]]:
-    """How many threads a process has, and what it has open beside what it was given."""
+    """Return the number of a process's threads, and its open files besides the given ones."""
     process = psutil.Process(pid)
     return process.num_threads(), [each.path for each in process.open_files() if each.path.endswith((".db", ".lock"))]
 
@@ -100,7 +100,7 @@ def test_a_run_of_a_host_whose_name_is_another_now_is_found_by_the_lock_that_its
 
 
 class Late(WarmRunLauncher):
-    """A launcher whose forks are killed before it gives them the word."""
+    """Launcher whose forks are killed before they get the word to start."""
 
     def _fork(self, context: LaunchRunContext) -> Fork:
         fork = super()._fork(context)

@@ -1,4 +1,4 @@
-"""Reading loads neither Dagster nor Spark nor the ledger, and pandas only when a frame is asked for."""
+"""Reading imports neither Dagster nor Spark nor the ledger, and pandas only for a frame."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Updates read to the last byte: each kind of damage is found, in little memory."""
+"""Updates read to the last byte: each kind of damage is found, with little memory."""
 
 import gzip
 
@@ -60,7 +60,7 @@ def test_each_kind_of_damage_is_found_and_the_file_named(files, says):
 
 
 def test_a_page_without_values_is_missed_by_no_count():
-    """A footer that announces more rows than its pages hold, in all of its figures."""
+    """Write a footer that announces more rows than its pages hold, in all of its figures."""
     data = damaged.parquet(damaged.numbers())
     for occurrence in (0, 0, -1):
         data = damaged.with_other_number(data, 20_000, 20_001, occurrence)

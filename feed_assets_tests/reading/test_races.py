@@ -66,7 +66,7 @@ def test_a_producer_that_was_killed_before_its_manifest_is_not_seen(lake):
 
 
 def test_a_prune_between_the_name_and_the_manifest_is_looked_through_again(local_lake, monkeypatch):
-    """The newer update is published, and the older one removed, after the names were listed."""
+    """Publish the newer update and remove the older one after names were listed."""
     local_lake.put(MONDAY, {"n": [1]})
     names = Blackboard.names
 
@@ -83,7 +83,7 @@ def test_a_prune_between_the_name_and_the_manifest_is_looked_through_again(local
 
 
 def test_while_a_producer_publishes_and_prunes_every_table_is_one_update(local_lake):
-    """Each update's rows all have its number, in three parts; whoever is overtaken is told so, and reads again."""
+    """Number all rows of an update, in three parts; an overtaken reader gets an error, and reads again."""
     lake, stop, seen = local_lake, threading.Event(), []
     lake.put(MONDAY, *[{"n": [0, 0]}] * 3)
 

@@ -89,7 +89,7 @@ def test_files_of_apache_parquet_testing(local_lake, spark, name):
 
 
 def test_each_day_of_the_old_calendar_is_the_one_that_spark_reads(local_lake, spark):
-    """Every 97th day, and those around each day from which the calendars differ by one day more."""
+    """Every 97th day, and days around each one from which the calendars differ by one more day."""
     days = sorted({*range(-719_164, 0, 97), *(first + more for first, _ in REBASED for more in (0, 1))})
     days = sorted({*days, *(first - 1 for first, _ in REBASED[1:])})
     local_lake.put(MONDAY, one(days, pa.date32(), SPARK_2))
@@ -99,7 +99,7 @@ def test_each_day_of_the_old_calendar_is_the_one_that_spark_reads(local_lake, sp
 
 
 def test_files_that_are_stored_differently_are_read_together(local_lake, spark):
-    """Nanoseconds and microseconds, old days and new ones, in one update: its rows are those of each file."""
+    """Mix nanoseconds and microseconds, old and new days in one update: its rows are those of each file."""
     names = ["nanoseconds", "of another zone", "seconds", "INT96"]
     local_lake.put(MONDAY, *(FILES[name][0] for name in names))
     expected = sorted(str(each) for name in names for each in FILES[name][1])

@@ -1,4 +1,4 @@
-"""Repeated keys: DuckDB and Spark judge the same rows alike, value by value, and in bounded memory."""
+"""Repeated keys: DuckDB and Spark judge the same rows alike, value by value, with limited memory."""
 
 from datetime import UTC, datetime
 
@@ -46,14 +46,14 @@ VALUES = {
     ],
     "timestamp_ntz": ["timestamp_ntz'1969-12-31 23:59:59.999999'", "timestamp_ntz'2026-03-29 02:30:00'"],
 }
-"""Values of each type, all of which are different but `-0.00`."""
+"""Values of each type, all different except `-0.00`."""
 SAME = {"decimal(10,2)": 1}
-"""How many of them equal another one."""
+"""Number of values that equal another one."""
 
 
 @pytest.fixture
 def written(spark, local_board):
-    """Write a frame as an update of its own, and return that."""
+    """Write a frame as an update, and return it."""
 
     def write_it(frame, files=None):
         update_id = claim(local_board, PARTITION, b"test", datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Rows batch by batch: the same rows as those of `to_arrow`, in memory that does not grow with them."""
+"""Rows in batches: the same rows as `to_arrow` returns, with constant memory."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from feed_assets_tests.support.parquet_lake import DAILY, MONDAY, OLD, TUESDAY, 
 
 ROWS = 4_000_000
 MOST_MB = 40
-"""The rows have 64 MB, in one row group. It takes 23 MB, whatever their number; `to_arrow` 159."""
+"""Rows of 64 MB in one row group. Streaming takes 23 MB for any number of rows; `to_arrow` takes 159 MB."""
 
 PROGRAM = f"""
 import json, os, sys
@@ -84,7 +84,7 @@ def test_a_damaged_part_is_refused_as_by_to_arrow(second, says, local_lake):
 
 
 def test_a_page_without_values_is_no_end_of_the_rows(local_lake):
-    """A footer that announces more rows than its pages hold, in all of its figures."""
+    """Write a footer that announces more rows than its pages hold, in all of its figures."""
     data = damaged.parquet(damaged.numbers())
     for occurrence in (0, 0, -1):
         data = damaged.with_other_number(data, 20_000, 20_001, occurrence)

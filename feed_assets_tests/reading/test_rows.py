@@ -1,4 +1,4 @@
-"""Rows and columns of Parquet: exact values, the same on both stores, and a reason for each file that has none."""
+"""Rows and columns of Parquet: exact values, equal on both stores, and a reason for each unreadable file."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -47,7 +47,7 @@ def written_by_polars(rows) -> bytes:
 
 
 def test_differences_between_writer_libraries_are_normalized(local_lake):
-    """Zones, INT96, large strings, dictionaries, the order of columns, promises about NULLs, metadata of pandas."""
+    """Test zones, INT96, large strings, dictionaries, column order, nullability, and metadata of pandas."""
     row = {"text": ["x"], "at": [MOMENT]}
     berlin = pa.table(
         {"text": ["x"], "at": pa.array([MOMENT.astimezone(ZoneInfo("Europe/Berlin"))], pa.timestamp("us", "+02:00"))}
@@ -235,7 +235,7 @@ def test_a_store_that_refuses_is_no_empty_table(lake, s3_env, monkeypatch):
 
 
 def test_duckdb_and_polars_read_paths_and_tables_and_get_the_same_rows(lake, s3_env, monkeypatch):
-    """DuckDB's reader of S3 is an extension that is downloaded: here it reads the table in its place."""
+    """Replace DuckDB's S3 reader, an extension that is downloaded, by reading the table."""
     lake.put(MONDAY, {"n": [1, 2]}, {"n": [3]})
     lake.put(TUESDAY, {"n": [4]})
     found = lake.read(MONDAY, WEDNESDAY)

@@ -1,4 +1,4 @@
-"""Rows by a Spark session that the caller brings: what Arrow reads, and CSV and JSON as runs read them."""
+"""Rows in the caller's Spark session: the same as Arrow reads, and CSV and JSON as runs read them."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A build that is killed on its way, in a process of its own: a module of its own, so that it imports little else."""
+"""A build killed on its way, in a separate process: a small module, so that the process imports little."""
 
 import os
 import signal

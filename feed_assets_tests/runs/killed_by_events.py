@@ -1,4 +1,4 @@
-"""A build by events that is killed on its way. Its rows are given: kills within Spark are in `test_killed`."""
+"""A build by events killed on its way. Its rows are given: `test_killed` has kills within Spark."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Leftovers of a run that was killed."""
+"""Leftovers of a killed run."""
 
 import socket
 
@@ -17,7 +17,7 @@ def no_spark():
 
 
 def left_behind(lake: Lake, sealed: int, process: str = GONE, read: Pin = PIN) -> runs.Run:
-    """Leave what a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
+    """Leave the state of a run that was killed when `sealed` of its two updates, rejects first, had a manifest."""
     board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, process, NOW)
     runs.start(ledger, run)

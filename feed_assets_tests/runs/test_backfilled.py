@@ -1,4 +1,4 @@
-"""Backfills that a run by hand began and was killed in: ended by whoever finishes its claims."""
+"""Backfills whose manual run was killed: the process that finishes its claims ends them."""
 
 import os
 import signal
@@ -109,7 +109,7 @@ def test_a_backfill_is_ended_once(lake):
 
 
 def made_again(services: Services) -> None:
-    """Build a day by hand that fills the hour, and is not unlike what it was."""
+    """Build by hand a day that fills the hour with similar data."""
     recipe = Recipe(CLEAN, (RecipeInput("raw", RAW),), lambda raw: raw)
     build(recipe, Partition(CLEAN, DAY), {"raw": [Partition(RAW, DAY)]}, services, made_again=[HOUR])
 

@@ -1,4 +1,4 @@
-"""Old updates of ours are read in turn, a few each day; what is damaged is remembered until it is well or gone."""
+"""Old updates of ours are read in turn, a few each day; damage is remembered until it is repaired or gone."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -72,7 +72,7 @@ def test_damage_stays_reported_until_repaired_or_replaced(services):
 
 
 def test_files_of_a_large_update_are_checked_over_several_days(services, monkeypatch):
-    """It stays damaged until all of it was read at once."""
+    """Keep the damage until a check has read the whole update at once."""
     update = publish_own(services, Partition(SHOWN, "a"), MADE)
     for name in ("b", "c"):
         services.board.put(f"{update.path}/part-{name}.parquet", BAD if name == "b" else GOOD)
@@ -97,7 +97,7 @@ def test_a_check_out_of_time_is_resumed_by_the_next(services):
 
 
 def test_a_missing_update_is_not_reported_as_damage(services):
-    """`verify` says what is gone."""
+    """Leave missing updates to `verify`."""
     update = publish_own(services, Partition(SHOWN, "a"), MADE, BAD)
     known = look(services, 1).damaged
     services.board.sweep(update.path)

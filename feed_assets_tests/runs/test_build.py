@@ -246,7 +246,7 @@ def test_rows_with_reasons_come_from_tagged_inputs_and_from_nothing_else(lake, t
 
 
 def test_rejects_that_are_none_and_a_preview_take_no_job(lake, spark):
-    """One job, which writes the rows and counts what the check wants to know of them."""
+    """Use one job, which writes the rows and counts for the check."""
     sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
     jobs = {}
 
@@ -269,7 +269,7 @@ def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake)
 
 
 def test_rows_that_a_function_never_asks_for_are_not_accounted_for(lake):
-    """Whoever counted on the way would count what was asked for, and miss the others."""
+    """Count records that the function does not read; counting on the way would miss them."""
     sources = (RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True),)
     lake.drop(ONE, TWO, BAD)
     refused = lake.clean(sources=sources, transform=lambda raw: raw.limit(1), checks=(checks.accounted(),))

@@ -78,7 +78,7 @@ def test_a_partition_without_a_batch_that_has_a_valid_update_is_an_error_with_re
 
 
 def test_an_older_set_is_read_as_of_a_named_moment_and_a_batch_by_its_update(lake):
-    """The clock stands still, so ids go up by batch only: the second update of a batch is later than all first ones."""
+    """Stop the clock, so that ids increase by batch only: the second update of a batch is later than all first ones."""
     first, second, other, third = drop(lake, "a", 1), drop(lake, "a", 2), drop(lake, "b", 3), drop(lake, "b", 4)
     as_of = built(lake, named={HELD: first.id})
     assert (ids(lake), pins(as_of)) == ([1, 3], [(f"{DAY}/a", first.id), (f"{DAY}/b", other.id)])

@@ -1,4 +1,4 @@
-"""A run by hand goes without what is missing no earlier than its dataset says, by the clock of the run."""
+"""A manual run skips missing inputs only from the time that its dataset declares, by the clock of the run."""
 
 import json
 from datetime import timedelta

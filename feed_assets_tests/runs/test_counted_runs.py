@@ -25,7 +25,7 @@ NEVER = Check("never", "there are no rows", lambda found: found < 0, "count(1)")
 
 
 class Killed(BaseException):
-    """The end of a process."""
+    """Stands for the end of a process."""
 
 
 def windows(lake: Lake, feed: Feed = RAW, key: str = DAY):
@@ -139,7 +139,7 @@ def test_foreign_parquet_files_are_counted(lake, spark, tmp_path):
 
 
 def test_counting_the_input_reads_no_file_again(lake, spark, tmp_path):
-    """The file goes once all was written from it: who read it again would raise."""
+    """Delete the file once all rows are written: reading it again would raise."""
     dropped = drop_parquet(lake, spark, tmp_path / "theirs")
 
     def remove(step: str) -> None:

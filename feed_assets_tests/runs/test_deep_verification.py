@@ -1,4 +1,4 @@
-"""An update is read to the last byte, and compared with what its run published."""
+"""An update is read to the last byte, and compared with the version that its run published."""
 
 import re
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def test_an_update_of_others_is_read_and_not_compared(services):
 
 
 def test_nested_rows_are_measured_by_the_engine(services):
-    """Without one they are counted alone."""
+    """Without an engine, only count such rows."""
 
     class Engine:
         def measure(self, board, update):
@@ -103,7 +103,7 @@ def test_nested_rows_are_measured_by_the_engine(services):
 
 
 def test_rewritten_files_without_comparable_rows_are_reported(ledger, board):
-    """Not on local disk, where a copy of a blackboard has other inodes and times."""
+    """Expect nothing on local disk, where a copy of a blackboard has other inodes and times."""
     services = Services(board, ledger, no_spark, lambda: NOW)
     update = publish_own(services, AT, NOW, columns=(("id", "array<int>"),))
     rewrite(services, update, of([*range(19_999), 7]))

@@ -1,4 +1,4 @@
-"""New updates of foreign feeds: none is passed over, whatever the time allows and whichever feed cannot be read."""
+"""New updates of foreign feeds: none is missed, for any time limit and any unreadable feeds."""
 
 from datetime import date, timedelta
 from itertools import count
@@ -98,7 +98,7 @@ def test_an_update_that_became_invalid_is_noticed(quiet):
 
 
 def days(count: int) -> list[str]:
-    """So many partition keys, the oldest first."""
+    """Return partition keys, the oldest first."""
     return [(date(2018, 1, 1) + timedelta(days=number)).isoformat() for number in range(count)]
 
 

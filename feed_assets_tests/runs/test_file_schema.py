@@ -1,4 +1,4 @@
-"""Files that are looked at before they are published: whatever is in them, a short answer in little memory."""
+"""Files checked before their publication: a short answer in little memory for any content."""
 
 import gzip
 import tracemalloc

@@ -1,7 +1,4 @@
-"""A build killed after each of its steps, by SIGKILL in a process of its own; then reconcile, as the next tick does.
-
-The steps are those that a build announces: a new one is killed after, too.
-"""
+"""A build killed after each of its steps, by SIGKILL in a separate process; then reconcile, as the next tick does."""
 
 import os
 import signal
@@ -31,12 +28,12 @@ from feed_assets_tests.support.servers import connect_server
 
 OLD, NEW, BAD = "1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00"
 AT_ONCE = 3
-"""Processes that build, and are killed, at the same time."""
+"""Number of simultaneous processes that build, and are killed."""
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A partition after its second build was killed after one of the steps."""
+    """A partition whose second build was killed after one of the steps."""
 
     step: str
     is_visible: bool
@@ -48,13 +45,13 @@ class Killed:
 
     @property
     def key(self) -> str:
-        """The partition's key."""
+        """Return the key of the partition."""
         return key_of(self.step)
 
 
 @dataclass(frozen=True)
 class Aftermath:
-    """A lake with every killed partition in it, after one reconcile."""
+    """A lake with every killed partition, after one reconcile."""
 
     lake: Lake
     killed: tuple[Killed, ...]
@@ -75,7 +72,7 @@ def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
 
 @contextmanager
 def killed_in(folder: Path, maker: Maker | None = None, spark_remote: str | None = None) -> Iterator[Aftermath]:
-    """Each partition is built, gets new input, and is built again by a process that is killed."""
+    """Build each partition, add input, and build it again in a process that is killed."""
     board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
     board, ledger = Blackboard.open(board_url, create=True), open_ledger(ledger_url)
     lake = Lake(Services(board, ledger, lambda: maker or plain(board), lambda: NOW))
@@ -178,7 +175,7 @@ def test_reconciling_twice_after_a_kill_changes_nothing(aftermath):
 
 
 def test_published_updates_are_not_rebuilt_and_all_others_are(aftermath):
-    """The last test of these: it builds what was killed."""
+    """Keep this test last, as it builds what was killed."""
     for killed in aftermath.killed:
         built = aftermath.lake.clean(killed.key)
         assert isinstance(built, Unchanged if killed.is_visible else Published), killed.step

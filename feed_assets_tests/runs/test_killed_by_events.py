@@ -1,7 +1,4 @@
-"""A build by events killed after each of its steps, by SIGKILL in a process of its own; then reconciled or repeated.
-
-Each step has an output of its own that is to consume the same events: its key says after which step it was killed.
-"""
+"""A build by events killed after each of its steps, by SIGKILL in a separate process; then reconciled or repeated."""
 
 import shutil
 import signal
@@ -50,7 +47,7 @@ VISIBLE = STEPS[-2:]
 
 @dataclass(frozen=True)
 class Team:
-    """A ledger with events of two tables that every output is to consume."""
+    """A ledger with events of two tables that every output will consume."""
 
     services: Services
     keys: tuple[str, ...]
@@ -97,7 +94,7 @@ def opened(folder: Path) -> Team:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> Path:
-    """Each output was killed after the step of its key."""
+    """Kill the build of each output after the step of its key."""
     folder = tmp_path_factory.mktemp("killed by events")
     team = opened(folder)
     team.deliver(1)
@@ -146,7 +143,7 @@ def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_with_an_unchecked_end_is_settled_before_the_next(team, step):
-    """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
+    """Record the end in the ledger; the next build finds the manifest once the blackboard is reachable."""
     key = key_of(step)
     away = Counting.around(team.services.board)
 

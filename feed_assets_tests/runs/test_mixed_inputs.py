@@ -1,4 +1,4 @@
-"""A build by hand of a dataset by events: it reads the newest of all, and refuses those that do not belong together."""
+"""A manual build of a dataset by events: it reads the newest inputs, and refuses those that do not belong together."""
 
 from datetime import timedelta
 from itertools import count

@@ -340,7 +340,7 @@ def test_the_documented_bucket_policy_notifies_exactly_manifests(rung):
 
 
 class Told:
-    """A queue that has what a test puts there."""
+    """A queue with messages that a test puts there."""
 
     url = "a test"
 
@@ -357,7 +357,7 @@ class Told:
 
 @dataclass
 class Producer:
-    """A team that writes and removes objects of two partitions, and what its bucket would tell of each."""
+    """A team that writes and removes objects of two partitions, and the notifications of its bucket."""
 
     board: Blackboard
     told: list[QueueMessage] = field(default_factory=list[QueueMessage])
@@ -376,7 +376,7 @@ OBJECTS = st.tuples(st.sampled_from([DAY, NEXT_DAY]), st.integers(0, 1), NAMES, 
 @hypothesis.settings(max_examples=40)
 @given(acts=st.lists(st.tuples(OBJECTS, st.integers(0, 3)), min_size=5, max_size=25), dice=st.randoms())
 def test_random_notifications_end_in_the_same_ledger_as_listings(empty_ledger, acts, dice):
-    """After each act some of all that could be told so far is, in any order; in the end everything is listed."""
+    """Send some of the pending notifications after each action, in any order; list everything at the end."""
     with TemporaryDirectory() as folder:
         shutil.copyfile(empty_ledger, f"{folder}/told.db")
         shutil.copyfile(empty_ledger, f"{folder}/alone.db")

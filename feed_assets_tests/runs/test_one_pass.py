@@ -1,4 +1,4 @@
-"""A run of a million rows: one pass writes them, and no frame is kept for rejects. Counted are jobs, not seconds."""
+"""A run of a million rows: one pass writes them, and no frame is kept for rejects. Jobs are counted, not seconds."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ ALL = f"parts of {CLEAN} written", f"parts of {REJECTS} written", "statistics in
 
 @dataclass
 class Watch:
-    """Jobs that Spark has run before each step, and the most frames that it kept at one."""
+    """Number of Spark jobs before each step, and the maximum of frames kept at once."""
 
     spark: object
     jobs: dict[str, int] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def test_a_function_that_reads_in_part_has_its_rejects_counted_apart(lake, spark
 
 
 def test_a_function_that_is_not_deterministic_loses_no_record(lake, monkeypatch):
-    """Rows in are clean and rejected ones, or, where more are rejected than come along, nothing is published."""
+    """Input rows equal clean plus rejected rows; if too many are rejected to come along, nothing is published."""
     source = RecipeInput("raw", RAW, "csv", SCHEMA, tagged=True)
     lake.drop(*[f"{n},{DAY} 01:00:00" for n in range(200)])
 
@@ -170,7 +170,7 @@ def test_a_session_is_asked_for_by_the_bytes_that_a_run_has_pinned(lake, spark):
 
 
 def test_a_monitor_s_measures_do_not_disturb_its_profile(lake, spark):
-    """The profile has a column `found`, too, and a number in it by which the measure cannot divide."""
+    """Use a profile with a column `found` that breaks the measure if both are computed together."""
     lake.drop(f"1,{DAY} 01:00:00", f"2,{DAY} 01:00:00")
     measures = Profile({"rows": "count(1)", "shares": "sum(1 / (found - 2))"}, "7 partitions")
     lake.clean(

@@ -1,4 +1,4 @@
-"""Sweeping what attempts left, on every store, by an injected clock, interrupted anywhere; no Spark in here."""
+"""Sweeps of leftovers, on every store, by an injected clock, interrupted anywhere; without Spark."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ DAY_LATER = NOW + timedelta(hours=24)
 
 
 class Interrupted(BaseException):
-    """A kill, as near as one process comes to it."""
+    """Stands for a kill within this process."""
 
 
 def no_spark():
@@ -126,7 +126,7 @@ def test_a_valid_update_of_an_abandoned_run_is_finished(lake):
 
 
 def test_parts_written_after_a_sweep_are_swept_later(lake):
-    """Executors outlive their driver."""
+    """Write parts late, as executors that outlive their driver do."""
     update_id = attempt(lake, updates.ABANDONED, parts=0)
     put(lake, OUTPUT, update_id, 1)
     assert said(sweep(at(lake, DAY_LATER), OURS).done) == [("swept", update_id)]

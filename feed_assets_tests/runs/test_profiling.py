@@ -1,4 +1,4 @@
-"""Profiles on Spark: measured with the checks, deep checks where they are off; of others' rows as a dataset."""
+"""Profiles on Spark: measured with the checks, with deep checks if they are off; also of others' rows, as a dataset."""
 
 import re
 from dataclasses import replace

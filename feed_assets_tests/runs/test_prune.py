@@ -1,4 +1,4 @@
-"""Pruning with the ledger: who reads, who writes, what a kill leaves."""
+"""Pruning with the ledger: readers, writers, and leftovers of kills."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -26,7 +26,7 @@ LAST = Retention(keep=1)
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 def no_spark():
@@ -35,7 +35,7 @@ def no_spark():
 
 @pytest.fixture
 def services(board, ledger):
-    """Three updates of a foreign feed, as the ledger saw them come; a day and an hour later."""
+    """Provide three updates of a foreign feed that the ledger recorded; the clock is a day and an hour later."""
     made = Services(board, ledger, no_spark, lambda: utc_now() + timedelta(hours=25))
     for update_id in (OLDEST, OLD, NEW):
         write(board, update_id)
@@ -110,7 +110,7 @@ def test_prune_keeps_updates_pinned_by_a_running_run(services):
 
 
 def test_prune_keeps_an_update_pinned_just_before_its_removal(services):
-    """The step 'given up' of a first update is when a run claims a second: each is decided under the ledger's lock."""
+    """Let a run claim the second update at the step 'given up' of the first: the ledger's lock decides about each."""
     runs.start(services.ledger, new_run("r1"))
     claim(services.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
     assert pruning.give_up(services.ledger, MEN, {OLD: "why", OLDEST: "why"}, utc_now()) == {OLD: "r1"}

@@ -1,4 +1,4 @@
-"""Finishing and sweeping what runs left behind, itself interrupted between any two steps; no Spark in here."""
+"""Reconcile after killed runs, itself interrupted between any two steps; without Spark."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from feed_assets_tests.support.counted_blackboards import Counting
 
 
 class Interrupted(BaseException):
-    """A kill, as near as one process comes to it."""
+    """Stands for a kill within this process."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def quiet(ledger) -> Lake:
 
 
 def outcome(lake: Lake) -> tuple[list[str], list[str], list[str], list[str], int]:
-    """All that reconciling is about: states of both feeds, objects, attempts, runs in progress."""
+    """Return the state that reconcile changes: states of both feeds, objects, attempts, runs in progress."""
     attempts = [state for state, _ in lake.bad_ends()]
     return lake.states(), lake.states(REJECTS), lake.objects(), attempts, len(lake.running())
 
@@ -120,7 +120,7 @@ class Steps:
 
 
 class Stepping(Ledger):
-    """A ledger whose transactions are steps: interrupted right before they commit, or right after."""
+    """A ledger whose transactions are steps: interrupted just before or just after a commit."""
 
     def __init__(self, ledger: Ledger, step: Callable[[], None]) -> None:
         super().__init__(ledger.engine)
@@ -135,7 +135,7 @@ class Stepping(Ledger):
 
 
 def interrupted_at(lake: Lake, last: int) -> int:
-    """Reconcile until step number `last`; tells how many steps were done."""
+    """Reconcile until step number `last`; return how many steps were done."""
     steps = Steps(last)
     names = ("list", "children", "get", "put", "create", "delete")
     board = Counting.around(lake.services.board, dict.fromkeys(names, steps.step)).board
@@ -198,7 +198,7 @@ def test_a_blackboard_whose_folder_is_gone_is_out_of_reach(ledger, tmp_path):
 
 
 def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
-    """Between its listing and its second look into the ledger the input's own run publishes."""
+    """Let the input's own run publish between the consumer's listing and its second read of the ledger."""
     left_behind(quiet, sealed=2)
     reconcile(quiet.services)
     older = quiet.newest().id

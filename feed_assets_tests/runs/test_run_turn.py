@@ -26,7 +26,7 @@ from feed_assets_tests.support.build_lake import CLEAN, DAY, NOW, RAW, Lake, ste
 OUTPUT = Partition(CLEAN, DAY)
 ROW = "1,2019-11-24 08:00:00"
 PATIENCE = 30
-"""Seconds for which a thread of a test waits for another one at most; by its end the test has failed."""
+"""Maximum seconds for which a thread of a test waits for another; after it the test fails."""
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_run_that_dies_meanwhile_is_finished_and_taken_over(lake, sealed, expe
 
 
 def test_a_run_of_another_host_is_over_when_the_caller_says_so(lake):
-    """Its process cannot be seen from here: Dagster knows how its run ended."""
+    """Imitate a process of another host, which cannot be seen: Dagster knows how its run ended."""
     over = []
     left_behind(lake, 0, "another-host:1:0.00")
     patience = Patience(9, after(2, lambda: over.append("run with 0")), has_ended=lambda run: run.id in over)

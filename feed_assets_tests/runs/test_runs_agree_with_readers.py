@@ -1,4 +1,4 @@
-"""A whole run publishes the values that all readers have of a Parquet file, or refuses what they refuse."""
+"""A complete run publishes the values that all readers have of a Parquet file, or refuses the same files."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def published(lake: Lake, name: str) -> Sequence[Any] | str:
 
 
 NO_MAPS = [name for name in FILES if name != "nanoseconds in a map"]
-"""Runs publish no maps, which have no digest."""
+"""Files that runs refuse: maps, which have no digest."""
 
 
 @each_case("name", NO_MAPS)

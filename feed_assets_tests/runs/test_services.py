@@ -1,4 +1,4 @@
-"""Which processes are surely gone."""
+"""Detection of processes that are surely dead."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ NAMED = "from feed_assets.runs.services import this_process; print(this_process(
 
 @pytest.fixture
 def other():
-    """Another process, and its name in the ledger."""
+    """Start another process; yield it with its name in the ledger."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", NAMED], stdin=pipe, stdout=pipe, text=True) as process:
         yield process, process.stdout.readline().strip()
@@ -57,7 +57,7 @@ def test_a_process_on_another_host_never_surely_is():
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux says it there")
 def test_a_process_lives_on_when_the_clock_is_set(tmp_path, monkeypatch):
-    """The kernel's time of boot moves with the clock, and with it the time at which a process started."""
+    """Move the boot time of the kernel with the clock, and with it the start time of processes."""
     before = this_process()
     stat = Path("/proc/stat").read_text()
     boot = int(psutil.boot_time())

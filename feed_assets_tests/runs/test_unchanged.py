@@ -1,4 +1,4 @@
-"""On S3 one listing tells which partitions of a foreign feed need no visit; what has changed is found."""
+"""On S3 one listing shows which partitions of a foreign feed need no visit; changes are found."""
 
 import os
 from itertools import count
@@ -21,7 +21,7 @@ _numbers = count()
 
 @pytest.fixture
 def world(s3_board, ledger):
-    """Services on S3, where a feed of two partitions is known; and a count of what a look asks for."""
+    """Return services on S3, where a feed of two partitions is known."""
     feed = Feed.parse(f"unchanged/{os.getpid()}-{next(_numbers)}/v1.0")
     services = Services(s3_board, ledger, lambda: None, lambda: NOW)
     for key in (HOUR, OTHER):

@@ -1,4 +1,4 @@
-"""Looks at our own updates: each has its turn, at two requests each, and a store that fails loses nothing."""
+"""Verification of our own updates: each has its turn, with two requests, and a failing store loses nothing."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A run reads the Parquet of others whole, or fails, whatever its function does with the rows."""
+"""A run reads foreign Parquet files completely, or fails, for any use of the rows in its function."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def test_a_file_of_which_spark_leaves_rows_out_is_refused(lake, name, tagged):
 
 
 def test_a_monitor_of_foreign_rows_reads_all_of_them(lake):
-    """It has no rejects, so nothing counts on the way."""
+    """Use a dataset without rejects, so that nothing is counted on the way."""
     drop(lake, damaged.with_group_that_spark_leaves_out())
     with pytest.raises(UnreadableUpdate, match="20,000 rows"):
         clean(lake, "all", tagged=False, rejects=None)

@@ -1,4 +1,4 @@
-"""Their event tables: each kind of database and file, with markers of both kinds."""
+"""Event tables of other teams: each kind of database and file, with markers of both kinds."""
 
 import pytest
 import sqlalchemy as sa
@@ -8,7 +8,7 @@ from feed_assets_tests.support.foreign_tables import Files, Sql, Topics
 
 @pytest.fixture(scope="session")
 def one_database(postgresql):
-    """One database for all: each takes long to make."""
+    """Return one database for all tests, as creating one takes long."""
     return postgresql.database()
 
 

@@ -1,4 +1,4 @@
-"""Print rows of a slice as text: `URL JARS`, once read by JDBC and once by Spark's Python workers."""
+"""Print rows of a slice as text: `URL JARS`, read first by JDBC and then by Spark's Python workers."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Cells of a database that are too long are cut there: what is fetched is counted, row by row and cell by cell."""
+"""Too long cells are cut in the database: the fetched bytes are counted, row by row and cell by cell."""
 
 import json
 

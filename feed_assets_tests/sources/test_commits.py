@@ -1,4 +1,4 @@
-"""PostgreSQL commits in another order than it numbers: what was committed is read, however slow its writer was."""
+"""PostgreSQL commits in another order than it numbers: every committed event is read, however slow its writer."""
 
 import threading
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from feed_assets_tests.support.foreign_tables import Sql, read_all
 
 
 class Clock:
-    """A clock that a sleep moves, and that lets something happen meanwhile."""
+    """A clock that sleeps advance, and that triggers an action meanwhile."""
 
     def __init__(self, *meanwhile):
         self.now, self.meanwhile = 0.0, list(meanwhile)
@@ -197,7 +197,7 @@ def naive(connection, after):
 
 
 def lost_by_the_naive_reader(uri, seed):
-    """Three writers, and a reader that believes the highest number it has seen."""
+    """Start three writers, and a reader that trusts the highest number it has seen."""
     writers = [threading.Thread(target=write_many, args=(uri, n, 5, 0.02), kwargs={"seed": seed}) for n in range(3)]
     with psycopg.connect(uri, autocommit=True) as connection:
         connection.execute("TRUNCATE events")
@@ -218,7 +218,7 @@ def test_the_naive_reader_does_lose_events(uri):
 
 
 def read_while_written(uri, writers, count):
-    """Read as fast as can be what so many processes write; everything that was read, in its order."""
+    """Read as fast as possible what several processes write; return all events read, in order."""
     barrier = processes.Barrier(writers + 1)
     running = [start(write_many, uri, writer, count, 0.05, barrier) for writer in range(writers)]
     reader, position, events = source(uri), None, []

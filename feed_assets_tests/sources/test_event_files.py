@@ -1,4 +1,4 @@
-"""Event files: half a line, files that grow, shrink or are rewritten, lines that are none, and what a read costs."""
+"""Event files: partial lines, files that grow, shrink or are rewritten, invalid lines, and the cost of a read."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Garbage in each field of each kind of event: a reject with its reason, and what comes behind it is read."""
+"""Garbage in each field of each kind of event: it is a reject with its reason, and later events are read."""
 
 import json
 from dataclasses import asdict, replace

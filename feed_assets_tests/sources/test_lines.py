@@ -17,7 +17,7 @@ FOLDER = "their/events"
 
 
 def csv_lines(*numbers):
-    """Lines of these rows, without the header."""
+    """Return lines of these rows, without the header."""
     return encoded("csv", [row(number, "integer") for number in numbers]).split(b"\r\n", 1)[1]
 
 
@@ -79,14 +79,14 @@ def test_a_field_that_is_too_long_for_csv_is_one_reject_up_to_where_it_closes(lo
 
 @each_case("size", [1, 2, 3, 100])
 def test_records_end_where_csv_ends_them_however_the_bytes_come(size):
-    """Also those that RFC 4180 does not know: quotes within a field, and behind the one that closes it."""
+    """Include quotes unknown to RFC 4180: within a field, and behind the closing one."""
     for letters in product('a,"\n', repeat=7):
         text = "".join(letters) + "\n"
         assert lines_by_ends(text.encode(), size) == lines_by_csv(text), text
 
 
 def lines_by_csv(text):
-    """How many lines each record has, also the last one if it is open."""
+    """Return the number of lines of each record, including an open last one."""
     reader = csv.reader(io.StringIO(text, newline="\n"))
     numbers = [0, *(reader.line_num for _ in reader)]
     return [after - before for before, after in pairwise(numbers)]

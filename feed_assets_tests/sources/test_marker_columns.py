@@ -1,4 +1,4 @@
-"""Columns of markers: rows of a slice are found by whatever form their moments have, or the column is refused."""
+"""Columns of markers: rows of a slice are found for any form of their timestamps, or the column is refused."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,4 +1,4 @@
-"""Cells of Parquet that Python has no value for: one reject each, and the rows and files around them are read."""
+"""Parquet cells without a Python value: one reject each; rows and files around them are read."""
 
 import io
 

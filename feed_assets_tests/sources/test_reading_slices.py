@@ -1,4 +1,4 @@
-"""Rows read by the condition of a slice: none missing and none leaked, whatever the session's zone."""
+"""Rows read by the condition of a slice: none missing, none extra, in any session time zone."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""Parquet files of a few kB that would become gigabytes, read in a process of their own: their rows are one reject."""
+"""Parquet files of a few kB that expand to gigabytes, read in a separate process: their rows are one reject."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 FOLDER = "their/events"
 MANY, LONG = 150, 3_000_000
 PEAK_KB = 700_000
-"""Memory of a process that reads, in kB: 450 MB of rows, and the 1,350 MB that they took, are far above."""
+"""Maximum memory of a reading process, in kB; 450 MB of rows, and the 1,350 MB that they took, are far above."""
 READING = """
 import json, sys
 from feed_assets.feeds.blackboard import Blackboard

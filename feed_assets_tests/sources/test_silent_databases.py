@@ -1,4 +1,4 @@
-"""PostgreSQL servers that take a connection, and then do not answer: nobody waits for ever."""
+"""PostgreSQL servers that accept a connection, and then do not answer: nobody waits forever."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +18,7 @@ from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.support.foreign_tables import event
 
 SOON = 30
-"""Seconds within which what takes one or two has ended, however busy the machine is: of itself it never would."""
+"""Seconds within which a timeout of one or two seconds has ended on a busy machine; without it, none would end."""
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def test_a_lock_on_the_table_holds_neither_a_source_nor_a_sink_for_ever(postgres
 
 
 def test_a_read_has_one_time_for_all_that_it_asks(postgresql_url):
-    """Each of two statements would have time enough."""
+    """Give each of two statements enough time alone."""
     SqlSink(postgresql_url, "written").publish([(1, event(1, "timestamp")), (2, event(2, "timestamp"))])
     with psycopg.connect(postgresql_url.replace("+psycopg", ""), autocommit=True) as owner:
         owner.execute("CREATE VIEW events AS SELECT * FROM written WHERE pg_sleep(1) IS NOT NULL")

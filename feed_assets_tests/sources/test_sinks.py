@@ -1,4 +1,4 @@
-"""Our own events, published to where the team chooses, and read back by others as they are."""
+"""Our own events, published to the team's sink, and read back unchanged by others."""
 
 import json
 import threading
@@ -193,7 +193,7 @@ def test_a_file_name_beside_a_foreign_file_sorts_after_it_and_before_the_next_nu
 
 
 def test_a_file_between_two_numbers_of_ours_is_a_stranger_before_we_publish_them(local_board):
-    """A reader who has read it is past the events up to there; so it is looked for from our last number on."""
+    """Look for strangers from our last number on: a reader of that file is past later events before it."""
     sink = FileSink(local_board, "events")
     sink.publish(numbered(1, 3))
     local_board.put(f"events/{7:020d}.jsonl", b"mine\n")

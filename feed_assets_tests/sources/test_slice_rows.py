@@ -1,4 +1,4 @@
-"""Rows of a slice by Spark: in ranges side by side, with the values that the database has."""
+"""Rows of a slice by Spark: in parallel ranges, with the values of the database."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -105,7 +105,7 @@ def test_spark_reads_moments_of_sqlite_in_each_form_and_names_the_column_of_one_
 
 
 class Session:
-    """A session whose JVM has every driver, which keeps what it is told to read."""
+    """A session whose JVM has every driver, and that records its reads."""
 
     def __init__(self) -> None:
         self.told: dict = {}

@@ -1,4 +1,4 @@
-"""Event tables in SQL: ties, parts, views, and what is told of a table that cannot be read."""
+"""Event tables in SQL: ties, parts, views, and errors of unreadable tables."""
 
 import sqlite3
 from datetime import timedelta

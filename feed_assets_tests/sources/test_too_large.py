@@ -1,4 +1,4 @@
-"""Rows that are far too large: one reject each, in little memory, and the rows around them are read."""
+"""Rows that are far too large: one reject each, in little memory; rows around them are read."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from feed_assets_tests.support.foreign_tables import encoded, read_all, row
 FOLDER = "their/events"
 LARGE = 60_000_000
 LITTLE = 40_000_000
-"""Bytes of Python's memory: of 10 MB that a store sends at a time there are three copies, and of a row little."""
+"""Limit of Python's memory in bytes: three copies of 10 MB, the size in which a store sends, and little for a row."""
 
 
 def rows(first, last=None):
@@ -27,7 +27,7 @@ def rows(first, last=None):
 
 
 def lines(kind, *numbers):
-    """Lines of these rows, without the header."""
+    """Return lines of these rows, without the header."""
     data = encoded(kind, [row(number, "integer") for number in numbers])
     return data if kind == "jsonl" else data.split(b"\r\n", 1)[1]
 
@@ -79,7 +79,7 @@ def test_the_end_of_a_file_is_waited_for_however_long_it_is_and_not_kept(local_b
 
 
 def test_a_record_of_many_lines_in_quotes_has_the_same_limit(local_board):
-    """A quote that is never closed: what follows in its file is lost to it."""
+    """Leave a quote open: the rest of the file is lost."""
     local_board.put(f"{FOLDER}/1", encoded("csv", rows(1)) + b'"' + b'x","\r\n' * 300_000 + b"x,y\r\n")
     local_board.put(f"{FOLDER}/2", encoded("csv", rows(3)))
     found, rejected, _, _ = read(local_board, "csv", limit=1000)
@@ -102,7 +102,7 @@ def test_a_read_gives_rows_of_so_many_bytes(local_board, kind):
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_dictionary_bomb_of_parquet_is_read_row_by_row_in_little_memory(local_board, says_so):
-    """A few kB that would become 2 GB: one long text, a thousand times."""
+    """Use a few kB that expand to 2 GB: one long text, a thousand times."""
     many, one = 1000, pa.array([json.dumps({"of": "x" * 2_000_000})])
     bomb = pa.DictionaryArray.from_arrays(pa.array([0] * many, pa.int32()), one)
     names = {"table_name": "a", "correlation_id": "c", "write_operation": "UPSERT", "partition_key": ""}

@@ -23,7 +23,7 @@ def log(broker):
 
 
 class Clock:
-    """Says what it is set to."""
+    """A clock that returns the set time."""
 
     def __init__(self, now=START):
         self.now = now

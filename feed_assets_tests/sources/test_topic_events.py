@@ -157,7 +157,7 @@ def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leav
 
 @dataclass(frozen=True)
 class Meanwhile(Clients):
-    """Clients of a process, beside which another one publishes once this has begun."""
+    """Clients of a process, beside which another one publishes after this one has begun."""
 
     clients: Clients
     publish: Callable[[], object]

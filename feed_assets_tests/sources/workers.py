@@ -15,7 +15,7 @@ INSERT = (
 
 
 def write_many(uri: str, writer: int, count: int, hold: float, barrier=None, seed=None) -> None:
-    """Insert events, each in a transaction that is held open for up to `hold` seconds once it has its number."""
+    """Insert events, each in a transaction that stays open for up to `hold` seconds after it has its number."""
     dice = random.Random(f"{seed} {writer}")  # noqa: S311
     with psycopg.connect(uri) as connection:
         if barrier:

@@ -1,4 +1,4 @@
-"""The strict reading of CSV as it was first written, every rule on every row: what a faster one must agree with."""
+"""The first, slow implementation of strict CSV reading, every rule on every row: faster ones must agree with it."""
 
 from collections.abc import Callable, Sequence
 
@@ -49,7 +49,7 @@ def value(text: Column, kind: st.DataType) -> Column:
 
 
 def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
-    """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
+    """Return why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if valid or missing."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & found.isNull(), wrong)

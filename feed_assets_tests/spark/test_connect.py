@@ -1,4 +1,4 @@
-"""The essential tests again, over Spark Connect: in a process of their own, for a process has one kind of session."""
+"""The essential tests again, over Spark Connect: in a separate process, as a process has one kind of session."""
 
 import os
 import subprocess

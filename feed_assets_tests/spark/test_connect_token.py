@@ -1,4 +1,4 @@
-"""The token of a Connect server on this machine: to whom it goes, and on which way."""
+"""The token of a Connect server on this machine: its receivers, and its way there."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ TOKEN = "planted-token"
 
 
 class Recorder(grpc.GenericRpcHandler):
-    """Keeps what each call says of who calls."""
+    """Records the caller's credentials of each call."""
 
     def __init__(self) -> None:
         self.seen: list[str | bytes] = []

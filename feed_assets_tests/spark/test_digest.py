@@ -1,4 +1,4 @@
-"""The data version: the same for the same rows however they lie, another one for any other rows."""
+"""The data version: equal for the same rows in any layout, and different for other rows."""
 
 import random
 from decimal import Decimal
@@ -55,7 +55,7 @@ def test_any_difference_in_rows_or_schema_is_another_version(spark, one, other):
 
 @pytest.mark.connect
 def test_a_version_is_the_same_in_every_release_and_engine_mode(spark):
-    """A literal: were the digest computed otherwise, every dataset downstream would be built again."""
+    """Compare with a literal: another digest would rebuild every downstream dataset."""
     assert version(spark.sql(ROWS)) == "c2128e2ecdd09d059fa986e95c078d80"
 
 
@@ -93,7 +93,7 @@ def test_random_rows_survive_shuffling_and_no_single_change(spark):
 
 
 def test_sums_of_many_great_hashes_do_not_overflow(spark):
-    """A plain sum of 64-bit hashes raises under ANSI long before a hundred thousand rows."""
+    """Avoid a plain sum of 64-bit hashes, which overflows under ANSI long before a hundred thousand rows."""
     observation = Observation()
     frame = spark.range(100_000).selectExpr("0 as same")
     frame.observe(observation, *[column.alias(name) for name, column in parts(frame.schema).items()]).count()

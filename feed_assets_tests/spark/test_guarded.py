@@ -38,7 +38,7 @@ def test_errors_outside_of_the_run_are_no_attempt(said, expected):
     ],
 )
 def test_a_spark_that_ends_in_a_run_is_an_attempt(said):
-    """It may be the run that has it end; two attempts of them stop its partition."""
+    """Count an attempt, as the run itself may be the cause; two such attempts stop its partition."""
     with pytest.raises(SparkDied, match="Spark ended while this run used it: it was killed") as raised, guarded(None):
         raise RuntimeError(said)
     assert end_of(raised.value) == FAILED
@@ -57,7 +57,7 @@ def test_a_spark_without_memory_that_goes_on_is_an_attempt_with_a_cure():
 
 
 class Gone(PySparkException):
-    """An error whose JVM has ended, and is asked for the text."""
+    """An error that needs its ended JVM for the text."""
 
     def __str__(self):
         raise ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""Spark in a process of ours, as its neighbours on the machine see it: who may speak to it, and what they may read."""
+"""Spark in our process, as seen by neighbours on the machine: who can connect to it, and what they can read."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_keys_are_spark_s_and_on_no_command_line(said):
 
 
 def test_every_character_of_the_configuration_comes_through(said):
-    """Spark itself takes blanks from the ends of what it reads of the file."""
+    """Exclude blanks at the ends, which Spark strips from values of the file."""
     assert said["nasty"] == NASTY
     assert said["read"] == {key: value.strip(" \t\f") for key, value in NASTY.items()}
 
@@ -136,7 +136,7 @@ def test_the_executors_of_another_machine_reach_the_driver(master):
 
 
 def test_a_custom_python_gets_standard_workers(monkeypatch):
-    """It may have no feed_assets."""
+    """Use standard workers, since another Python may have no feed_assets."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
     assert "spark.python.daemon.module" not in conf(Settings())
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""Rows of an increment merged by key: what replaces what, what goes, and that nothing is read twice."""
+"""Rows of an increment merged by key: replaced rows, deleted rows, and no repeated reads."""
 
 import pytest
 from pyspark.errors import SparkRuntimeException
@@ -34,7 +34,7 @@ def found(frame):
 
 
 def changed(*rows):
-    """THERE with other rows of these keys."""
+    """Return THERE with other rows for these keys."""
     keys = {row[0] for row in rows}
     return sorted([*(row for row in THERE if row[0] not in keys), *(row for row in rows if len(row) > 1)], key=str)
 
@@ -231,7 +231,7 @@ def test_a_column_that_is_not_there_is_refused(frame, key, newest_by, schema, go
 
 @pytest.mark.parametrize("key", ["k", "at"])
 def test_deletes_of_other_types_are_refused(frame, key):
-    """A union would give both the wider type, and the next increment would have other columns."""
+    """Keep the column types: a union would widen them, and the next increment would have other columns."""
     with pytest.raises(InvalidDefinition, match=r"\(at: int new, bigint deleted\): expected the same"):
         merge_by_key(frame([]), frame([]), key, deletes=frame([], "k string, at bigint"), newest_by="at")
 
@@ -243,7 +243,7 @@ def test_deletes_are_compared_by_key_and_order_columns_only(frame):
 
 @pytest.mark.parametrize("newest_by", [None, "at"])
 def test_a_merge_reads_each_source_once(spark, frame, tmp_path, newest_by):
-    """A source that answers otherwise the second time: the row in the place of 'a' would be that of 'b'."""
+    """Use a source that changes on the second read: the row of 'a' would be replaced by that of 'b'."""
     answer, calls = tmp_path / "answer", spark.sparkContext.accumulator(0)
     answer.write_text("a")
 
@@ -260,7 +260,7 @@ def test_a_merge_reads_each_source_once(spark, frame, tmp_path, newest_by):
 
 
 def test_a_large_increment_is_merged_as_a_small_one_and_not_broadcast(spark, capsys):
-    """A third of the rows that are there is newer, and stays; every tenth key of the others is gone."""
+    """Merge where a third of the existing rows is newer and stays, and every tenth key of the others is deleted."""
     new = spark.range(0, SMALL + 10, 1, 2).withColumn("at", sf.lit(2))
     there = spark.range(0, 3000, 1, 2).withColumn("at", sf.when(sf.col("id") % 3 == 0, 3).otherwise(1))
     merged = merge_by_key(there, new, "id", deletes=new.where("id % 10 = 0"), newest_by="at").persist()

@@ -1,7 +1,4 @@
-"""Sequences of increments, deletes, repeats and reloads, merged by key, against a fold in Python: many at a time.
-
-The world that a sequence plays in is part of the key, so that one job plays a step of all of them.
-"""
+"""Sequences of increments, deletes, repeats and reloads, merged by key, against a fold in Python; many at once."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +17,7 @@ worlds = st.lists(st.lists(steps, min_size=STEPS, max_size=STEPS), min_size=WORL
 
 
 def order(at, is_delete):
-    """NULL comes first, and at one moment a delete last."""
+    """Return the order of changes: NULL first, and at equal times a delete last."""
     return (at is not None, at or 0, is_delete)
 
 

@@ -1,4 +1,4 @@
-"""Buckets of others, on a real S3 server that knows who may read which: each is read as the user of its blackboard."""
+"""Foreign buckets on a real S3 server with permissions: each is read as the user of its blackboard."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_a_missing_aws_profile_is_named(given):
 
 
 def test_spark_reads_a_foreign_bucket_with_its_profile(spark, given):
-    """The session's own keys are the admin's, who may read all: so that of another bucket is one that is not there."""
+    """Use a bucket that does not exist, since the session's keys are the admin's and may read all."""
     board = open_board(given, name="partner")
     key = f"{PARTITION.path}/{UPDATE}/part.csv"
     board.put(key, b"id\n1\n")

@@ -1,4 +1,4 @@
-"""A Spark that ends for want of memory: the run that had it end says so, and what to do."""
+"""A Spark that runs out of memory: the run that caused it says so, with the remedy."""
 
 import json
 import subprocess

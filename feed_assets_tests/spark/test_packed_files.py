@@ -1,4 +1,4 @@
-"""CSV and JSON files that are packed, cut short or replaced: read whole, or refused before Spark reads."""
+"""CSV and JSON files that are packed, truncated or replaced: read completely, or refused before Spark reads."""
 
 import bz2
 import gzip
@@ -17,7 +17,7 @@ from feed_assets_tests.support.spark_updates import put_update
 
 SCHEMA = "id int, name string"
 BLOCK = f"{0x314159265359:048b}"
-"""The mark at which a block of bzip2 begins, at any bit."""
+"""Marker of the beginning of a bzip2 block, at any bit."""
 
 
 def _rows(count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Plain lines of JSON against the long way: both say the same of every line, and what programs write is plain."""
+"""The fast path for plain JSON lines: it agrees with the full path on every line, and programs write plain lines."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def _line(members, colon=":", comma=",", end=""):
 
 
 def _lines(seed):
-    """Lines of all fields in order with an odd value or two, some of them altered besides."""
+    """Return lines of all fields in order with one or two odd values, some of them altered."""
     chance = random.Random(seed)  # noqa: S311
     usual = [(name, json.dumps(value, ensure_ascii=chance.random() < 0.5)) for name, value in ROW.items()]
     for name, odd in ODD.items():
@@ -116,7 +116,7 @@ def test_json_written_by_programs_takes_the_fast_path(spark):
 
 
 def test_a_long_text_is_no_danger(spark):
-    """Java's patterns call themselves for each repetition of what is no single character."""
+    """Avoid recursion: Java's patterns recurse for each repetition of more than a single character."""
     assert _are_plain(spark, [json.dumps({"s": "\n" * 1_000_000}), '{"s": "' + "x" * 1_000_000]) == [False, False]
 
 

@@ -1,4 +1,4 @@
-"""Reading CSV: each way in which Spark loses records or values in silence, as a table of what is read and why not."""
+"""Reading CSV: a table of each way in which Spark silently loses records or values, and of the result here."""
 
 import gzip
 from collections.abc import Callable
@@ -33,7 +33,7 @@ GOOD = "1,a,1.50,2019-11-24 00:01:03.979311+00:00\n"
 
 @pytest.fixture
 def told(spark, local_board) -> Callable[..., list[tuple[object, ...]]]:
-    """Read one CSV file as `id int, name string` (or another schema) and tell each row's values and reasons."""
+    """Read one CSV file as `id int, name string` (or another schema); return each row's values and reasons."""
 
     def tell(content, schema="id int, name string", name="part.csv", **options):
         update = put_update(local_board, {name: content})
@@ -341,7 +341,7 @@ def test_csv_is_read_in_the_declared_dialect(told, dialect, content, rows):
 
 
 FILLED = "".join(f"{n},{'x' * 90}\r" for n in range(1000))
-"""More than the driver looks at."""
+"""Exceed the number of records that the driver checks."""
 FEED = "malformed: a line feed outside quotes, in a file whose first record ends with CR alone"
 HALF = "malformed: expected 2 fields"
 
@@ -437,7 +437,7 @@ def test_a_record_of_any_length_and_any_number_of_quotes_is_read(told):
 
 
 def test_a_record_with_as_many_fields_as_are_declared_to_spark_is_rejected(spark, local_board):
-    """Spark gives no text for it: what is known of it are the first fields."""
+    """Name the first fields, as Spark gives no text for such a record."""
     update = put_update(local_board, {"part.csv": "id,name\n1,a" + ",b" * MORE + "\n2,c\n"})
     rows = read(spark, local_board, [update], "csv", "id int, name string").collect()
     assert [(row["id"], row["_raw"], row["_reasons"]) for row in rows] == [
@@ -446,7 +446,7 @@ def test_a_record_with_as_many_fields_as_are_declared_to_spark_is_rejected(spark
 
 
 def test_planning_time_does_not_double_with_each_column(spark, local_board):
-    """A filter on text columns would be planned for ever: each conclusion is kept under every name of each column."""
+    """Limit planning: a filter on text columns keeps each conclusion under every name of each column."""
     names = [f"c{number}" for number in range(8)]
     update = put_update(local_board, {"part-0.csv": f"{','.join(names)}\n"})
     frame = clean(read(spark, local_board, [update], "csv", ", ".join(f"{name} string" for name in names)))

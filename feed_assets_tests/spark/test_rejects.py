@@ -1,4 +1,4 @@
-"""Tagged frames: what is rejected when, which duplicate stays, and that no row is lost between the two halves."""
+"""Tagged frames: rejected rows, the kept one of duplicates, and no row lost between clean and rejected ones."""
 
 import pytest
 from pyspark.sql import functions as sf
@@ -151,7 +151,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("others", OTHERS)
 def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_board, tagged, others):
-    """A record would be in neither, or in both: counts alone do not tell."""
+    """Check the records themselves: one could be in neither or in both halves with equal counts."""
     first, second = (
         reject(tagged(*rows), sf.col("at") < 0, "negative")
         for rows in ((("a", -1, "r1"), ("b", 1, "r2")), OTHERS[others])
@@ -165,7 +165,7 @@ def test_a_function_that_rejects_others_when_it_runs_again_loses_nothing(local_b
 
 @pytest.mark.parametrize(("kept", "longest"), [(10, 100), (2, 100), (10, 50)], ids=["all", "too many", "too long"])
 def test_rejects_that_came_along_are_not_made_again(local_board, tagged, monkeypatch, kept, longest):
-    """The others are: both are the same update."""
+    """Make other rejects again: both updates are the same."""
     monkeypatch.setattr(rejects, "_LONGEST", longest)
     monkeypatch.setattr(rejects, "reject_counts", rejects.reject_counts.__wrapped__)  # of another limit
     rows = (("a", -1, "r1"), ("b", 1, "r2"), ("c", -1, "é" * 40), ("d", -1, "\0\u2028\n\"'"))
@@ -179,7 +179,7 @@ def test_rejects_that_came_along_are_not_made_again(local_board, tagged, monkeyp
 
 
 def test_a_frame_whose_rows_are_all_rejected_is_counted_apart(local_board, tagged):
-    """The optimizer removes the observation where a constant condition leaves no clean row."""
+    """Count despite the optimizer, which removes the observation if a constant condition leaves no clean row."""
     good, rejected = RejectedRows.on_the_way(reject(tagged(("a", 1, "r1"), ("b", 2, "r2")), sf.lit(True), "no"))
     assert write(good, local_board, TURNED_AWAY, "20191124.000001").records == 0
     assert write_rejects([rejected], local_board, TURNED_AWAY, "20191124.000002").records == 2

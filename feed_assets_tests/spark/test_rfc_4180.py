@@ -1,4 +1,4 @@
-"""CSV files of anything are read as a small parser of RFC 4180 reads them, byte by byte, or their records rejected."""
+"""Random CSV files are read like a small parser of RFC 4180 reads them, byte by byte, or their records are rejected."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""The data version that numpy computes is Spark's, for each type that it knows."""
+"""The data version computed by numpy equals Spark's, for each type that it supports."""
 
 import datetime as dt
 import random

@@ -1,4 +1,4 @@
-"""A profile reaches its run and no other, or it is refused: with a session of each kind."""
+"""A profile applies to its run only, or is refused: with a session of each kind."""
 
 import json
 import os

@@ -70,7 +70,7 @@ REFUSED = {
 
 
 def refused(schema: str, form: str = "parquet") -> str | None:
-    """Why a schema is refused, None if it is not."""
+    """Return why a schema is refused, or None."""
     try:
         check_schema(FEED, schema, form)
     except InvalidDefinition as error:

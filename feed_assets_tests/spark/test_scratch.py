@@ -1,4 +1,4 @@
-"""Scratch files of a Spark of ours: rows of feeds, which nobody else may read, and which are gone when it is."""
+"""Scratch files of our Spark: they have rows of feeds, are private, and are removed at the end."""
 
 import json
 import os
@@ -62,7 +62,7 @@ WORKS = dedent(
 
 
 class Working:
-    """A process whose Spark has shuffled and kept rows on disk, and holds them until it is told to end."""
+    """A process whose Spark has shuffled rows on disk, and keeps them until it is ended."""
 
     def __init__(self, root: Path, places: list[Path], env: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}

@@ -1,4 +1,4 @@
-"""The session's configuration, and what is said where there can be none."""
+"""Configuration of the session, and errors if there can be none."""
 
 import os
 import socket
@@ -87,7 +87,7 @@ def test_checksums_of_pages_are_on_whatever_is_set(prefix, remote):
 
 
 def test_each_session_warns_if_page_checksums_are_off(caplog):
-    """Also where there can be none: nobody listens there."""
+    """Warn even if there can be no session, as nobody listens there."""
     settings = Settings(spark_remote="sc://127.0.0.1:1", spark_conf={CHECKSUMS[0]: " False"})
     with pytest.raises(SparkUnavailable):
         session(settings, {f"spark.hadoop.{CHECKSUMS[1]}": "0", "spark.sql.shuffle.partitions": "7"})

@@ -1,4 +1,4 @@
-"""Spark's configuration follows the bytes that a run reads, and what the user sets stays."""
+"""Spark's configuration follows the input bytes of a run, and user settings are kept."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_large_data_have_partitions_by_their_bytes(size, partitions):
 
 @each_case("current", [SMALL, DEFAULTS])
 def test_small_data_have_one_partition_wherever_spark_is(current):
-    """A cluster and a Connect server begin with Spark's defaults."""
+    """A cluster and a Connect server start with Spark's defaults."""
     changed = conf_for(SMALL_BYTES, current, ())
     assert {**current, **changed} == SMALL
     assert not changed.items() & current.items()

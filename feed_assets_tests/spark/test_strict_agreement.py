@@ -1,4 +1,4 @@
-"""Generated texts: reading agrees with the first, slow implementation in values and reasons."""
+"""Generated texts: the reader agrees with the first, slow implementation in values and reasons."""
 
 from collections.abc import Iterator, Sequence
 
@@ -90,7 +90,7 @@ WORDS = ["true", "FALSE", "tRuE", "t", "yes", "1", "null", "NULL", "now", "epoch
 
 
 class Choices:
-    """Choices that look random, and are the same in each run of the tests."""
+    """Return pseudo-random choices that are the same in each test run."""
 
     def __init__(self, seed: int) -> None:
         self.state = seed
@@ -109,7 +109,7 @@ def _moment(choices: Choices) -> str:
 
 
 def _text(choices: Choices) -> str:
-    """Something that is of some type, or nearly: with a sign, padding, or an odd character in it."""
+    """Return a text of some type, or nearly: with a sign, padding, or an odd character."""
     one, other = choices.of(NUMBERS), choices.of(NUMBERS)
     text = choices.of(
         [_moment(choices), _moment(choices), choices.of(DAYS), choices.of(WORDS), one, one, one + other, one + other]
@@ -123,10 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _records(choices: Choices, width: int) -> Iterator[str]:
-    """Rows in which each column has texts for any type, and rows in which one has, and nothing else is odd.
-
-    None begins with a byte order mark, which the first implementation took for text.
-    """
+    """Return rows with texts for any type in all columns, and rows with one odd column."""
     for number in range(ROWS):
         odd = range(width) if number % 4 == 0 else [choices.number(width)]
         row = ",".join(_quoted(_text(choices)) if at in odd else FINE[at] for at in range(width))
@@ -134,7 +131,7 @@ def _records(choices: Choices, width: int) -> Iterator[str]:
 
 
 def _told(frame: DataFrame, kinds: dict[str, str]) -> list[tuple[object, ...]]:
-    """Values as text, for Python has no NaN that equals itself, and its own time zone."""
+    """Compare values as text, as in Python NaN differs from itself, and time zones apply."""
     shown = [
         sf.date_format(column(name), "G yyyy-MM-dd HH:mm:ss.SSSSSS") if kind.startswith("timestamp") else
         column(name).cast("string") for name, kind in kinds.items()

@@ -1,4 +1,4 @@
-"""Counts of an input's records on the way: used where every record flows by, taken apart where one may not."""
+"""Counts of an input's records on the way: used if every record passes, computed separately if not."""
 
 import pytest
 from pyspark.errors import AnalysisException

@@ -1,4 +1,4 @@
-"""Parquet is read whole, with its checksums, or refused: what Spark by itself would leave out or alter in silence."""
+"""Parquet is read completely, with its checksums, or refused; Spark alone would skip or alter rows silently."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows by window of event time: counted as they are written, exactly, and in no pass of their own."""
+"""Rows by window of event time: counted exactly while they are written, without another pass."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -55,7 +55,7 @@ def test_without_rows_there_are_no_windows_and_without_being_asked_no_counts(spa
 
 
 def test_many_rows_of_many_tasks_are_counted_exactly(spark, local_board):
-    """A day by five minutes in 30 tasks of 1,000 rows, each window in several tasks: against a plain count."""
+    """Compare a day in five-minute windows, in 30 tasks of 1,000 rows that share windows, with plain counts."""
     seconds = (sf.col("id") * 7919) % 86400
     frame = spark.range(0, 30_000, 1, 30).select(sf.timestamp_seconds(seconds + 1_574_553_600).alias("at"))
     found = counted(spark, local_board, frame)
@@ -65,7 +65,7 @@ def test_many_rows_of_many_tasks_are_counted_exactly(spark, local_board):
 
 
 def jobs_of(spark, act) -> int:
-    """How many Spark jobs something starts."""
+    """Return the number of Spark jobs that a call starts."""
     group = f"counted-{next(_IDS)}"
     spark.sparkContext.setJobGroup(group, group)
     act()
@@ -73,7 +73,7 @@ def jobs_of(spark, act) -> int:
 
 
 def test_counting_starts_no_job_and_reads_no_row_twice(spark, local_board):
-    """The rows come through a function that counts its calls: a second pass would call it again."""
+    """Read rows through a function that counts its calls: a second pass would call it again."""
     calls = spark.sparkContext.accumulator(0)
 
     def called(value):
@@ -98,7 +98,7 @@ def test_rows_from_too_far_apart_are_counted_in_what_was_written(spark, local_bo
 
 
 def test_as_many_windows_as_are_told_apart_in_passing_are_counted_there_whatever_tasks_there_are(spark, local_board):
-    """Each window in every task, so that a histogram has to merge what is of one, and nothing else."""
+    """Put each window in every task, so that a histogram must merge equal windows only."""
     moment = sf.timestamp_seconds(sf.col("id") % SPAN * 300 + 1_574_553_600)
     frame = spark.range(0, SPAN * 6, 1, 6).select(moment.alias("at"))
     found: list[Counts | None] = []

@@ -1,4 +1,4 @@
-"""Writing parts: exactly one job's files, statistics of exactly their rows, and nothing left when it fails."""
+"""Writing parts: exactly one job's files, statistics of exactly their rows, and no leftovers after a failure."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -78,7 +78,7 @@ def test_an_update_is_valid_once_its_manifest_counts_the_parts(spark, s3_board):
 
 
 def test_a_plain_listing_of_s3_shows_the_parts_and_nothing_else(spark, s3_board, seaweedfs, update_id):
-    """Hadoop marks folders with empty objects, and any other reader would count one that stays."""
+    """Remove Hadoop's empty folder objects, which other readers would count as files."""
     written = write(spark.sql(ROWS), s3_board, SHOWN, update_id)
     bucket, _, prefix = s3_board.url.removeprefix("s3://").partition("/")
     listed = seaweedfs.client().list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/{SHOWN.path}/{update_id}/")
@@ -118,7 +118,7 @@ def test_a_prefix_that_holds_anything_is_refused_and_left_as_it_was(spark, board
 
 @pytest.mark.connect
 def test_a_write_that_fails_leaves_nothing_that_is_counted(spark, board, update_id):
-    """One task fails after others have finished: algorithm 2 would leave their parts, looking final."""
+    """Fail one task after others have finished: algorithm 2 would leave their parts, which look final."""
     failing = spark.range(0, 400, 1, 4).select(
         "id", sf.when(sf.col("id") < 399, 1).otherwise(sf.raise_error(sf.lit("on purpose"))).alias("x")
     )
@@ -140,7 +140,7 @@ LEFTOVERS = [
 
 
 class Seen:
-    """A blackboard of which Spark's own listing and ours differ: ours shows one more object, or none."""
+    """A blackboard whose listing differs from Spark's: one more object, or none."""
 
     def __init__(self, board, more=None):
         self._board, self._more, self.url = board, more, board.url
@@ -174,7 +174,7 @@ def test_the_event_time_is_a_timestamp_column(spark, local_board, update_id, eve
 
 
 def test_the_footer_holds_the_least_and_greatest_timestamp(spark, local_board, tmp_path, update_id):
-    """INT96, Spark's default, has none."""
+    """Avoid INT96, Spark's default, which has no statistics."""
     parquet = pytest.importorskip("pyarrow.parquet")
     written = write(spark.sql(ROWS), local_board, SHOWN, update_id, files=1)
     footer = parquet.read_metadata(tmp_path / "black board" / written.files[0].key)
@@ -196,7 +196,7 @@ def test_a_preview_is_a_small_markdown_table_in_utc(spark, s3_board, update_id):
 
 @pytest.mark.connect
 def test_a_preview_of_long_values_leaves_most_of_them_where_they_are(spark):
-    """Rows of each task come to the driver, and there may be thousands of tasks."""
+    """Limit the rows for a preview, as there may be thousands of tasks."""
     frame = spark.range(0, 4, 1, 2).selectExpr("repeat('ä', 100000) a", "cast(repeat('b', 100000) AS binary) b")
     found = with_shown(frame).select(first_rows().alias("rows")).first()["rows"]
     assert [[len(text) for text in row["texts"]] for row in found] == [[500, 1000]] * 4

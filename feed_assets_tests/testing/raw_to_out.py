@@ -1,4 +1,4 @@
-"""One dataset made of one raw feed."""
+"""One dataset made from one raw feed."""
 
 import dagster as dg
 import pytest
@@ -10,7 +10,7 @@ LEAST = [checks.not_empty(), checks.within("n", 0, 9)]
 
 
 def definitions() -> dg.Definitions:
-    """raw -> out, by a function that nobody calls."""
+    """Return raw and out; the function of out is never called."""
     raw = foreign_feed(RAW, schema="n int")
 
     @feed_asset(OUT, inputs={"raw": Input(raw)}, checks=LEAST)

@@ -1,4 +1,4 @@
-"""Each harness goes by the environment of its own test, however many tests a process has."""
+"""Each harness uses the environment of its own test, even with many tests in one process."""
 
 import dagster as dg
 

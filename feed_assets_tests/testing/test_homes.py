@@ -1,4 +1,4 @@
-"""A home folder for a test, and the rows that its runs have published."""
+"""A home folder for a test, and the rows that its runs published."""
 
 import os
 

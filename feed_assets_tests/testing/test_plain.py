@@ -1,4 +1,4 @@
-"""Tests of a user's pipeline without Spark: what a run makes is given, and goes the whole way all the same."""
+"""Tests of a user's pipeline without Spark: rows of a run are given, and published as usual."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Harness reaches nothing that its test does not give: no database, broker, partner, sink or mail server."""
+"""A Harness reaches only what its test gives: no database, broker, partner, sink or mail server."""
 
 import re
 from datetime import UTC, datetime

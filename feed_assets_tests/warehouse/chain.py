@@ -25,19 +25,19 @@ KILLED = -9
 CONNECTOR, LOADER, JOB = "connector", "loader", "job"
 
 TOLD = "told"
-"""The file that says to a loader at which of its statements a load waits to be killed."""
+"""File that tells a loader at which statement a load waits to be killed."""
 
 STATEMENTS = 30
 """Approximate number of statements of a load with rows; a shorter load is killed or paused at its end."""
 
 
 def connects(place: Place, name: str, topic: Topic) -> None:
-    """Be a connector until the end."""
+    """Run as a connector until killed."""
     service.run(place.chunking(MEMBER), {name: topic}, Event(), (0.1, 1))
 
 
 def loads(place: Place, url: str, name: str, topic: Topic, log: Path) -> None:
-    """Be a loader until the end, and note where loads begin and end; the lease of the one before is over."""
+    """Run as a loader until killed, and log where loads begin and end; the lease of the previous loader is over."""
     loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
     loading = loading_of(place, url, seconds=0.05)
     with loading.engine.open() as connection:
@@ -46,7 +46,7 @@ def loads(place: Place, url: str, name: str, topic: Topic, log: Path) -> None:
 
 
 def noted(log: Path, kind: Any) -> None:
-    """Note loads; one that is told to waits to be killed, before so many statements of it are done, or at its end."""
+    """Log loads; a load that is told to waits to be killed, before a given statement, or at its end."""
     load, execute, told, left = table.load, kind.execute, log.with_name(TOLD), inf
 
     def loaded(*arguments: Any) -> Any:
@@ -81,7 +81,7 @@ def _note(log: Path, what: str) -> None:
 
 @dataclass
 class Chain:
-    """The processes of a world whose topic is loaded; `log` has the beginnings and ends of loads."""
+    """Processes of a world whose topic is loaded; `log` has the beginnings and ends of loads."""
 
     world: World
     url: str
@@ -110,7 +110,7 @@ class Chain:
         return noted.count("<"), noted.count(">"), noted.count("!")
 
     def life(self, victim: str, chance: Random) -> None:
-        """Let somebody produce, and then kill one of them; half of the loaders in the middle of a load."""
+        """Produce messages, then kill one process; half of the loaders in the middle of a load."""
         is_cut_off = chance.random() < 0.5  # The first number: how many others are drawn is a matter of time.
         produce = partial(produced, self.world, chance)
         produce()
@@ -125,7 +125,7 @@ class Chain:
         self.kill(victim)
 
     def _cut_off(self, at: int, produce: Callable[[], None]) -> None:
-        """Let a load wait at its so-maniest statement, once there is more to load."""
+        """Let a load wait at a given statement, once there is more to load."""
         *_, before = self.loads()
         told, written = self.log.with_name(TOLD), self.log.with_name("written")
         written.write_text(str(at))

@@ -1,4 +1,4 @@
-"""A warehouse of each kind, and a topic that is loaded into it."""
+"""A warehouse of each kind, and a topic loaded into it."""
 
 from collections.abc import Iterator
 from inspect import signature

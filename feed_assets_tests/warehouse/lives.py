@@ -1,4 +1,4 @@
-"""A loader as a process of its own that is killed at a statement. One of them is wrong."""
+"""A loader in a separate process that is killed at a statement. One of them is wrong."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def die(_: Any) -> None:
 
 
 def sleep(connection: Any) -> None:
-    """Until it is told to go on; a transaction that it is in may be idle for a second from now on, but not before."""
+    """Stop until continued; an open transaction may be idle for a second from now on."""
     connection._opened.execute("SET LOCAL idle_in_transaction_session_timeout = '1s'")
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -56,7 +56,7 @@ def killed_at(
     is_after: bool = False,
     is_wrong: bool = False,
 ) -> None:
-    """Load what is new, and be killed before or after the so-maniest statement, or the one that begins like this."""
+    """Load new chunks, and be killed before or after a statement, given by its number or its beginning."""
     engine = engine_of(url)
     with engine.open() as connection:
         known = load_state.read(connection, name)
@@ -71,7 +71,7 @@ def killed_at(
 
 
 def counting(kind: Any, at: int | str, is_after: bool) -> None:
-    """Let a connection die at a statement; a copy is one, too."""
+    """Let a connection die at a statement, which may be a copy."""
     done = 0
 
     def counted(work: Any) -> Any:
@@ -92,7 +92,7 @@ def counting(kind: Any, at: int | str, is_after: bool) -> None:
 
 
 def committed(merge: Any) -> Any:
-    """Wrong: the rows are committed before the positions are."""
+    """Wrong implementation: rows are committed before positions."""
 
     def merged(self: Any, *arguments: Any) -> None:
         merge(self, *arguments)
@@ -105,7 +105,7 @@ def committed(merge: Any) -> Any:
 def dataset_killed_at(
     url: str, board: str, ledger: str, feed: str, at: int | str, is_after: bool, is_wrong: bool
 ) -> None:
-    """Load what is new of a dataset, and be killed before or after a statement; the lease of the one before is over."""
+    """Load new updates of a dataset, and be killed before or after a statement; the previous lease is over."""
     loader.LEASE_SECONDS = 0.0
     target = Target("main", Warehouse(url=url))  # type: ignore[arg-type]
     of = DatasetUpdates(Feed.parse(feed), open_ledger(ledger), Blackboard.open(board))
@@ -117,7 +117,7 @@ def dataset_killed_at(
 
 
 def apart(remove: Any) -> Any:
-    """Wrong: the rows that go are committed before those that come."""
+    """Wrong implementation: old rows are deleted and committed before the new ones come."""
 
     def removed(table: str, key: str) -> str:
         return f"{remove(table, key)}; COMMIT; BEGIN"

@@ -1,4 +1,4 @@
-"""Changes of a schema: the row before, the row after, and the old row as it then is."""
+"""Schema changes: the row before, the row after, and the old row after the migration."""
 
 from datetime import date
 from decimal import Decimal

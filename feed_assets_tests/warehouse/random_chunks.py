@@ -7,7 +7,7 @@ from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.topic_loader import Loader
 
 STATEMENTS = 45
-"""More than a load of one schema has."""
+"""Number of statements; more than a load of one schema has."""
 
 
 def produce_chunks(stream: Stream, chance: Random) -> None:

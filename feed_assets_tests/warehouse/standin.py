@@ -1,7 +1,4 @@
-"""Redshift's text on PostgreSQL: what sqlglot makes of each statement is run there, and what Redshift refuses is not.
-
-COPY is done as its manifest says, with the files of the S3 server. No key is enforced, as in Redshift.
-"""
+"""Redshift's SQL on PostgreSQL: sqlglot translates each statement, and those that Redshift refuses are refused."""
 
 import gzip
 import json
@@ -30,7 +27,7 @@ _JSONB = exp.DataType.build("jsonb", dialect="postgres")
 
 
 class StandIn(Redshift):
-    """Redshift, but for its connection. `statements` are those that it got."""
+    """Redshift with another connection. `statements` records all that it gets."""
 
     board: Blackboard | None = None
 
@@ -126,7 +123,7 @@ def parsed(statement: str) -> exp.Expression:
 
 
 def refused(found: exp.Expression, is_within: bool) -> str:
-    """Why Redshift would not do it, or nothing."""
+    """Return why Redshift would refuse it, or an empty result."""
     if isinstance(found, exp.TruncateTable):
         return "TRUNCATE would end the transaction"
     if found.find(exp.OnConflict, exp.Returning, exp.Index):

@@ -1,4 +1,4 @@
-"""A topic without a broker: messages become chunks by the connector's own code, and a model of the table."""
+"""A topic without a broker: the connector's code makes its chunks, and a model holds the expected table."""
 
 import json
 from hashlib import sha256
@@ -23,7 +23,7 @@ TEXT = {"name": "text", "type": ["null", "string"], "default": None}
 
 
 class Registry:
-    """Schemas by their ids, which are given in turn."""
+    """Schemas by ids, which are numbered in order."""
 
     def __init__(self) -> None:
         self.known: dict[int, avro.Schema] = {}
@@ -40,7 +40,7 @@ class Registry:
 
 
 class Stream:
-    """A topic, its chunks on a blackboard, and what its table should be: rows by key, with partition and offset."""
+    """A topic, its chunks on a blackboard, and its expected table: rows by key, with partition and offset."""
 
     def __init__(self, board: Blackboard, name: str, *key: str, gzip: bool = False) -> None:
         self.board, self.name, self.schemas = board, name, Registry()
@@ -76,7 +76,7 @@ class Stream:
         )
 
     def model(self) -> list[tuple[Any, ...]]:
-        """Rows, partition and offset last."""
+        """Return the expected rows, with partition and offset at the end."""
         return sorted(self.rows.values(), key=repr)
 
     def table(self, engine: Engine) -> list[tuple[Any, ...]]:

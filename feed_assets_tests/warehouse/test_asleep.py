@@ -1,4 +1,4 @@
-"""A loader that sleeps, in its lease or in the middle of a load, while another one takes over: it changes nothing."""
+"""A loader that sleeps through its lease, or within a load, while another takes over: it changes nothing."""
 
 import os
 import signal

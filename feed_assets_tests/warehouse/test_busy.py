@@ -1,4 +1,4 @@
-"""A file of DuckDB that another process has open: a loader and the sensors of `ui` take turns."""
+"""A DuckDB file that another process has open: loader and sensors of `ui` take turns."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""`feed-assets warehouse`: the settings, the topics of a code location, and what is printed."""
+"""`feed-assets warehouse`: settings, topics of a code location, and output."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_a_broker_that_is_away_is_said_rarely_and_a_loader_ends_at_once(world, t
 
 
 def test_a_reset_table_restarts_where_a_schema_stopped_it(world, monkeypatch, capsys):
-    """Read from the beginning it would stop at the same offset, by the chunks of the old schema."""
+    """Restart behind the old chunks: from the beginning, the table would stop at the same offset."""
 
     def say(*arguments, code=0):
         return run_warehouse(monkeypatch, capsys, *arguments, code=code)

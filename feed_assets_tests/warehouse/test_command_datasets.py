@@ -1,4 +1,4 @@
-"""`feed-assets warehouse` with datasets: what is planned, and what state they are in."""
+"""`feed-assets warehouse` with datasets: their plans and states."""
 
 import json
 import re

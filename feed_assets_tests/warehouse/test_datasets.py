@@ -1,4 +1,4 @@
-"""Tables of datasets: of each partition the rows of its newest valid update, whole, in both kinds of warehouse."""
+"""Tables of datasets: the rows of each partition's newest valid update, completely, in both kinds of warehouse."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -126,7 +126,7 @@ def test_a_lost_update_is_checked_again_after_a_while(target, dataset):
 
 
 def test_the_cost_of_a_load_depends_only_on_changed_partitions(target, dataset, monkeypatch):
-    """However many partitions there are, one that changed is one row to compare and one load."""
+    """Change one of many partitions: one row is compared, and one update loaded."""
     for number in range(30):
         dataset.publish(f"{number:02}", row(number))
     load(target, dataset)

@@ -1,4 +1,4 @@
-"""A loader of a dataset that is killed at any statement, and one whose COMMIT is not answered: old rows or new ones."""
+"""A dataset loader killed at any statement, and a COMMIT without an answer: the table has old rows or new ones."""
 
 from collections.abc import Iterator
 from random import Random
@@ -18,7 +18,7 @@ from feed_assets_tests.warehouse.lives import dataset_killed_at
 
 KILLED = -9
 STATEMENTS = 60
-"""More than the loads of a life have, as a rule."""
+"""Number of statements, usually more than all loads of one process have."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def life(
 
 
 def is_what_its_state_says(target, dataset: Dataset) -> None:
-    """Each partition has the rows of the update that the state tables name, and no others."""
+    """Check that each partition has exactly the rows of the update named in the state tables."""
     found = {key: each.update_id for key, each in state_rows(target.engine, dataset).items() if each.update_id}
     expected = {(each["id"], key) for key, update_id in found.items() for each in dataset.rows[key][update_id]}
     there = {row[:2] for row in table(target.engine, dataset, "id, _partition")} if found else set()
@@ -160,7 +160,7 @@ def test_a_commit_without_an_answer_is_read_in_the_state_tables(target, dataset,
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_service_goes_on_after_connections_that_break(target, dataset, url, monkeypatch):
-    """Whatever statement it is: the session ends, and the next one begins with what the state tables say."""
+    """Break any statement: the session ends, and the next one starts from the state tables."""
     with target.engine.open() as connection:
         kind = type(connection)
     execute, chance, breaks, stopping = kind.execute, Random(1), [], Event()  # noqa: S311

@@ -1,4 +1,4 @@
-"""The loads of a warehouse as events: page by page, with the columns, and nothing where nothing was loaded."""
+"""Loads of a warehouse as events: page by page, with columns, and none without loads."""
 
 from dataclasses import replace
 

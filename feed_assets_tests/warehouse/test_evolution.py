@@ -1,4 +1,4 @@
-"""A table goes along with its topic's schemas: forward only, and nothing is lost."""
+"""A table follows its topic's schemas: forward only, and without loss."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -101,7 +101,7 @@ def test_schemas_that_take_turns_are_loaded_in_the_order_of_their_offsets(loader
 
 
 def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
-    """The wrong way: what is of one schema is loaded together, so the position moves over what is not loaded."""
+    """Load all chunks of one schema together, the wrong way: the position passes chunks that are not loaded."""
     first, second = stream.schemas.add(ID, N), stream.schemas.add(ID, N, field(["null", "string"], "m"))
     for number, schema in enumerate((first, second, first)):
         stream.send(schema, {"id": number, "n": number, **({"m": "x"} if schema == second else {})})

@@ -1,4 +1,4 @@
-"""Rows by chance, of every type, through a chunk into each warehouse and back."""
+"""Random rows of every type, through a chunk into each warehouse and back."""
 
 import math
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +15,7 @@ DAY = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text(chance: Random) -> str:
-    """Any Unicode but lone surrogates, and often what a dialect could trip over; a few are long, or have a NUL."""
+    """Texts of any Unicode except lone surrogates, often with special characters; a few are long, or have a NUL."""
     if chance.random() < 0.001:
         return chr(chance.randint(1, 0xD7FF)) * chance.randint(65_536, 100_000)
     if chance.random() < 0.001:
@@ -51,13 +51,13 @@ MAKERS = {
 
 
 def _double(chance: Random) -> float:
-    """Any of its bits: NaN and infinities, too, and often."""
+    """Floats of any bits, often NaN or infinite."""
     (found,) = unpack("<d", pack("<Q", chance.getrandbits(64)))
     return chance.choice([*ODD, *[found] * 20])
 
 
 def texts(row: dict[str, Any]) -> list[str]:
-    """All of a row."""
+    """Return all texts of a row."""
     found = row["map"] or {}
     return [row["string"] or "", *found, *found.values()]
 

@@ -1,4 +1,4 @@
-"""State tables that another role has altered: the loader refuses, loses no row and doubles none."""
+"""State tables altered by another role: the loader refuses, and neither loses nor duplicates rows."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +20,7 @@ BARE = (
     "CREATE TABLE feed_assets.{0} AS SELECT * FROM feed_assets.bare",
     "DROP TABLE feed_assets.bare",
 )
-"""A state table without its constraints: then its rows can be anything."""
+"""Drop the constraints of a state table, so that its rows can be anything."""
 
 WRONG_POSITIONS = {
     "beyond the end of its topic": ("SET next_offset = next_offset + 1000000", "expected at most"),
@@ -167,7 +167,7 @@ def test_a_shape_that_no_load_has_written_stops_its_table(world, loading, shape)
 
 
 def test_a_text_in_the_place_of_a_schema_id_is_no_statement(world, loading):
-    """A load with tombstones alone writes the schema id back as it was read."""
+    """Load only tombstones, which write the schema id back as it was read."""
     run(loading, "CREATE TABLE bystander (n integer)", *(each.format("tables") for each in BARE))
     run(loading, "ALTER TABLE feed_assets.tables ALTER COLUMN schema_id TYPE text")
     run(loading, "UPDATE feed_assets.tables SET schema_id = 'NULL, NULL, NULL, NULL); DROP TABLE bystander; --'")

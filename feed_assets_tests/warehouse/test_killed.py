@@ -1,4 +1,4 @@
-"""A loader that is killed at any of its statements: at every restart the table is what its positions say."""
+"""A loader killed at any statement: after every restart the table matches its positions."""
 
 from collections.abc import Iterator
 from random import Random
@@ -59,11 +59,11 @@ POINTS = [
     ("COMMIT", False),
     ("COMMIT", True),
 ]
-"""Before a statement, or behind it."""
+"""Points of a kill: before a statement, or after it."""
 
 CASES = [(name, *point) for name in MIGRATIONS for point in POINTS]
 SOME = CASES[::11]
-"""Each of the points, with another migration."""
+"""Each point, with another migration."""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_kill_in_a_migration_leaves_the_old_or_the_new_table(loader, stream, u
 
 @pytest.mark.parametrize("replays", seeds(4, 20))
 def test_repeated_signals_after_newer_rows_change_nothing(loader, stream, replays):
-    """Positions that were lost, and signals from anywhere: the offsets of the rows themselves say which is newer."""
+    """Lose positions and repeat any signals: the offsets of rows tell which is newer."""
     for seed in replays:
         chance = Random(seed)  # noqa: S311
         for _ in range(3):

@@ -13,11 +13,11 @@ from feed_assets_tests.support.warehouse_datasets import load
 ROWS = 200_000
 LINE = 1_000
 MEMORY = "150MB"
-"""Less than the lines have: one file of them would not fit."""
+"""Memory limit, smaller than the lines of one file."""
 
 
 def large() -> bytes:
-    """Numbers, and a long text that Parquet keeps once."""
+    """Write numbers, and a long text that Parquet stores once."""
     text = pa.repeat(pa.scalar("x" * LINE), ROWS)
     return parquet(pa.table({"id": pa.array(range(ROWS), pa.int64()), "text": text}))
 

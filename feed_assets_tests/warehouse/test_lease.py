@@ -28,7 +28,7 @@ def test_a_lease_is_renewed_while_chunks_are_copied(loader, stream, monkeypatch)
 
 
 def test_the_last_sign_of_life_of_a_load_is_of_the_moment_before_its_commit(loader, stream, monkeypatch):
-    """Not of the one at which its transaction began: a load that takes longer than its lease has one when it ends."""
+    """Date the lease at its renewal, not at the start of the transaction: a long load still has a lease at its end."""
     stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
     merge, merged = loads._Rows.merge, []
 

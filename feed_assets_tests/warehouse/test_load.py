@@ -1,4 +1,4 @@
-"""Chunks become rows of a table: the same of each warehouse."""
+"""Chunks become rows of a table, alike in each warehouse."""
 
 import subprocess
 import sys
@@ -129,7 +129,7 @@ def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, 
 def test_a_key_from_another_partition_is_an_error_beside_a_row_that_is_older(
     loader, stream, schema, replayed, is_first
 ):
-    """One search finds both: the stray is what it tells."""
+    """Report the stray row, though one search finds both."""
     old, stray = stream.send(schema, row(replayed)), 3 - replayed
     stream.send(schema, row(replayed, "newer"), row(stray))
     loader.load(stream)
@@ -208,7 +208,7 @@ def test_load_of_a_topic_waits_for_a_full_disk(loader, stream, schema, monkeypat
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
-    """State tables that are there are not made again, which would need `CREATE` on the database."""
+    """Keep existing state tables, since creating them needs `CREATE` on the database."""
     role = f"loader_{uuid4().hex[:8]}"
     for each in (
         f"CREATE ROLE {role}",
@@ -336,7 +336,7 @@ def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
 
 
 def test_a_repeated_load_has_another_manifest(loader, stream, schema):
-    """Under the key of the first one a COPY that is still under way could read the other one's."""
+    """Use a new key for each manifest: a COPY under way could read that of the next load."""
 
     def manifests():
         return {each.key: stream.board.get(each.key) for each in stream.board.files(f"manifests/{stream.name}")}

@@ -1,4 +1,4 @@
-"""The loader over a real broker: from what the state tables say on, through new schemas, failures and other loaders."""
+"""The loader over a real broker: from the state tables on, through new schemas, failures and other loaders."""
 
 import re
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def test_a_loader_that_has_nothing_to_load_renews_its_lease(world, loading, monk
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
-    """`seconds`, by a clock that is handed in, and `deleted_days`, by what is remembered."""
+    """Test `seconds` with an injected clock, and `deleted_days` by the remembered keys."""
     told = loading.warehouse.model_copy(update={"seconds": 1000, "deleted_days": 2})
     with loading.engine.open() as connection:
         load_state.take(connection, loading.engine, "the test", 30)

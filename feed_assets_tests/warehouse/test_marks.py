@@ -70,7 +70,7 @@ def test_a_mark_that_is_another_datasets_change_may_be_pruned(target, dataset, m
 
 
 def test_a_loader_that_lost_its_lease_does_not_say_that_a_table_has_stopped(target, dataset, monkeypatch):
-    """Else a table that the next loader goes on with would have a problem."""
+    """Write nothing, or a table that the next loader continues would have a problem."""
     three_loaded(target, dataset)
 
     def taken(*_):

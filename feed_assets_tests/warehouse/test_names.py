@@ -1,4 +1,4 @@
-"""Names are nothing but names, whatever is in them: of topics, of columns, of keys."""
+"""Names of topics, columns and keys are never interpreted, whatever they contain."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -22,7 +22,7 @@ NAMES = [
     '"; drop table x; --', "'); drop table x; --", 'a""b', "select", "a b", "é", "e\u0301", "%s", "%(a)s", "{0}", "$1",
     ":a", "\\", "--", "*", "$$", "\u202ea", "\U0001f600" * 14, "x" * 57,
 ]  # fmt: skip
-"""The last has 63 bytes with what comes behind it in a column, the most that PostgreSQL takes."""
+"""Names; the last has 63 bytes with its suffix in a column, the most that PostgreSQL accepts."""
 
 
 @each_case("name", NAMES)

@@ -1,4 +1,4 @@
-"""Warehouse, store, registry and broker are away for a while: the loader waits, says so, and goes on."""
+"""Warehouse, store, registry and broker are unavailable for a while: the loader waits, says so, and resumes."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def server() -> Iterator[Server]:
 
 @dataclass
 class Running:
-    """A loader in a thread, what it has said, and what it ended with."""
+    """A loader in a thread, its output, and the exceptions it ended with."""
 
     url: str
     capfd: pytest.CaptureFixture[str]
@@ -49,13 +49,13 @@ class Running:
         assert self.ended == []
 
     def waits_for(self, pattern: str) -> None:
-        """Until it says that it waits, twice, the second time for longer."""
+        """Wait until it has said twice that it waits, the second time for longer."""
         line = rf"warehouse main: waits {{}} s, then tries again: [^\n]*{pattern}"
         twice = re.compile(f"(?s){line.format('0.05')}.*{line.format('0.1')}")
         self.wait(lambda: twice.search(self._heard()) is not None, f"two lines of {pattern}")
 
     def has(self, *worlds: World) -> None:
-        """Until all of these topics is loaded."""
+        """Wait until these topics are loaded completely."""
         for each in worlds:
             end = each.end()
             self.wait(lambda each=each, end=end: self._place(each) == {0: end}, "all to be loaded")
@@ -99,7 +99,7 @@ def quick(monkeypatch):
 
 
 def more(world: World, **changes) -> None:
-    """Messages that are signalled when it returns."""
+    """Produce messages, and signal them before returning."""
     world.produce(12, **changes)
     world.run_until_done()
 

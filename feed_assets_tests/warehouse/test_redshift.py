@@ -1,4 +1,4 @@
-"""Loads into Redshift: done by the stand-in, with chunks on the S3 server."""
+"""Loads into Redshift: executed by the stand-in, with chunks on the S3 server."""
 
 import re
 from contextlib import suppress
@@ -167,7 +167,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("first", range(3))
 def test_a_load_that_breaks_off_at_any_statement_is_whole_or_nothing(loader, monkeypatch, first):
-    """A text that grows, a migration and a row that is too long, in one load."""
+    """Combine a growing text, a migration and a too long row in one load."""
     stream = Stream(loader.place.board, f"breaks.{id(loader)}", "id")
     stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
     held = loader.load(stream)

@@ -1,4 +1,4 @@
-"""Redshift's driver with a real server: PostgreSQL, whose protocol it speaks, behind a port that greets for it."""
+"""Redshift's driver with a real server: PostgreSQL, behind a port that sends Redshift's greeting."""
 
 import socket
 import struct

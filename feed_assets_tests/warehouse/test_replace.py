@@ -1,4 +1,4 @@
-"""One load of a dataset's table, by itself: what it finds otherwise than it was known to be, and when it was."""
+"""One load of a dataset's table: differences from its known state, and the time of the load."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,7 +63,7 @@ def test_replacement_waits_for_a_commit_under_way(place, dataset):
 
 
 def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch):
-    """Or the next loader could take the warehouse over right after a long one."""
+    """Renew the lease at the end, or the next loader could take over right after a long load."""
     keep = dataset_state.keep
 
     def long(connection, *given):

@@ -1,8 +1,4 @@
-"""A signal, or an update of a dataset, becomes rows in as few rounds of the loader as the limits allow.
-
-Rounds are counted, seconds are not: the loader's clock and its waits are the test's. The benchmark `row-latency` has
-the seconds. Source: "Low latency ingestion" of "Streaming Messages from Kafka into Redshift" (Yelp, 2016).
-"""
+"""A signal, or an update of a dataset, becomes rows in as few rounds of the loader as the limits allow."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -27,17 +23,14 @@ from feed_assets_tests.support.warehouse_datasets import Dataset, state_rows
 from feed_assets_tests.support.warehouse_topics import loading_of, nexts
 
 WAIT = 0.5
-"""Seconds between two rounds, as the figures of docs/performance.md were measured: more is latency for every table."""
+"""Seconds between rounds for which docs/performance.md was measured: more adds latency to every table."""
 
 
 Turn = Callable[[], object]
 
 
 class Rounds(Event):
-    """The event that ends a loader, which waits for it behind each round: then the next of `turns` is taken.
-
-    A turn is what happens meanwhile, or None. Behind the last one the loader ends. A wait moves the clock alone.
-    """
+    """Stop event of a loader, which waits for it after each round: then the next of `turns` is executed."""
 
     def __init__(self, *turns: Turn | None) -> None:
         super().__init__()
@@ -60,7 +53,7 @@ class Rounds(Event):
 
 
 class SignalledTopic:
-    """A topic of a world, and the offset up to which its table has it."""
+    """A topic of a world, and the offset up to which its table is loaded."""
 
     def __init__(self, world: World, engine: Engine) -> None:
         self._world, self._engine = world, engine
@@ -74,7 +67,7 @@ class SignalledTopic:
         return nexts(self._engine, self._world.name).get(0, 0)
 
     def signal(self, messages: int = 1) -> None:
-        """Produce messages, and signal them: readers see the signals when it returns."""
+        """Produce messages, and signal them; readers see the signals on return."""
         self._world.produce(messages)
         chunking = self._world.place.chunking()
         with closing(chunking.schemas):
@@ -123,7 +116,7 @@ def test_a_signal_that_reaches_the_limit_is_loaded_in_the_next_round(world, load
 
 
 def test_a_signal_is_loaded_in_the_round_in_which_its_time_is_over(world, loading):
-    """Later signals do not put it off, and those that are read in that round go with it."""
+    """Load it on time: later signals do not delay it, and those read in that round are loaded, too."""
     topic, offsets = SignalledTopic(world, loading.engine), list[int]()
     turns = watch(topic, offsets, topic.signal, topic.signal, topic.signal, topic.signal, topic.signal, None, None)
     Rounds(*turns).run(limited(loading, seconds=4 * WAIT), topic.wanted)
@@ -139,7 +132,7 @@ def test_a_backlog_of_signals_is_loaded_without_a_wait(world, loading):
 
 
 class PolledReaders(CalledClients):
-    """Clients whose readers note each poll, which lasts until the broker has something to say."""
+    """Clients whose readers note each poll, which lasts until the broker answers."""
 
     def __init__(self, clients: Clients, polls: list[str]) -> None:
         super().__init__(clients, lambda *_: None)
@@ -164,7 +157,7 @@ def test_a_round_reads_signals_to_their_end_without_an_extra_poll(world, loading
 
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 def test_an_update_is_loaded_in_the_next_round(target, dataset: Dataset):
-    """It has no limits: whatever `seconds` and `chunks` are, nothing is waited for."""
+    """Ignore `seconds` and `chunks`, which do not apply to datasets: no load waits."""
     keys = list[set[str]]()
 
     def publish(key: str) -> None:

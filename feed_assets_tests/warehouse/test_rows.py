@@ -1,4 +1,4 @@
-"""Lines of an update's files: what DuckDB adds of its own, by folders or by where the machine is, is not in them."""
+"""Lines of an update's files: without columns of folder names, and independent of the machine's time zone."""
 
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ def _elsewhere(monkeypatch):
 
 @pytest.mark.usefixtures("_elsewhere")
 def test_moments_are_utc_wherever_the_machine_is(tmp_path):
-    """In JSON they stay as they are written."""
+    """Keep timestamps in JSON as they are written."""
     at = datetime(2026, 1, 31, 23, 59, 59, 5, tzinfo=UTC)
     moments = pa.schema([("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.timestamp("us", "UTC")))])
     rows = written(tmp_path, parquet([{"at": at, "list": [at]}], moments))

@@ -1,4 +1,4 @@
-"""Every Avro type, from a message through a chunk into a column of each warehouse; and what one cannot hold."""
+"""Every Avro type, from a message through a chunk into a column of each warehouse; and types that one cannot hold."""
 
 import os
 from decimal import Decimal
@@ -101,7 +101,7 @@ def test_a_key_that_is_too_long_for_an_index_is_refused(loader):
 
 
 def test_a_schema_that_a_warehouse_has_no_table_for_is_refused(loader, stream):
-    """PostgreSQL holds as many digits as a schema may have."""
+    """Exclude PostgreSQL, which holds as many digits as a schema may have."""
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 0}
     stream.send(stream.schemas.add(ID, {"name": "d", "type": ["null", decimal]}), {"id": 1, "d": None})
     if loader.engine.most_digits >= 1000:
@@ -129,7 +129,7 @@ def test_columns_that_each_table_has_of_itself_are_refused(loader, stream, name)
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream):
-    """The driver calls it operational, as if it might be over later."""
+    """Treat it as permanent, though the driver calls it operational."""
     names = [f"d{number}" for number in range(1200)]
     schema = stream.schemas.add(ID, *({"name": name, "type": "double"} for name in names))
     stream.send(schema, {"id": 1, **dict.fromkeys(names, 1.5)})

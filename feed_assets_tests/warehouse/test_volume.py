@@ -1,4 +1,4 @@
-"""One manifest of a thousand files: the rows are what they have to be, and the loader stays small."""
+"""One manifest of a thousand files: the rows are correct, and the loader stays small."""
 
 import sys
 from collections.abc import Iterator

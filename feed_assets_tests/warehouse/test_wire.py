@@ -1,4 +1,4 @@
-"""A server that breaks off at any statement of a load, and answers that are lost: the table is what it should be."""
+"""A server that breaks off at any statement of a load, and lost answers: the table is correct."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +38,7 @@ def line(server: Server) -> Iterator[Wire]:
 
 
 class World:
-    """A topic, a loader behind a wire that breaks, and a look at the table past it."""
+    """A topic, a loader behind a breaking wire, and direct access to the table."""
 
     def __init__(self, server: Server, line: Wire, board) -> None:
         self.line, self.server = line, server
@@ -47,7 +47,7 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """Go on with another topic."""
+        """Start another topic."""
         self.line.plan("")
         self.stream = Stream(self.direct.place.board, f"clicks.{uuid4().hex[:12]}")
 
@@ -84,7 +84,7 @@ def world(server: Server, line: Wire, local_board) -> World:
 
 
 def broken(world: World, seed: int, faults=RESETS) -> bool:
-    """Produce, load, and break off somewhere; whether the load got through all the same."""
+    """Produce, load, and break off somewhere; return True if the load succeeded anyway."""
     chance = Random(seed)  # noqa: S311
     produce_chunks(world.stream, chance)
     world.line.plan(chance.choice(faults), chance.randint(1, STATEMENTS))
@@ -145,7 +145,7 @@ def test_large_loads_that_break(world, local_board, breaks, files, rows):
 
 
 def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> int:
-    """Load these, or be broken off; up to where the table then is, with the rows that it has to have."""
+    """Load these chunks, possibly interrupted; check the table, and return the offset up to which it is loaded."""
     engine = world.direct.engine
     with engine.open() as connection:
         known = load_state.read(connection, name)

@@ -12,7 +12,7 @@ HOLDER = "the test"
 
 
 class Loader:
-    """Loads a topic into a warehouse, from what that knows on."""
+    """Loads a topic into a warehouse, from its known state on."""
 
     def __init__(self, engine: Engine, board: Blackboard) -> None:
         self.engine, self.place = engine, LoadContext(engine, board, HOLDER, 7)
@@ -22,7 +22,7 @@ class Loader:
             return load_state.read(connection, stream.name)
 
     def load(self, stream: Stream, *signals) -> TopicState:
-        """Load these signals, or all of the topic that are new; the table is then what the model says."""
+        """Load these signals, or all new ones of the topic; then compare the table with the model."""
         known = self.known(stream)
         nexts = {number: each.next_offset for number, each in known.positions.items()}
         new = [each for each in stream.signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]

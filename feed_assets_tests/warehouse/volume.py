@@ -1,4 +1,4 @@
-"""One load of a million rows and more: the chunks of a topic, each value of which follows from its offset."""
+"""One load of a million rows and more: chunks of a topic whose values follow from their offsets."""
 
 import os
 from collections.abc import Sequence
@@ -30,10 +30,7 @@ HEAD = dialect.line([OPERATION, OFFSET, "id", "n", "text"])
 
 
 def lines(start: int, count: int, keys: int) -> bytes:
-    """Messages from an offset on: the key is the offset until there are so many, then again from the first one on.
-
-    Of those that come again every tenth is a delete.
-    """
+    """Yield messages from an offset on: the key is the offset modulo the number of keys."""
     rows = (
         f'"{"delete" if at >= keys and at % 10 == 0 else "update"}",{at},{at % keys},{at * 7},"é, {at:x}"'
         for at in range(start, start + count)
@@ -42,7 +39,7 @@ def lines(start: int, count: int, keys: int) -> bytes:
 
 
 def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) -> list[Signalled]:
-    """Put chunks; their signals."""
+    """Write chunks; return their signals."""
     found: list[Signalled] = []
     for number in range(files):
         content, first = lines(number * rows, rows, keys), number * rows
@@ -54,7 +51,7 @@ def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) ->
 
 
 def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], peak: Path) -> None:
-    """Load all of them at once, and write down the most memory that it took."""
+    """Load all of them at once, and record the peak of memory."""
     engine = engine_of(url)
     load(
         LoadContext(engine, Blackboard.open(board), HOLDER, 7),
@@ -73,7 +70,7 @@ def expected(total: int, keys: int) -> tuple[int, int, int]:
 
 
 def differences(engine: Engine, name: str, total: int, keys: int) -> tuple[int, int, int]:
-    """How many rows there are, how many are not what they have to be, and how many deleted keys are remembered."""
+    """Return the numbers of rows, of wrong rows, and of remembered deleted keys."""
     newest = f"CASE WHEN id + {keys} < {total} THEN id + {keys} ELSE id END"
     wrong = (
         f"_offset <> {newest} OR n <> _offset * 7 OR _partition <> 0 OR (_offset >= {keys} AND _offset % 10 = 0)"

