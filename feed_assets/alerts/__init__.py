@@ -277,7 +277,7 @@ def _mail(settings: Settings) -> _Mail | None:
         return None
     if not url or not sender or not to:
         raise InvalidSetting(
-            "Of FEED_ASSETS_ALERT_SMTP, FEED_ASSETS_ALERT_MAIL_FROM and FEED_ASSETS_ALERT_MAIL_TO only some are set: "
+            "only some of FEED_ASSETS_ALERT_SMTP, FEED_ASSETS_ALERT_MAIL_FROM and FEED_ASSETS_ALERT_MAIL_TO are set: "
             "expected all three, or none."
         )
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:

@@ -184,7 +184,7 @@ def not_null(*columns: str) -> Check:
         The check `not_null_<columns>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or there is no column.
+        InvalidDefinition: A value has a wrong type, or there is no column.
     """
     predicate = " OR ".join(f"{quoted(column)} IS NULL" for column in columns)
     return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate, "lacking it")
@@ -203,7 +203,7 @@ def within(column: str, low: float, high: float) -> Check:
         The check `within_<column>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or the least is above the greatest.
+        InvalidDefinition: A value has a wrong type, or the least is above the greatest.
     """
     if low > high:
         raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
@@ -222,7 +222,7 @@ def unique(*columns: str) -> Check:
         The check `unique_<columns>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or there is no column.
+        InvalidDefinition: A value has a wrong type, or there is no column.
     """
 
     def repeated(written: "DataFrame") -> "DataFrame":
@@ -249,7 +249,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
         The check `<child>_in_<parent>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or `at_least` is no share.
+        InvalidDefinition: A value has a wrong type, or `at_least` is no share.
     """
     needed = as_share(at_least)
 

@@ -113,7 +113,7 @@ def _written_again(listed: Sequence[File], expected: Sequence[File]) -> list[str
 
 
 def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
-    """Return an error if files of an update differ from the recorded ones, and a note if they may differ; else ''.
+    """Return an error text if files differ from the recorded ones, and a note if they may differ; each '' if not.
 
     Files that were written again with the same size may be equal, as in a copy of a blackboard on local disk.
     """

@@ -43,7 +43,7 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Notified:
-    """The queues of the blackboards of some feeds, each with its first feed's name for reports, and the buckets."""
+    """The queues and buckets of some feeds' blackboards. Problems of a queue are reported under its first feed."""
 
     services: Services
     queues: Mapping[Queue, Feed]

@@ -333,7 +333,7 @@ REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
         (
             DAYS,
             REGIONS,
-            "t/sums/v1.0 reads of t/raw/v1.0 the partition with its own key. One has partitions of ",
+            "t/sums/v1.0 reads the partition of t/raw/v1.0 with its own key. One has partitions of ",
         ),
         (REGIONS, DAYS, "so no key is the same and none is built. Declare which are read: Input(…, mapping=…)"),
         (DAYS, dg.StaticPartitionsDefinition(["2021-01-01", "all"]), None),
@@ -354,4 +354,4 @@ def test_a_dataset_that_takes_the_name_of_another_one_of_its_feed_gets_a_hint(ca
     names = {"feed_asset": feed_asset, "raw": RAW, "__name__": "shop.sums"}
     exec(compile(text * 2, "shop/sums.py", "exec"), names)  # noqa: S102 (a file of a user, twice the same name)
     (hint,) = [record.getMessage() for record in caplog.records]
-    assert hint == "shop/sums.py:6: t/sums/v1.0 is declared at shop/sums.py:2, too, as sums: this one takes its place."
+    assert hint == "shop/sums.py:6: t/sums/v1.0 is also declared at shop/sums.py:2, as sums: this one replaces it."

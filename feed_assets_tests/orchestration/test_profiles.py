@@ -244,7 +244,7 @@ EMPTY = foreign_feed("t/one/v1.0", schema="k string")
         (lambda: profiled(Input(sums_of()).spec, BY_HOUR), "use its argument profile="),
         (lambda: sums_of(deep_checks=[NO_BOTS]), "deep_checks and no profile"),
         (lambda: sums_of(checks=[NO_BOTS], profile=DAILY, deep_checks=[NO_BOTS]), "check no_bots twice"),
-        (lambda: sums_of(profile=DAILY, deep_checks=[checks.references("x", "raw", "k")]), "of the input 'x'"),
+        (lambda: sums_of(profile=DAILY, deep_checks=[checks.references("x", "raw", "k")]), "names the input 'x'"),
     ],
 )
 def test_an_impossible_profile_is_refused_at_its_declaration(declare, words):

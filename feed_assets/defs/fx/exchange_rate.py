@@ -31,8 +31,8 @@ ecb_raw = foreign_feed(
 def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
     """Exchange rate in effect on a date: that day's rate, else the newest of the six days before, else no row.
 
-    A date is built once its own file is there, even if the file has only a header. A bad record is a reject of its own
-    date only, not of the later dates that read it too.
+    A date is built once its own file is there, even if the file has only a header. A bad record becomes a
+    reject of its own date only, although later dates read it, too.
     """
     from pyspark.sql import functions as sf
 

@@ -40,7 +40,7 @@ class Ours:
             return True
 
     def has(self, name: str) -> bool:
-        """Return whether a name is ours: such a feed, or a name that nobody on this ledger has declared as a feed."""
+        """Return whether an alert's name is ours: a feed as in `has_feed`, or no feed of anybody on this ledger."""
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 
     @cached_property

@@ -29,8 +29,8 @@ Blocks = list[list[Partition]]
 class RequestedRuns:
     """The runs that a tick may request.
 
-    `counted` has the runs of history if there is a daily limit. `spent` is the day's use before and after them. `held`
-    has outputs that wait for the next day, with the reason.
+    `counted` has the runs of history if there is a daily limit. `spent` has what the day has used before
+    and after them. `held` has outputs that wait for the next day, with the reason.
     """
 
     free: Blocks

@@ -55,7 +55,7 @@ class Within:
             too, its own key is read; in others all keys are.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value has a wrong type.
     """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -79,7 +79,7 @@ class BatchDate:
             too, its own key is read; in others all keys are.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value has a wrong type.
     """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -103,7 +103,7 @@ class DayToDate:
             too, its own key is read; in others all keys are.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value has a wrong type.
     """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])

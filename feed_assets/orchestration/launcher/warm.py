@@ -111,7 +111,10 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def _kill_later(self, process: psutil.Process) -> None:
-        """Kill a process that still runs when Dagster's monitoring marks its run as canceled: another may follow."""
+        """Kill a process that still runs when Dagster's monitoring marks its run as canceled.
+
+        From then on Dagster may start another run of the same partition.
+        """
         if seconds := self._instance.run_monitoring_cancel_timeout_seconds:
             timer = Timer(seconds, _kill, [process])
             timer.daemon = True

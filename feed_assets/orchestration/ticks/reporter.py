@@ -204,8 +204,8 @@ _Place = tuple[dg.AssetKey, str | None]
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    A run's own log may have more, because Dagster writes it first. An old report followed by many others is not found,
-    and made again.
+    The run's own log may be ahead of the index, because Dagster writes it first. Only the newest reports are searched:
+    an older one is reported again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in changes):
