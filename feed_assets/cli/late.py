@@ -82,7 +82,7 @@ def _declared(module: str | None, feed: Feed, key: str) -> Partition:
     with dynamic_partitions(graph):
         only_key, *further_keys = keys_of(node, [key], datetime.now(UTC))
     if further_keys:
-        raise InvalidName(f"{key!r} is a key of {1 + len(further_keys)} partitions: expected one of them.")
+        raise InvalidName(f"{key!r} are {1 + len(further_keys)} partitions: expected one of them.")
     return Partition(node.feed, only_key)
 
 

@@ -179,8 +179,9 @@ def by_reading(
         seconds: Seconds to wait for the broker.
         start_of: A function that returns the start of a time's window (UTC).
 
-    Returns: The changed cells, each partition's last cell, and whether there were no more messages. A cell is always
-        the same, whoever counts it: it is reported as a part, which grows with its next offset.
+    Returns:
+        The changed cells, each partition's last cell, and whether there were no more messages. A cell is always the
+        same, whoever counts it: it is reported as a part, which grows with its next offset.
 
     Raises:
         LogTrimmed: The broker has removed messages that were not counted yet.

@@ -84,9 +84,11 @@ class EventFiles:
 class EventTopic:
     """Events in a topic of the Kafka broker of `FEED_ASSETS_KAFKA`, one in each message.
 
-    Args: topic: The topic's name. format: `json`, an object in each message, or `avro`, in the wire format of
-        Confluent's registry. columns: The field for each fact about an event; `_partition`, `_offset` and `_timestamp`
-        of a message count, too.
+    Args:
+        topic: The topic's name.
+        format: `json`, an object in each message, or `avro`, in the wire format of Confluent's registry.
+        columns: The field for each fact about an event; `_partition`, `_offset` and `_timestamp` of a message are
+            fields, too.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the topic's name is invalid.

@@ -25,10 +25,13 @@ class DeletesTable:
 
     With an index on `deleted_at`, a read takes only as long as its result needs. Texts, as in SQLite, are scanned.
 
-    Args: url: A SQLAlchemy URL, or `env:NAME` for the value of a variable. table: The name of the table of deletes.
-        key: The column or columns with the primary key of a deleted row. deleted_at: The column with the time of the
-        delete: a moment (UTC if it has no zone), a whole number, or a text of one of these. A row in which it is null
-        is not deleted. schema: The table's schema in the database.
+    Args:
+        url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
+        table: The name of the table of deletes.
+        key: The column or columns with the primary key of a deleted row.
+        deleted_at: The column with the time of the delete: a moment (UTC if it has no zone), a whole number, or a text
+            of one of these. A row in which it is null is not deleted.
+        schema: The table's schema in the database.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the URL is invalid.

@@ -35,8 +35,10 @@ Line = str | Rejected
 def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> ReportOutcome:
     """Report counts and quality to the state store of the settings.
 
-    Args: records: The reports as mappings, as `feed-assets state report` reads them from JSON lines. Moments may be
-        datetimes. by: The name of the reporter; by default this process's user.
+    Args:
+        records: The reports as mappings, in the form of the JSON lines of `feed-assets state report`. Moments may be
+            datetimes.
+        by: The name of the reporter; by default this process's user.
 
     Returns:
         The numbers of reports that were recorded, known already, or rejected, the latter with their reasons; and the

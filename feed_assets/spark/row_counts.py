@@ -11,7 +11,7 @@ def check_counts(announced: Mapping[str, int], counted: Mapping[str, int]) -> No
         if (read := counted.get(key, 0)) != rows:
             further = sum(counted.get(each, 0) != expected for each, expected in announced.items()) - 1
             raise UnreadableUpdate(
-                f"{key} cannot be read completely: its footer declares {rows:,} rows, but Spark read {read:,}"
+                f"{key} cannot be read whole: its footer declares {rows:,} rows, but Spark read {read:,}"
                 f"{f' ({further} more files differ, too)' if further else ''}. "
                 "Invalidate the update, and have it published again."
             )

@@ -180,7 +180,7 @@ def test_run_without_until_idle_is_one_tick() -> None:
 
 def test_a_tick_that_does_nothing_says_so() -> None:
     assert invoke("run", "--until-idle").exit_code == 0
-    assert invoke("run").stdout == "one tick: nothing was to be done\n"
+    assert invoke("run").stdout == "one tick: nothing was due\n"
 
 
 def test_progress_is_printed_to_stderr_from_the_start() -> None:

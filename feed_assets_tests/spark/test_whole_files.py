@@ -95,7 +95,7 @@ def test_a_session_verifies_what_a_function_reads_itself_and_blames_no_input(spa
 
 def test_files_with_fewer_rows_than_announced_are_refused():
     check_counts({"a": 2, "b": 0}, {"a": 2})
-    with pytest.raises(UnreadableUpdate, match=r"^b cannot be read completely: .* 3 rows, but Spark read 1\."):
+    with pytest.raises(UnreadableUpdate, match=r"^b cannot be read whole: .* 3 rows, but Spark read 1\."):
         check_counts({"a": 2, "b": 3}, {"a": 2, "b": 1})
     with pytest.raises(UnreadableUpdate, match=r"^a .* read 2 \(1 more files differ, too\)"):
         check_counts({"a": 5, "b": 3}, {"a": 2, "b": 1})

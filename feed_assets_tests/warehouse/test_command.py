@@ -134,7 +134,7 @@ def test_a_reset_table_restarts_where_a_schema_stopped_it(world, monkeypatch, ca
     assert command in " ".join(load(code=1).split())
     printed = say("reset", "main", world.name, "--from", "stop")
     assert f'DROP TABLE IF EXISTS "{world.name}";' in printed
-    assert "--apply runs these statements" in printed
+    assert "add --apply to run these statements" in printed
     planned = json.loads(say("reset", "main", world.name, "--from", "stop", "--json"))
     assert (planned["table"], planned["applied"]) == (world.name, False)
     assert f'DROP TABLE IF EXISTS "{world.name}"' in planned["statements"]

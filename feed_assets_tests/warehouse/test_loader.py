@@ -176,7 +176,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         path = (other.signals()[0].path or "").removeprefix(f"{other.board.url}/")
         content = other.board.get(path)
         other.board.delete([path])
-        with pytest.raises(ChunkBroken, match="is not there"):
+        with pytest.raises(ChunkBroken, match="is missing"):
             load(loading, other, world)
         check(world, loading.engine)
         assert rows(loading.engine, other.name) == {}
