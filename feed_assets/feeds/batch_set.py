@@ -1,6 +1,6 @@
-"""Read a partition of an appendable feed: the newest valid update of every batch in it, as one set.
+"""Reading of partitions of appendable feeds: the newest valid update of every batch, as one set.
 
-A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded as any
+A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded like any
 other. The set is what is valid now: a batch without a valid update is left out, and listed with its reasons.
 """
 
@@ -24,7 +24,7 @@ _REASONS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SetReading:
-    """One reading of a partition: a reading of each batch in order, and the names that are no batch."""
+    """Result of reading a partition: a reading of each batch in order, and the names that are not batches."""
 
     partition: Partition
     batches: tuple[read.Reading, ...]
@@ -32,25 +32,25 @@ class SetReading:
 
     @property
     def updates(self) -> tuple[Update, ...]:
-        """Return the set: one valid update of each batch that has one and is in effect, in the order of the batches."""
+        """Return the set, in order of the batches: one valid update of each batch that has one and is not replaced."""
         return tuple(batch.update for batch in self.batches if batch.update and batch.partition not in self.replaced)
 
     @cached_property
     def replaced(self) -> dict[Partition, Partition]:
-        """Return the batches whose rows another batch holds, each with that batch."""
+        """Return the replaced batches, each with the range that holds its rows."""
         return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property
     def left_out(self) -> tuple[Skipped, ...]:
-        """Return the names that are no batch and the batches without a valid update, each with the reason."""
+        """Return the names that are not batches, and the batches without a valid update, each with the reason."""
         without = (Skipped(batch.partition.name, _why(batch)) for batch in self.batches if not batch.update)
         return (*self.strange, *without)
 
 
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading:
-    """Return the newest valid update of every batch; with `as_of` (timezone-aware), among ids of then or before.
+    """Return the newest valid update of every batch. With `as_of` (timezone-aware) only ids up to then count.
 
-    It costs one listing of prefixes, and for each batch what a partition costs, eight batches at a time.
+    It costs one listing of prefixes, and one reading for each batch, eight batches at a time.
     """
     batches, strange = _sorted_out(partition, board.children(partition.path))
     with ThreadPoolExecutor(8) as pool:
@@ -68,14 +68,14 @@ def _is_pruned(look: "Future[read.Reading]") -> bool:
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:
-    """Return the valid range that has the rows of `batch`, one of ours, valid or not. Return None if there is none."""
+    """Return the valid range that holds the rows of a batch of ours, which may be invalid. Return None without one."""
     if batch.parent is None or numbers_in(batch.name) is None:
-        return None  # This spares the listing of the partition.
+        return None  # This saves the listing of the partition.
     return batch_names.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))
 
 
 def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
-    """Copy exactly the validated files of each batch into a folder of its name, all of them at once."""
+    """Copy exactly the validated files of each batch into a folder with its name. All folders appear at once."""
     read.check_target(folder)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished:
         for update in require(reading):

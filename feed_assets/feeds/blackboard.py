@@ -1,6 +1,6 @@
-"""The blackboard: one object store, and the only module that evens out how obstore's stores differ.
+"""The blackboard: one object store. Only this module evens out the differences between obstore's stores.
 
-All differences were measured (docs/file-feed.md has the table); each method says which one it evens out.
+docs/file-feed.md has a table of the measured differences. Each method names the one that it evens out.
 """
 
 import logging
@@ -36,7 +36,7 @@ _UNREADABLE = re.compile(r"Filenames containing trailing")  # `#<digits>` on loc
 
 
 class Blackboard:
-    """The store that feeds live on. Keys have no slash at either end."""
+    """The store that holds the feeds. Keys have no slash at either end."""
 
     def __init__(
         self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None, name: str = ""
@@ -59,9 +59,9 @@ class Blackboard:
         patience: stores.RequestLimits = stores.PATIENCE,
         name: str = "",
     ) -> Self:
-        """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
+        """Open the blackboard at a URL. By default S3 credentials come from boto3's chain.
 
-        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors contain `name`.
+        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty store. Errors contain `name`.
         """
         if root := stores.local_root(url):
             return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
@@ -83,12 +83,12 @@ class Blackboard:
     def children(self, prefix: str) -> list[str]:
         """Return the names of the common prefixes one level under `prefix`, sorted; [] if there is no such prefix.
 
-        They are no evidence of data: local folders and SeaweedFS's outlive their objects.
+        A name does not prove that data exist: folders on local disk and SeaweedFS outlive their objects.
         """
         return sorted(self.names(prefix))
 
     def names(self, prefix: str) -> Sequence[str]:
-        """Return the names of `children` in the store's order: sorting 100,000 takes a third of the time of listing."""
+        """Return the names of `children` unsorted: sorting 100,000 names takes a third of the time of listing them."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 return self._client.children(prefix or None)
@@ -100,7 +100,7 @@ class Blackboard:
     def page(self, prefix: str, after: str = "") -> Page:
         """Return a page of the names one level under `prefix` that follow `after`, or all if the store has no pages.
 
-        As with `children`, they are no evidence of data.
+        As with `children`, a name does not prove that data exist.
         """
         if self._pages is None:
             names = self.children(prefix)
@@ -117,12 +117,12 @@ class Blackboard:
             return tuple(sorted(_file(meta) for meta in self._objects(prefix) if meta["path"] != prefix))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
-        """Return the whole objects below `prefix` from the key `first` on, sorted: one request for each 1,000 on S3.
+        """Return the finished objects below `prefix` from the key `first` on, sorted: one request for each 1,000 on S3.
 
         SeaweedFS sorts a folder before a file whose name begins like it: do not mix `10/…` and `10.csv`.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
-            metas = self._objects(prefix, first[:-1])  # Stores list the keys after a given one.
+            metas = self._objects(prefix, first[:-1])  # Stores list only keys after a given one.
             listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
@@ -131,9 +131,9 @@ class Blackboard:
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
     def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
-        """Yield the whole objects whose keys begin with `begins` and follow `after`, sorted: a page at a time.
+        """Yield the finished objects whose keys begin with `begins` and follow `after`, sorted, in pages.
 
-        On S3 a page is one request, made when the page is consumed, and keys that begin otherwise cost nothing. Other
+        On S3 a page is one request, made when the page is consumed, and other keys cost nothing. Other
         stores list the folder that `begins` names. Keys that no store can share contain UNREADABLE.
         """
         with self._translated(f"list {begins}*", begins.rpartition("/")[0], is_folder=True):
@@ -143,17 +143,17 @@ class Blackboard:
                 yield tuple(file for file in files if not self._is_unfinished(file.key))
 
     def _cut(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
-        """Yield a listing that the store returns at once in pages of the same length."""
+        """Split a complete listing of the store into pages."""
         metas = self._objects(begins.rpartition("/")[0], after)
         matching = sorted((meta for meta in metas if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
         yield from (matching[at : at + OBJECTS_PER_PAGE] for at in range(0, len(matching), OBJECTS_PER_PAGE))
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
-        """Return the objects below `prefix` from the key `first` on, by one request; None if these are not all."""
+        """Return the objects below `prefix` from the key `first` on, by one request. Return None if there are more."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 page = next(iter(self._client.list(prefix, first[:-1])), ())
-            except exceptions.InvalidPathError:  # obstore fails on such a key.
+            except exceptions.InvalidPathError:  # obstore cannot list such a key.
                 return None
         is_last = len(page) < OBJECTS_PER_PAGE
         return tuple(file for file in map(_file, page) if file.key >= first) if is_last else None
@@ -164,7 +164,7 @@ class Blackboard:
             return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
 
     def _objects(self, prefix: str, after: str = "") -> "list[ObjectMeta]":
-        """Return the objects below a prefix; list again, by boto3, if obstore fails on a character of a key on S3."""
+        """Return the objects below a prefix. If obstore fails on a character of a key on S3, list by boto3."""
         try:
             return [meta for page in self._client.list(prefix or None, after or None) for meta in page]
         except exceptions.InvalidPathError:
@@ -173,11 +173,11 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Return whether a listing shows one moment: folders are walked, and pages are requested one by one."""
+        """Return whether a listing is a snapshot of one moment. Walked folders, and several pages, are not."""
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
-        """Return the files that a killed writer left on local disk: any other reader counts them."""
+        """Return the files that a killed writer left on local disk. obstore hides them, other readers do not."""
         if not self._root:
             return ()
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
@@ -188,37 +188,37 @@ class Blackboard:
         return bool(self._root and local_disk.HALF_WRITTEN.search(key))
 
     def no_files(self, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-        """Return the links, FIFOs, sockets and devices on local disk right in a folder, or `below`: key and kind."""
+        """Return key and kind of links, FIFOs, sockets and devices on local disk, in a folder or also `below` it."""
         if not self._root:
             return []
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return local_disk.no_files(self._root, prefix, below=below)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
-        """Return an object's bytes, at most the first `limit` of them; None if there is no such object."""
+        """Return the bytes of an object, at most the first `limit` bytes. Return None if the object does not exist."""
         with self._translated(f"read {key}", key):
             stored = self._stored(key)
             if stored is None:
                 return None
             if limit is None or stored.meta["size"] <= limit:
                 return bytes(stored.bytes())
-            # A range request would be refused for an empty object, so the body is streamed and dropped.
+            # A range request fails for an empty object, so stream the body, and drop the rest.
             return bytes(next(iter(stored.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
-        """Return the served object, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
+        """Return an object's metadata, and its bytes from `start` (below its size) on in chunks, or None if missing."""
         with self._translated(f"read {key}", key):
             stored = self._stored(key, start)
         return (_file(stored.meta), self._chunks(key, stored)) if stored else None
 
     def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
-        """Return the served object, and `length` of its bytes from `start` (below its size) on; None if it is gone."""
+        """Return an object's metadata, and `length` bytes from `start` (below its size) on, or None if missing."""
         with self._translated(f"read {key}", key):
             stored = self._stored(key, start, length)
             return (_file(stored.meta), bytes(stored.bytes())) if stored else None
 
     def file(self, key: str) -> File | None:
-        """Return an object without its bytes, by one HEAD; None if there is no such object."""
+        """Return the metadata of an object, by one HEAD. Return None if it does not exist."""
         with self._translated(f"look at {key}", key):
             try:
                 return _file(self._client.head(key))
@@ -230,13 +230,13 @@ class Blackboard:
                 return None
 
     def put(self, key: str, data: bytes | Path) -> None:
-        """Write or overwrite an object, at once: no reader sees half of it."""
+        """Write or overwrite an object atomically."""
         self._refuse_write(key)
         with self._translated(f"write {key}", key):
             self._client.put(key, data, create=False)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object unless it exists; return False if it does. The store decides: it holds between processes."""
+        """Write an object unless it exists. Return False if it does. This is atomic between processes."""
         self._refuse_write(key)
         with self._translated(f"create {key}", key):
             try:
@@ -246,7 +246,7 @@ class Blackboard:
             return True
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; missing ones are no error."""
+        """Remove objects. Missing objects are not an error."""
         keys = list(keys)
         self._refuse_write(*keys[:3])
         with self._translated(f"delete {', '.join(keys[:3])}", *keys):
@@ -254,7 +254,7 @@ class Blackboard:
                 self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
-        """Remove everything under `prefix`, on local disk also empty folders; return the number of objects."""
+        """Remove everything under `prefix`, on local disk also empty folders. Return the number of objects."""
         self._refuse_write(prefix)
         if not self._root:
             files = self.files(checked(prefix))
@@ -272,9 +272,9 @@ class Blackboard:
             )
 
     def download(self, key: str, target: Path, listed: File | None = None) -> File | None:
-        """Copy an object into the file `target`, in chunks; return the served object, or None if there is none.
+        """Copy an object into the file `target`. Return its metadata, or None if it does not exist.
 
-        One that is not as it was `listed` is returned and not copied: it may have any size by now.
+        An object that differs from `listed` is not copied, as it may have any size.
         """
         if (opened := self.stream(key)) is None:
             return None
@@ -288,7 +288,7 @@ class Blackboard:
         return served
 
     def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
-        # Its own generator: what fails while the copy is written is not the store's fault.
+        # A separate generator, because errors of writing the copy are not errors of the store.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 
@@ -306,14 +306,14 @@ class Blackboard:
 
     @contextmanager
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
-        """Raise our errors for obstore's, by their text: their class often does not say what failed.
+        """Translate obstore's errors into ours by their text, because their class often does not say what failed.
 
-        Every use of a key passes through here, so no key leaves the blackboard; the folder '' is the blackboard.
+        Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard itself.
         """
         for key in keys:
             if key or not is_folder:
                 checked(key)
-        # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
+        # obstore reads a missing folder (an unmounted disk) as empty, and creates it on write.
         if self._root and not self._root.is_dir():
             advice = self._theirs or "Mount or create it again."
             raise BlackboardMissing(f"Cannot {action}: the folder of {self.title} is gone. {advice}")

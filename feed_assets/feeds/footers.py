@@ -1,7 +1,7 @@
-"""Footers of Parquet files, compared with the files that they end, before a reader trusts them.
+"""Checks of Parquet footers against their files, before a reader trusts them.
 
-Spark gives each row group to the task whose part of the file holds the group's middle, by the footer's figures. A group
-whose middle lies outside of the file is nobody's: its rows would be missing without an error.
+Spark gives each row group to the task whose part of the file contains the group's middle, according to the footer. If
+the middle lies outside of the file, no task reads the group: its rows would be missing without an error.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from feed_assets.feeds.read import check_served
 
 _AT_A_TIME = 8
 _TAIL = 65_536
-"""Bytes at a file's end that one request reads: most footers are shorter."""
+"""Number of bytes at a file's end that the first request reads. Most footers are shorter."""
 
 _END = 8
-"""Bytes of the footer's length and the magic number after it."""
+"""Number of bytes of the footer's length and the magic number after it."""
 
 _START = 4
-"""Bytes of the magic number at the beginning of a file."""
+"""Number of bytes of the magic number at the beginning of a file."""
 
 
 class NoFooter(UnreadableUpdate):
-    """A file that does not end as Parquet does; `end` are its last four bytes."""
+    """A file does not end like Parquet. `end` has its last four bytes."""
 
     def __init__(self, why: str, end: bytes) -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class NoFooter(UnreadableUpdate):
 
 
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Return the rows that the footer of each file announces, by the file's key, once it was compared with the file.
+    """Check the footer of each file against the file. Return the announced numbers of rows by key.
 
     It costs one request of at most 64 KiB for each file, rarely two.
 
@@ -54,7 +54,7 @@ def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int
 
 
 def check_footer(file: File, metadata: Any, end: int) -> int:
-    """Return the rows that a footer announces; `end` is the byte at which it begins.
+    """Check a footer against its file. Return the announced number of rows. `end` is the byte where the footer begins.
 
     Raise UnreadableUpdate if row groups or columns lie outside of the file, overlap, or do not add up.
     """
@@ -62,7 +62,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     rows, column_spans = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        if group.num_rows == 0:  # It is not read, and some writers omit its offsets.
+        if group.num_rows == 0:  # No rows are read, and some writers omit the offsets.
             continue
         spans = [_span(group.column(each)) for each in range(group.num_columns)]
         values = [group.column(each).num_values for each in range(group.num_columns)]
@@ -85,19 +85,19 @@ def _rows(board: Blackboard, file: File) -> int:
 
 
 def metadata_of(board: Blackboard, file: File) -> Any:
-    """Return the footer of a file as pyarrow reads it, if it fits the file.
+    """Return the checked footer of a file, as pyarrow's metadata.
 
-    Raise UnreadableUpdate, UpdateChanged or BlackboardError if it does not, or cannot be read.
+    Raise UnreadableUpdate, UpdateChanged or BlackboardError if it does not fit the file, or cannot be read.
     """
     return metadata_in(file, footer_of(board, file))
 
 
 def metadata_in(file: File, end: bytes) -> Any:
-    """Return the footer at the end of a file, if it fits the file: the one place where foreign footers are parsed.
+    """Parse and check the footer at the end of a file. Foreign footers are parsed only here.
 
-    `end` are the file's last bytes from the footer on, or more. Raise UnreadableUpdate if it does not fit.
+    `end` has the file's last bytes, at least from the footer on. Raise UnreadableUpdate if it does not fit.
     """
-    # Imported here: readers of CSV and JSON alone do not need it.
+    # Import here, because readers of CSV and JSON do not need it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
@@ -105,7 +105,7 @@ def metadata_in(file: File, end: bytes) -> Any:
     size = int.from_bytes(end[-_END:-_START], "little")
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
-        # A signature follows a footer in the clear whose columns are encrypted.
+        # If columns are encrypted, a signature follows the plain footer.
         if size != metadata.serialized_size:
             raise UnreadableUpdate(
                 f"{file.key} has {size - metadata.serialized_size:,} bytes after its footer, as with encrypted "
@@ -151,7 +151,7 @@ def _bytes(board: Blackboard, file: File, start: int) -> bytes:
 
 
 def _span(column: Any) -> tuple[int, int]:
-    """Return where a column begins, by the rule that Spark has, and its length in bytes."""
+    """Return the start of a column, by Spark's rule, and its length in bytes."""
     start, dictionary = column.data_page_offset, column.dictionary_page_offset
     return min(start, dictionary) if dictionary else start, column.total_compressed_size
 
@@ -159,7 +159,7 @@ def _span(column: Any) -> tuple[int, int]:
 def _wrong(
     rows: int, spans: Sequence[tuple[int, int]], values: Sequence[tuple[int, bool]], size: int, end: int
 ) -> str | None:
-    """Return why a row group cannot be read whole; None if it can."""
+    """Return why a row group cannot be read completely. Return None if it can."""
     if rows < 0 or any(length < 0 for _, length in spans):
         return f"it announces {rows} rows in {[length for _, length in spans]} bytes"
     for number, (start, length) in enumerate(spans):

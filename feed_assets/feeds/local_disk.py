@@ -1,8 +1,7 @@
-"""A folder on local disk as a store: its regular files are the objects, and nothing else is.
+"""A folder on local disk as a store. Only regular files are objects.
 
-Every folder below the root is opened by itself, from the one above it, and no symbolic link is followed: neither one
-that was there, nor one that somebody puts in a folder's place meanwhile. The root is the user's own choice, and may be
-reached through links. Hard links are files.
+Every folder below the root is opened from its parent, and no symbolic link is followed, not even one that replaces a
+folder meanwhile. The root is the user's own choice, and may be reached through links. Hard links are files.
 """
 
 import errno
@@ -24,15 +23,18 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
-"""The end of a local file's name until obstore renames it: obstore never lists it, but everyone else sees it."""
+"""The ending of an unfinished local file's name, until obstore renames it. obstore hides it, other readers do not."""
 
 DEPTH = 64
-"""The most segments of a listed folder: no key of ours has half as many, and each is opened from the root on."""
+"""Most segments of a listed folder: more than twice those of our longest keys."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A FIFO is opened at once, and then refused.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # Do not block on a FIFO, which is then refused.
 _BYTES_PER_READ = 1 << 20
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # Years 5 and 9987: Python lacks some moments that disks keep.
+_EARLIEST, _LATEST = (
+    -62_000_000_000,
+    253_000_000_000,
+)  # Years 5 and 9987, because disks can store moments that Python cannot.
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -43,7 +45,7 @@ _KINDS = {
 
 
 class LocalObject:
-    """An open regular file: its metadata of when it was opened, and its bytes up to its size of then."""
+    """An open regular file, with its metadata and size at the time of opening."""
 
     def __init__(self, file: int, meta: "ObjectMeta", start: int, length: int | None = None) -> None:
         self._file = file
@@ -67,13 +69,13 @@ class LocalObject:
 
 
 def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> LocalObject:
-    """Open an object. Raise FileNotFoundError or NotADirectoryError if there is none, InvalidName for a link."""
+    """Open an object. Raise FileNotFoundError or NotADirectoryError if it does not exist, InvalidName for a link."""
     parent, name = _split(key)
     with folder(root, parent) as above:
         try:
             file = os.open(name, _FILE, dir_fd=above)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link; a socket.
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # It is a link or a socket.
                 raise _no_file(key, above, name) from error
             raise
     status = os.fstat(file)
@@ -101,7 +103,7 @@ def _no_object(key: str, status: os.stat_result) -> Exception:
 
 @contextmanager
 def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
-    """Yield the descriptor of a folder below the root. Raise InvalidName if a link stands in its place, or above it."""
+    """Yield the descriptor of a folder below the root. Raise InvalidName if it, or a folder above it, is a link."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, segment in enumerate(segments, 1):
@@ -119,7 +121,7 @@ def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
 
 
 def _no_file(key: str, above: int, name: str) -> Exception:
-    """Return the error for a link, FIFO, socket or device; for anything else it is NotADirectoryError."""
+    """Return the error for a link, FIFO, socket or device. For anything else return NotADirectoryError."""
     kind = stat.S_IFMT(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
     if kind not in _KINDS:
         return NotADirectoryError(key)
@@ -127,9 +129,9 @@ def _no_file(key: str, above: int, name: str) -> Exception:
 
 
 def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
-    """Yield every regular file below a prefix, also half-written ones, whose key follows `after`; in no order.
+    """Yield every regular file below a prefix whose key follows `after`, unsorted. Half-written ones are included.
 
-    Files in a folder that is too deep are left out; `no_files` names the folder.
+    Files in too deep folders are skipped. `no_files` returns such folders.
     """
     pending = [prefix.split("/") if prefix else []]
     while pending:
@@ -146,12 +148,12 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
                     if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
                         pending.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):  # It was removed meanwhile.
+                    with suppress(FileNotFoundError):  # Removed meanwhile.
                         yield _meta(key, entry.stat(follow_symlinks=False))
 
 
 def folders(root: Path, prefix: str) -> list[str]:
-    """Return the names of the folders right in a folder; [] if it is missing."""
+    """Return the names of the direct subfolders of a folder; [] if it is missing."""
     try:
         with folder(root, prefix.split("/") if prefix else []) as opened, _scan(opened) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -161,9 +163,9 @@ def folders(root: Path, prefix: str) -> list[str]:
 
 
 def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-    """Return the links, FIFOs, sockets and devices right in a folder, or anywhere `below`, and folders too deep.
+    """Return links, FIFOs, sockets and devices in a folder, or anywhere `below` it, and too deep folders.
 
-    Each has its key, and what it is.
+    Each is a key with the kind.
     """
     pending, irregular = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
     while pending:
@@ -186,14 +188,14 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
 
 
 def remove(root: Path, key: str) -> None:
-    """Remove a file, or a link itself; a missing one is no error."""
+    """Remove a file, or the link itself. A missing one is not an error."""
     parent, name = _split(key)
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
         os.unlink(name, dir_fd=above)
 
 
 def sweep(root: Path, key: str) -> int:
-    """Remove a folder with its contents, or a link itself; return the number of files that were in it."""
+    """Remove a folder with its contents, or the link itself. Return the number of removed files."""
     parent, name = _split(key)
     count = 0
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
@@ -209,9 +211,9 @@ def sweep(root: Path, key: str) -> int:
 
 
 def _clear(above: int, name: str) -> None:
-    """Empty a folder, however deep it is, with two folders open: the contents of its subfolders are moved up into it.
+    """Empty a folder of any depth with two open folders, by moving the contents of its subfolders up into it.
 
-    So a kill leaves the rest below the folder, where the next sweep finds it.
+    If the process is killed, the rest is still in the folder, where the next sweep finds it.
     """
     with _opened(above, name) as top:
         while names := _names(top):
@@ -220,7 +222,7 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, a link itself or an empty folder. Empty a full folder right in `top`; move a deeper one there."""
+    """Remove a file, link or empty folder. A full folder in `top` is emptied, a deeper one is moved to `top`."""
     with suppress(FileNotFoundError):  # Another process removes it, too.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)
@@ -252,13 +254,13 @@ def _opened(above: int, name: str) -> Generator[int]:
 
 
 def check_writable(root: Path, key: str) -> None:
-    """Raise InvalidName if a link stands where a folder of this key is, so that the write would leave the root."""
+    """Raise InvalidName if a folder of this key is a link, because the write would leave the root."""
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, _split(key)[0]):
         pass
 
 
 def readable(name: str) -> str:
-    """Return a name as listings show it, XML's too: U+FFFD replaces control characters and what is not UTF-8.
+    """Return a name as listings show it: U+FFFD replaces control characters and invalid UTF-8.
 
     So a log or a terminal finds nothing in it to act on.
     """
@@ -281,7 +283,7 @@ def _scan(opened: int) -> Generator[Iterator["os.DirEntry[str]"]]:
 
 
 def _meta(key: str, status: os.stat_result) -> "ObjectMeta":
-    """Return the metadata that obstore has for the file, its etag included: ledgers hold etags that obstore made."""
+    """Return the same metadata as obstore, including the etag, because ledgers contain obstore's etags."""
     microseconds = max(status.st_mtime_ns // 1000, 0)
     return {
         "path": key,

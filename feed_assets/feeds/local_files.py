@@ -1,4 +1,4 @@
-"""Files on this machine, packed by gzip or not, before anybody publishes them."""
+"""Files on this machine, packed by gzip or not, before they are published."""
 
 import gzip
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ def open_bytes(file: Path) -> GzipFile | BufferedReader:
 
 
 def open_text(file: Path, encoding: str, errors: str = "strict") -> IO[str]:
-    """Open a text file for reading, unpacked, with its line ends as they are."""
+    """Open a text file for reading, unpacked, with unchanged line ends."""
     if file.suffix == ".gz":
         return gzip.open(file, "rt", encoding=encoding, errors=errors, newline="")
     return file.open(encoding=encoding, errors=errors, newline="")
 
 
 def csv_problem(file: Path, names: Sequence[str], dialect: CsvDialect) -> str | None:
-    """Return why a run would refuse a CSV file by its beginning, for columns of these names; None if it would not."""
+    """Return why a run would refuse a CSV file with these columns, judged by its beginning. Return None otherwise."""
 
     def read(size: int) -> bytes:
         with open_bytes(file) as data:

@@ -1,6 +1,6 @@
-"""The names below a prefix, newest first, in few requests: S3 lists in ascending order only, a page at a time.
+"""Listing of names newest first, in few requests, although S3 lists only in ascending order, in pages.
 
-Names of updates order themselves by time, so the end of a long listing is searched for instead of walked to.
+Names of updates sort by time, so a search finds the end of a long listing without reading all of it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -18,12 +18,11 @@ _Pages = Callable[[str], Page]
 def newest_first(
     board: Blackboard, prefix: str, until: datetime | None = None, known_id: str | None = None
 ) -> Iterator[list[str]]:
-    """Yield all names one level under `prefix`, in lists, newest first; none later than `until` (timezone-aware).
+    """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
-    A listing of one page is one request and one list. The end of a longer one takes one more request if updates
-    arrive steadily, else about twice the logarithm of its pages; so does each further list. `known_id`, the id of an
-    update, makes the first list begin there: one request, if no more than a page is newer. It does not change what is
-    found.
+    A listing of one page is one request and one list. To find the end of a longer one takes one more request if updates
+    arrive steadily, otherwise about twice the logarithm of its pages. So does each further list. `known_id`, the id of
+    an update, is a starting point: one request suffices if at most one page is newer. It does not change the result.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
@@ -40,7 +39,7 @@ def newest_first(
 
 
 def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
-    """Yield the greatest name of a listing, then the others: they are sorted only if the consumer continues."""
+    """Yield the greatest name of a listing, then the others, which are sorted only if the caller continues."""
     within = [name for name in names if name <= last] if last else names
     if within:
         yield [max(within)]
@@ -48,7 +47,7 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """Yield the names after `start`, window by window; each window is searched for below the one before it."""
+    """Yield the names after `start` in descending windows. Each window is searched for below the one before."""
     first = head = pages(start)
     within = pages
     while True:
@@ -60,11 +59,10 @@ def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
 
 
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
-    """Return the last page of a listing whose first one is `page`, and the name after which it begins.
+    """Return the last page of a listing with the first page `page`, and the name after which the last page begins.
 
-    The first guess is half a page before `end`, as if updates went on as they began. Then follow the next page, and
-    steps, each twice the one before it, until one leads too far; then halves. A name that existed before the first
-    request is never beyond an empty page.
+    The first guess is half a page before `end`, assuming a steady rate. Then it tries the next page, then doubles its
+    step until it is too far, then bisects. A name that existed before the first request is never after an empty page.
     """
     step, guess, high = 0, end - _span(page) // 2, None
     while not page.is_last:
@@ -83,13 +81,13 @@ def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
 
 
 def _span(page: Page) -> int:
-    """Return the seconds between the first and the last update of a page, 1 at least."""
+    """Return the seconds between the first and the last update of a page, at least 1."""
     moments = [moment for moment in map(_seconds, page.names) if moment is not None]
     return max(moments[-1] - moments[0], 1) if moments else 1
 
 
 def _seconds(name: str) -> int | None:
-    """Return the moment of an update id in whole seconds, so that no step leaves the calendar; None for others."""
+    """Return the moment of an update id in whole seconds. Return None for other names."""
     moment = parse_update_id(name)
     return int((moment - _FIRST).total_seconds()) if moment else None
 
@@ -103,6 +101,6 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 
 
 def _cut(page: Page, last: str) -> Page:
-    """Return the page without the names after `last`; if there were any, it is the last page."""
+    """Return the page without the names after `last`. If there were any, it becomes the last page."""
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

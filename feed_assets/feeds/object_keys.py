@@ -1,4 +1,4 @@
-"""Rules for keys of objects: a key stays below its blackboard, and is the same object on every store."""
+"""Rules for keys of objects: a key does not lead out of its blackboard, and means the same on every store."""
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.local_disk import readable
@@ -7,14 +7,14 @@ _LEADS_ELSEWHERE = frozenset({"", ".", ".."})
 
 
 def is_key(key: str) -> bool:
-    """Return whether a key stays below the blackboard and is not all of it."""
+    """Return whether a key is below the blackboard, and not the blackboard itself."""
     return _LEADS_ELSEWHERE.isdisjoint(key.split("/")) and readable(key) == key
 
 
 def checked(key: str) -> str:
-    """Return `key` if it stays below the blackboard and is not all of it, else raise InvalidName.
+    """Return `key` if it is below the blackboard, otherwise raise InvalidName.
 
-    A backslash is a letter like others, on disk as on S3: partners on Windows have it in names.
+    A backslash is an ordinary character, on disk and on S3: partners on Windows have it in names.
     """
     if not is_key(key):
         raise InvalidName(

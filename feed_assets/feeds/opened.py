@@ -1,4 +1,4 @@
-"""Functions that open the blackboards of the settings."""
+"""Opening of the blackboards in the settings."""
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.stores import s3_credentials
@@ -6,9 +6,9 @@ from feed_assets.settings import Settings, make_board
 
 
 def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
-    """Open the blackboard of the settings, or the foreign one that they call `name`.
+    """Open the blackboard of the settings, or the foreign blackboard `name`.
 
-    The default folder is made when it is first used, except for readers (`makes=False`).
+    The default folder is created on first use, except for readers (`makes=False`).
     """
     if makes and name is None:
         make_board(settings)
@@ -18,9 +18,9 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 
 
 def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:
-    """Open the blackboard at a URL, or of a name in the settings; None means that of the settings, which writers make.
+    """Open a blackboard by URL, or by name in the settings. None means the default one, which `makes` creates.
 
-    A URL on S3 is reached at the settings' endpoint. Failures are InvalidSetting, InvalidName or BlackboardError.
+    For URLs on S3 the endpoint of the settings is used. Raise InvalidSetting, InvalidName or BlackboardError.
     """
     if url is None:
         return open_board(settings, makes=makes)
@@ -30,5 +30,5 @@ def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Bla
 
 
 def name_in(blackboard: str | None) -> str | None:
-    """Return the name that is given in place of a URL; None if there is none. Every URL has a colon."""
+    """Return a blackboard's name. Return None for a URL, which always has a colon."""
     return blackboard if blackboard and ":" not in blackboard else None

@@ -1,7 +1,7 @@
-"""Columns of Parquet files as all readers have them: Spark in a run, and `feed_assets.read` without it.
+"""Columns of Parquet files in the types that all readers use: Spark in a run, and `feed_assets.read`.
 
-The footer's own types decide. What a writer noted beside them (Arrow's schema, Spark's schema as JSON) is ignored:
-it survives renames and casts, and Spark would believe it.
+The footer's own types decide. Additional schemas of writers (Arrow's, or Spark's as JSON) are ignored, because they
+survive renames and casts, and Spark would trust them.
 
 | in a file | here |
 |---|---|
@@ -36,22 +36,22 @@ DIGITS = 38
 _AT_A_TIME = 8
 _SHOWN = 3
 _OLD_DATES, _OLD_INT96 = "3.0.0", "3.1.0"
-"""Versions of Spark that wrote days and moments (or INT96) in today's calendar first."""
+"""First versions of Spark that wrote days and moments (or INT96) in today's calendar."""
 
 _GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*)$")
 _NOTE = re.compile(r" \((\w+)[()]")
-"""The annotation behind a name, such as ` (List)` or ` (Timestamp(isAdjustedToUTC=true, …))`: the last of a line."""
+"""The annotation after a name, at the end of a line, such as ` (List)` or ` (Timestamp(isAdjustedToUTC=true, …))`."""
 
 Wrong = tuple[str, str]
-"""A column, and what was found and is expected there."""
+"""A column, with what was found and what is expected."""
 
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns and rows of one file: `types` as readers have them, `stored` as Spark has to ask for them first.
+    """The columns and rows of one file. `types` are those of readers, `stored` those that Spark must read first.
 
-    `old` are the columns with days or moments that Spark wrote in its old calendar, `int96` those with moments of that
-    form, `variants` those of type VARIANT, which only Spark reads whole.
+    `old` are the columns with days or moments in Spark's old calendar, `int96` those with INT96 moments, `variants`
+    those of type VARIANT, which only Spark reads completely.
     """
 
     key: str
@@ -78,7 +78,7 @@ def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, FileColu
 
 
 def columns_of(key: str, metadata: Any) -> FileColumns:
-    """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers have."""
+    """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers support."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
     pa: Any = pyarrow  # It has no types.
@@ -108,7 +108,7 @@ def _refused(key: str, wrong: Sequence[Wrong]) -> str:
 
 
 def _old(notes: Mapping[bytes, bytes]) -> tuple[bool, bool]:
-    """Return whether days and moments, and whether INT96, are in Spark's old calendar, by Spark's own rule."""
+    """Return whether days and moments are in Spark's old calendar, and whether INT96 is, by Spark's own rule."""
     version = notes.get(b"org.apache.spark.version", b"~").decode(errors="replace")
     return (
         version < _OLD_DATES or b"org.apache.spark.legacyDateTime" in notes,
@@ -150,7 +150,7 @@ class _Walk:
         return self._leaf(next(self._leaves))
 
     def _leaf(self, leaf: Any) -> tuple[Any, Any]:
-        """Return the type of values, and the type that Spark has to ask for to get them all."""
+        """Return the type of values, and the type that Spark must read to get all values."""
         pa, logical = self._pa, leaf.logical_type
         moments = logical.type == "TIMESTAMP" and json.loads(logical.to_json())
         is_zoned = leaf.physical_type == "INT96" or bool(moments and moments["isAdjustedToUTC"])
@@ -161,8 +161,8 @@ class _Walk:
         if moments and moments["timeUnit"] == "nanoseconds":
             return pa.timestamp("us", "UTC" if is_zoned else None), pa.int64()
         if logical.type == "DECIMAL" and leaf.precision <= DIGITS:
-            # Spark ends with a NullPointerException for up to 18 digits in a byte array; for more it does not.
-            # With more digits asked for than the type has, a number that is too long is seen, and named.
+            # Spark raises NullPointerException for up to 18 digits in a byte array, but not for more.
+            # Read with more digits than the type has, so that too long numbers are found and reported.
             plain, is_long = pa.decimal128(leaf.precision, leaf.scale), leaf.precision > _LONG_DIGITS
             return plain, pa.decimal128(DIGITS, leaf.scale) if is_long or leaf.physical_type == "BYTE_ARRAY" else plain
         plain = _plain(pa, leaf, is_zoned)
@@ -177,7 +177,7 @@ _LONG_DIGITS = 18
 
 
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
-    """Return the type of a leaf, which is the same for all readers; None if there is none."""
+    """Return the type of a leaf that all readers use. Return None if there is none."""
     logical = leaf.logical_type.type
     if logical == "UNKNOWN" and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # pyarrow shows INTERVAL like this, too.
         return None
@@ -204,7 +204,7 @@ _PHYSICAL: Mapping[str, Callable[[Any], Any]] = {
     "BYTE_ARRAY": lambda pa: pa.binary(),
     "FIXED_LEN_BYTE_ARRAY": lambda pa: pa.binary(),
 }
-"""Types of values without an annotation that says more."""
+"""Types of values without an annotation."""
 
 
 def _integer(pa: Any, logical_type: Mapping[str, Any]) -> Any:
@@ -231,7 +231,7 @@ def _maps(pa: Any, kind: Any) -> int:
 
 
 def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
-    """Yield names of columns and fields that Spark, which ignores case, cannot tell apart, or that nobody can read."""
+    """Yield problems of names: names that differ only in case, which Spark ignores, and unreadable names."""
     names = [each.name for each in fields]
     if not parent and not names:
         yield "its schema", "found no columns, expected at least one"
@@ -247,7 +247,7 @@ def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
 
 
 def _inner(pa: Any, kind: Any) -> Iterator[Any]:
-    """Yield the fields of the structs that a type holds."""
+    """Yield the fields of each struct in a type."""
     if isinstance(kind, pa.BaseExtensionType):
         yield from _inner(pa, kind.storage_type)
     elif pa.types.is_struct(kind):
@@ -259,7 +259,7 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
 
 
 class _Shape:
-    """Groups of a schema, by its text: pyarrow shows their annotations nowhere else.
+    """Groups of a schema, parsed from its text, because pyarrow shows their annotations nowhere else.
 
     A name that looks like an annotation can only make a file refused.
     """
@@ -291,7 +291,7 @@ class _Shape:
 
 
 def _name_and_note(line_end: str) -> tuple[str, str | None]:
-    """Return the name of a column or group, and its annotation, if it has one, from the end of its line."""
+    """Parse the end of a line into the name of a column or group, and its annotation, if any."""
     text = line_end.removesuffix(" {" if line_end.endswith(" {") else ";")
     notes = [*_NOTE.finditer(text)] if text.endswith(")") else []
     return (text[: notes[-1].start()], notes[-1][1]) if notes else (text, None)

@@ -1,7 +1,7 @@
-"""Metadata of Parquet's columns, checked before Python looks at one.
+"""Checks of Parquet column metadata, before Python reads any of it.
 
-pyarrow ends the process, without an exception, where the metadata of a column are encrypted or contradict the schema:
-its `RowGroupMetaData.column` catches nothing that its C++ library throws, its readers do.
+pyarrow's `RowGroupMetaData.column` ends the process, without an exception, if the metadata of a column are encrypted or
+contradict the schema. pyarrow's readers raise an exception instead.
 """
 
 from collections.abc import Iterator
@@ -10,20 +10,19 @@ from typing import Any
 from feed_assets.feeds.read_only import ReadOnlyFile
 
 CODECS = {each: each for each in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")} | {"LZ4": "LZ4_RAW", "UNKNOWN": "LZ4"}
-"""Codecs that every reader has: pyarrow's name, and Parquet's own. pyarrow has no name for LZ4 with Hadoop's frames."""
+"""Codecs that every reader supports: pyarrow's name and Parquet's. pyarrow does not name LZ4 with Hadoop's frames."""
 
 _WITHOUT_FRAMES = ("fastparquet", "parquet-cpp version")
-"""Writers whose LZ4 has no Hadoop frames, or had none for years: pyarrow reads it, Spark cannot."""
+"""Writers whose LZ4 has, or long had, no Hadoop frames. pyarrow reads it, Spark cannot."""
 
 _SIZE = 1 << 62
-"""Bytes of a file that has every column, wherever a footer says that it is."""
+"""A size of a fake file that contains any column position of a footer."""
 
 
 def check_columns(metadata: Any) -> None:
     """Raise OSError, as pyarrow's readers do, for a footer with columns that would end the process.
 
-    pyarrow looks at all columns before it reads the first page, and at the codecs of the first row group. No page is
-    read.
+    pyarrow checks all columns, and the codecs of the first row group, before it reads the first page. No page is read.
     """
     groups = [*range(metadata.num_row_groups)]
     for number in groups:
@@ -34,7 +33,7 @@ def check_columns(metadata: Any) -> None:
 
 
 def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
-    """Yield the columns of the first row group that are packed by a codec that Spark lacks, and what is expected."""
+    """Yield the columns of the first row group whose codec Spark lacks, with what is expected."""
     if not metadata.num_row_groups:
         return
     group = metadata.row_group(0)
@@ -49,7 +48,7 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:
-    """Let pyarrow begin to read some row groups, up to the first page."""
+    """Let pyarrow begin to read row groups, up to the first page."""
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     pq: Any = parquet  # It has no types.
@@ -61,17 +60,17 @@ def _open(metadata: Any, groups: list[int], **how: Any) -> None:
 
 
 class _PageReached(Exception):
-    """The signal that pyarrow has checked all metadata, and reads a page."""
+    """The signal that pyarrow has checked all metadata and would read a page."""
 
 
 class _NoPages(ReadOnlyFile):
-    """A file of which nothing can be read."""
+    """A file that raises `_PageReached` on any read."""
 
     def read(self, _size: int = -1) -> bytes:
         raise _PageReached
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return offset + (_SIZE if whence else 0)  # pyarrow looks for the end alone, by `whence`.
+        return offset + (_SIZE if whence else 0)  # pyarrow seeks only to the end, by `whence`.
 
     def tell(self) -> int:
         return _SIZE

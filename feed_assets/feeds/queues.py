@@ -26,7 +26,7 @@ LONGEST_WAIT = 4
 """The most seconds that a request waits for a message."""
 
 PATIENCE_SECONDS = 2
-"""Seconds beyond that wait within which a queue answers: it must not delay a tick's listing."""
+"""Seconds after that wait within which a queue must answer, so that it does not delay a tick's listing."""
 
 _REGION = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.|([a-z0-9-]+)\.queue\.")
 
@@ -44,7 +44,7 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue by its URL, which names endpoint and region, too; it is read with a profile of boto3, or with its chain.
+    """A queue at a URL, which also names endpoint and region. Credentials: a profile of boto3, or its default chain.
 
     Each request is tried once, and raises QueueUnavailable.
     """
@@ -53,7 +53,7 @@ class Queue:
     profile: str | None = None
 
     def receive(self, seconds: int = 0) -> list[QueueMessage]:
-        """Return up to ten messages; if there is none, wait for `seconds`, `LONGEST_WAIT` at most."""
+        """Return up to ten messages. If there is none, wait for up to `seconds`, at most `LONGEST_WAIT`."""
         with self._translated():
             response = _client(self.url, self.profile).receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=MESSAGES_PER_REQUEST, WaitTimeSeconds=min(seconds, LONGEST_WAIT)
@@ -64,7 +64,7 @@ class Queue:
         ]
 
     def delete(self, messages: Sequence[QueueMessage]) -> None:
-        """Remove messages, ten in a request; SQS delivers again what it does not remove."""
+        """Delete messages, ten in a request. SQS delivers undeleted messages again."""
         for first in range(0, len(messages), MESSAGES_PER_REQUEST):
             batch = messages[first : first + MESSAGES_PER_REQUEST]
             entries = [{"Id": str(number), "ReceiptHandle": each.receipt} for number, each in enumerate(batch)]
@@ -74,7 +74,7 @@ class Queue:
                 _log.warning("%s: a message was not deleted: %s", self.url, each.get("Message") or each["Code"])
 
     def attributes(self, names: Collection[str]) -> dict[str, str]:
-        """Return attributes of the queue itself, by their names."""
+        """Return attributes of the queue by name."""
         with self._translated():
             response = _client(self.url, self.profile).get_queue_attributes(QueueUrl=self.url, AttributeNames=[*names])
         return response.get("Attributes", {})
@@ -84,7 +84,7 @@ class Queue:
         try:
             yield
         except (BotoCoreError, ClientError, ValueError) as error:
-            _client.cache_clear()  # The next one reads the credentials again: they may have been renewed.
+            _client.cache_clear()  # The next client reads the credentials again, as they may have been renewed.
             raise QueueUnavailable(
                 f"{self.url} cannot be read: {sentence(str(error))} The listing finds what it would tell, later. Check "
                 "the URL, the credentials, and that they may receive and delete messages."
@@ -93,7 +93,7 @@ class Queue:
 
 @lru_cache(maxsize=16)
 def _client(url: str, profile: str | None) -> Any:
-    """Return a client, kept from tick to tick: making one takes 0.1 s, and its connection stays open."""
+    """Return a cached client: creating one takes 0.1 s, and its connection stays open."""
     session: Any = boto3.Session(profile_name=profile)
     parts = urlsplit(url)
     match = _REGION.search(parts.netloc)

@@ -1,10 +1,9 @@
 """Read a File Feed: the newest valid update of a partition, as an exact list of files.
 
-The order is manifest first, files second. A producer writes its manifest last, so whatever the manifest counts is
-there to be listed afterwards; the other way round, an update finished in between would look incomplete. The listing
-must show the manifest too: an update invalidated between the two requests is not served. A listing that takes a while
-may miss what is being pruned, and its count may be right by accident. A prune removes the manifest first, so the
-manifest is read once more.
+A reader reads the manifest first and lists the files second. A producer writes its manifest last, so all counted files
+exist by then. In the other order, an update finished in between would look incomplete. The listing must show the
+manifest, too, so an update invalidated between the two requests is not served. A slow listing may miss files that a
+prune removes, and its count may be right by accident. A prune removes the manifest first, so it is read once more.
 """
 
 import logging
@@ -43,7 +42,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
-"""The prefix of what prunes leave: for each partition an empty object, named by the id from which history is whole."""
+"""The prefix of promises of prunes: empty objects for a partition, named by the id from which its history is whole."""
 
 MOST_SKIPPED = 200
 """Updates without a valid manifest, newer than any valid one, that a reading passes over: each costs a request."""
@@ -54,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of a partition: the newest valid update, and the names skipped before it, with the reasons."""
+    """Result of reading a partition: the newest valid update, and the newer names that were skipped, with reasons."""
 
     partition: Partition
     update: Update | None
@@ -64,12 +63,12 @@ class Reading:
 def latest(
     board: Blackboard, partition: Partition, as_of: datetime | None = None, known_id: str | None = None
 ) -> Reading:
-    """Return the newest valid update; with `as_of` (timezone-aware), the newest with an id of then or before.
+    """Return the newest valid update. With `as_of` (timezone-aware) only ids up to then count.
 
-    It costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read
-    and one listing of files for each update that is checked. If one was skipped, or with `as_of`, the promises of
-    prunes are listed, too. `known_id`, an update seen before, saves the search and never changes the update that is
-    found. Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED were skipped.
+    It costs one or two requests for names, at most about twice the logarithm of their pages (`newest_names`), then one
+    read and one listing of files for each checked update. If one was skipped, or with `as_of`, the promises of prunes
+    are listed, too. `known_id`, an update seen before, saves the search and never changes the result. Raise
+    UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED were skipped.
     """
     promised: str | None = None
     while True:
@@ -79,24 +78,24 @@ def latest(
         kept = kept_from(board, partition)
         if kept is None or (reading.update and reading.update.id >= kept):
             return reading
-        if kept == promised:  # No prune happened in between: the reading holds.
+        if kept == promised:  # No prune happened in between, so the reading is right.
             return reading if as_of is None else _refuse_pruned(reading, as_of, kept)
-        promised = kept  # A prune may have removed what this reading would have found: read again.
+        promised = kept  # A prune may have removed an update during the reading, so read again.
 
 
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
-    """Return the id from which on no update that was valid has been pruned; None if none ever was.
+    """Return the update id from which on no valid update has been pruned. Return None if none ever was.
 
-    A prune puts it before it removes anything, so a call after a reading finds every prune that was in its way.
+    A prune writes it before it removes anything, so a call after a reading finds every prune during the reading.
     """
     return max(promises(board, partition), default=None)
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """Return the ids that prunes of a partition have left, in order: the last one holds."""
+    """Return the ids of the promises of prunes of a partition, in order. The last one counts."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
-    return [name for name in names if "/" not in name]  # The others are of partitions below this one.
+    return [name for name in names if "/" not in name]  # The other promises are of partitions below this one.
 
 
 def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
@@ -123,7 +122,7 @@ def _look_through(board: Blackboard, partition: Partition, as_of: datetime | Non
 
 
 def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
-    """Return the update of this id. Raise NoValidUpdate if it is not valid."""
+    """Return the update with this id. Raise NoValidUpdate if it is not valid."""
     if not is_update_id(update_id):
         raise NoValidUpdate(f"{partition}: {_no_update_id(update_id)}.")
     entry = _look(board, partition, update_id)
@@ -135,7 +134,7 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
 
 
 def require(reading: Reading, as_of: datetime | None = None) -> Update:
-    """Return the update that was found. Raise NoValidUpdate, with the reason for each candidate, if there is none."""
+    """Return the update of a reading. If there is none, raise NoValidUpdate with the reason for each candidate."""
     if reading.update:
         return reading.update
     if not reading.skipped:
@@ -146,26 +145,26 @@ def require(reading: Reading, as_of: datetime | None = None) -> Update:
 
 
 def nothing(partition: Partition, noun: str, as_of: datetime | None) -> str:
-    """Return the message that a partition has nothing, or had nothing at a time."""
+    """Return the message that a partition has nothing, or had nothing at `as_of`."""
     if as_of:
         return f"{partition} has no {noun} of {as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC or before."
     return f"{partition} has no {noun}: there is nothing at {partition.path}/."
 
 
 def in_words(skipped: Sequence[Skipped]) -> str:
-    """Return the first names that were skipped, each with its reason, and how many more there are."""
+    """Describe the first skipped names with their reasons, and how many more there are."""
     reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_REASONS_SHOWN])
     further = len(skipped) - _REASONS_SHOWN
     return f"{reasons}; and {further} more" if further > 0 else reasons
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
-    """Return every update of a partition, valid or not, and every name that is no update, newest first."""
+    """Return every update of a partition, valid or not, and every other name, newest first."""
     return tuple(_look(board, partition, name) for name in reversed(board.children(partition.path)))
 
 
 def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
-    """Yield the partitions of a feed that hold updates, valid or not, in order; log a warning for other names."""
+    """Yield the partitions of a feed with updates, valid or not, in order. Log a warning for other names."""
     for entry in walk(board, feed):
         if isinstance(entry, Partition):
             yield entry
@@ -174,10 +173,10 @@ def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
 
 
 def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
-    """Yield the partitions of a feed, lazily and in order, and each name that is not part of one, with the reason.
+    """Yield the partitions of a feed, lazily and in order, and each other name with the reason.
 
-    A prefix that holds update ids is a partition (of an appendable feed: a batch), and nothing below it is listed.
-    But in an appendable feed an update beside batches must not hide them.
+    A prefix with update ids is a partition (in an appendable feed: a batch), and nothing below it is listed. But in an
+    appendable feed, an update beside batches does not hide these.
     """
     path = f"{feed}/{key}" if key else str(feed)
     names = board.children(path)
@@ -191,7 +190,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
         if is_appendable and is_update_id(name):
             continue
         if not key and feed.version is None and Version.parse(name):
-            continue  # Another feed: the same name with a version.
+            continue  # The same name with a version is another feed.
         below = f"{key}/{name}" if key else name
         try:
             check_partition(Partition(feed, below))
@@ -202,7 +201,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
 
 
 def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
-    """Yield the feeds of a blackboard: the prefixes that end in a version, or hold updates without one."""
+    """Yield the feeds of a blackboard: prefixes that end in a version, or that have updates without one."""
     for name in board.children(prefix):
         path = f"{prefix}/{name}" if prefix else name
         try:
@@ -216,13 +215,13 @@ def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
 
 
 def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
-    """Return the same feed under newer versions; readers of this version are not affected by them."""
+    """Return newer versions of a feed. They do not affect readers of this version."""
     versions = (Version.parse(name) for name in board.children(feed.name)) if feed.version else ()
     return tuple(sorted(Feed(feed.name, found) for found in versions if found and found > (feed.version or found)))
 
 
 def download(board: Blackboard, update: Update, folder: Path) -> None:
-    """Copy exactly the validated files into `folder`, which appears when it is complete."""
+    """Copy exactly the validated files into `folder`. It appears only when it is complete."""
     check_target(folder)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished, ThreadPoolExecutor(8) as pool:
         complete = Path(unfinished, "complete")
@@ -234,14 +233,14 @@ def download(board: Blackboard, update: Update, folder: Path) -> None:
 
 
 def check_target(folder: Path) -> None:
-    """Raise TargetNotEmpty unless the folder is new or empty; make the one above it."""
+    """Raise TargetNotEmpty unless the folder is new or empty. Create its parent folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TargetNotEmpty(f"{folder} is not an empty folder: expected a new or an empty one. Choose another.")
     folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _targets(update: Update) -> list[tuple[File, str]]:
-    """Return each file with its name in the folder, without directory markers (empty, and the folder of a file)."""
+    """Return each file with its name in the folder. Skip directory markers, which are empty objects."""
     folders = {str(parent) for file in update.files for parent in PurePosixPath(file.key).parents}
     files = [file for file in update.files if file.size or file.key not in folders]
     return [(file, file.key.removeprefix(f"{update.path}/")) for file in files]
@@ -253,7 +252,7 @@ def _copy(board: Blackboard, file: File, target: Path) -> None:
 
 
 def check_served(file: File, served: File | None) -> None:
-    """Raise UpdateChanged unless what a store served is the file that was listed, by size and etag."""
+    """Raise UpdateChanged unless the served object equals the listed file by size and etag."""
     if served is None:
         raise UpdateChanged(f"{file.key} is gone since it was listed. Look for the newest valid update again.")
     if (served.size, served.etag) != (file.size, file.etag):
@@ -264,7 +263,7 @@ def check_served(file: File, served: File | None) -> None:
 
 
 def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
-    """Return one update, or why it is skipped. The manifest is read before the files are listed: see above."""
+    """Return one update, or why it is skipped. The manifest is read before the listing, as explained above."""
     if not is_update_id(update_id):
         return Skipped(update_id, _no_update_id(update_id))
     path = f"{partition.path}/{update_id}"
@@ -285,7 +284,7 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 
 def _in_the_way(board: Blackboard, path: str) -> str:
-    """Return in words the first names that lie under an update and are no files of it; '' if there are none."""
+    """Describe the first names under an update that are not files. Return '' if there are none."""
     irregular = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
     return f"; not counted: {shortened(irregular, _REASONS_SHOWN)}" if irregular else ""
 

@@ -6,7 +6,7 @@ from feed_assets.feeds.read import check_served
 
 
 class ReadOnlyFile:
-    """A file object for pyarrow, less `read`, `seek` and `tell`."""
+    """A base class of file objects for pyarrow. Subclasses add `read`, `seek` and `tell`."""
 
     closed = False
 
@@ -26,18 +26,18 @@ class ReadOnlyFile:
         """Do nothing: the file is only read."""
 
     def close(self) -> None:
-        """Note that pyarrow is done with it."""
+        """Mark the file as closed."""
         self.closed = True
 
 
 class RangedFile(ReadOnlyFile):
-    """A file on a blackboard, read by ranges, each of the file that was listed."""
+    """A file on a blackboard, read in ranges. Each range must be from the listed file."""
 
     def __init__(self, board: Blackboard, file: File) -> None:
         self._board, self._file, self._at = board, file, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, or all that are left."""
+        """Return up to `size` bytes, or by default all remaining bytes."""
         remaining = self._file.size - self._at
         size = remaining if size < 0 else min(size, remaining)
         if size <= 0:
@@ -48,10 +48,10 @@ class RangedFile(ReadOnlyFile):
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move to a byte, and return its number."""
+        """Move to a position in bytes, and return it."""
         self._at = offset + (0, self._at, self._file.size)[whence]
         return self._at
 
     def tell(self) -> int:
-        """Return the number of the next byte."""
+        """Return the position in bytes."""
         return self._at

@@ -1,7 +1,7 @@
-"""Remove old updates from a blackboard: no kill leaves a torn one, and no reader meanwhile meets one.
+"""Removal of old updates from a blackboard. Neither a kill nor a concurrent reader ever sees a half-removed update.
 
-The order is: promise from where on history is whole, then of each update the manifest, then its files. Every step may
-be repeated.
+First a promise says from which update on history is whole. Then of each update the manifest is removed, then its files.
+Every step may be repeated.
 """
 
 from feed_assets.core.errors import InvalidName
@@ -12,14 +12,14 @@ from feed_assets.feeds.blackboard import Blackboard
 
 
 def find(board: Blackboard, partition: Partition) -> tuple[StoredUpdate, ...]:
-    """Return every update on the blackboard, valid or not, newest first: two requests for each, or three."""
+    """Return every update of a partition on the blackboard, valid or not, newest first: two or three requests each."""
     updates = (each for each in read.history(board, partition) if is_update_id(each.id))
     updates_found = (_update_under(board, partition, each) for each in updates)
     return tuple(each for each in updates_found if each)
 
 
 def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> StoredUpdate | None:
-    """Return what lies under an id; None if nothing does: folders (local and SeaweedFS's) outlive their objects."""
+    """Return the update under an id. Return None if there is no object, as folders may outlive their objects."""
     if isinstance(entry, Update):
         return StoredUpdate(entry.id, valid=True)
     try:
@@ -30,17 +30,17 @@ def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipp
 
 
 def promise(board: Blackboard, partition: Partition, kept: str) -> None:
-    """Promise that from an update on nothing valid is missing; the last of several promises holds."""
+    """Write the promise that no valid update from `kept` on is missing. The last of several promises counts."""
     board.put(f"{read.PRUNED}/{partition.path}/{kept}", b"")
 
 
 def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by: Partition | None = None) -> bool:
-    """Remove an update that a newer valid one has replaced, manifest first; if none has, do nothing and return False.
+    """Remove an update, manifest first. Return False, and do nothing, if no newer valid update replaces it.
 
-    The newer one may be that of another batch, which holds the rows of this one.
+    The newer one may be that of a range (`replaced_by`), which holds the rows of this batch.
 
-    A kill after the manifest leaves it invalid, as while it was written. With files gone and the manifest there, a
-    count that was wrong could become right.
+    If the process is killed after the manifest is removed, the update is invalid. If files were removed first, a wrong
+    count in the manifest could become right.
     """
     newest = [read.latest(board, at).update for at in (partition, replaced_by) if at]
     if not any(each and each.id > update_id for each in newest):
@@ -52,5 +52,5 @@ def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by:
 
 
 def tidy(board: Blackboard, partition: Partition) -> None:
-    """Remove the promises that a later one has replaced."""
+    """Remove the promises before the last one."""
     board.delete(f"{read.PRUNED}/{partition.path}/{kept}" for kept in read.promises(board, partition)[:-1])

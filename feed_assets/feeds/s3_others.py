@@ -1,7 +1,6 @@
-"""Reads from a bucket of others, by boto3: obstore would follow a redirect, and send our session token along (ADR 68).
+"""Reads from buckets of others by boto3, as obstore would follow a redirect with our session token (ADR 68).
 
-Whoever runs such a store decides what it answers: bytes without end, or one a second. Each body ends with the size that
-was announced, and has a time to arrive.
+Such a store may send endless data, or one byte a second. So each body is limited to its announced size, and in time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 SLOWEST = 64 << 10
-"""Bytes a second at which a body has to arrive at least, on average, after the time of a silent request."""
+"""Least average speed of a body in bytes a second, after the time limit of a silent request."""
 
 _AT_ONCE = 1 << 20
 
 
 class OthersClient(ObstoreClient):
-    """Reads of a bucket of others by boto3, which follows no redirect. Its blackboard refuses writes."""
+    """Read requests to a bucket of others by boto3, without redirects. Its blackboard refuses writes."""
 
     def __init__(self, store: "ObjectStore", pages: S3Pages) -> None:
         super().__init__(store)
@@ -38,11 +37,11 @@ class OthersClient(ObstoreClient):
         return self._pages.names(prefix or "")
 
     def get(self, key: str, /, start: int = 0) -> "ServedObject":
-        """Return one object from byte `start` on, which it must have."""
+        """Return one object from byte `start` on, which must be below its size."""
         return ServedObject(key, self._pages.object(key, f"bytes={start}-" if start else None))
 
     def part(self, key: str, start: int, length: int, /) -> "ServedObject":
-        """Return `length` bytes of one object from `start` on, which it must have."""
+        """Return `length` bytes of one object from `start` on, which must be within it."""
         return ServedObject(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
 
     def head(self, key: str, /) -> "ObjectMeta":
@@ -51,10 +50,10 @@ class OthersClient(ObstoreClient):
 
 
 class ServedObject:
-    """An object as a store of others sends it: as many bytes as it announced, in time, or an error."""
+    """An object from a store of others. Reading raises unless all announced bytes arrive in time."""
 
     def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:
-        self._raw: Any = found["Body"]._raw_stream  # Its `read` waits for all that is asked for, however slow it comes.
+        self._raw: Any = found["Body"]._raw_stream  # Its `read` would wait without limit for all requested bytes.
         self.meta = _meta(key, found)
         self._key, self._size, self._now = key, int(found["ContentLength"]), now
         self._over = now() + PATIENCE.timeout + self._size / SLOWEST
@@ -80,7 +79,7 @@ class ServedObject:
 
 
 def _meta(key: str, found: dict[str, Any]) -> "ObjectMeta":
-    """Return an answer's headers in obstore's form. Raise OSError if it lacks one that each store sends."""
+    """Return an answer's headers in obstore's form. Raise OSError if a required header is missing."""
     if found.get("ContentLength", -1) < 0:
         raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
     if "LastModified" not in found:

@@ -1,4 +1,4 @@
-"""Names on S3, a page in one request, from any name on: obstore lists either all names, or all objects after a key."""
+"""Pages of names on S3, from any name on, because obstore lists only all names, or all objects after a key."""
 
 import inspect
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
 
 EMPTY_PAGES = 100
-"""The most pages without a name, one after the other, in a listing: a store may return some, none only those."""
+"""Most consecutive empty pages in a listing. A store may return some empty pages, but not endless ones."""
 
 _Keys = tuple[str, str, str | None]
 
 
 class S3Pages:
-    """The listings of the blackboard at an S3 URL, with the credentials, the endpoint and the patience of its store.
+    """Listings of a blackboard on S3, with the credentials, endpoint and limits of its store.
 
     Those of others have `answers`, which end in time.
     """
@@ -51,16 +51,16 @@ class S3Pages:
     def __call__(self, prefix: str, after: str) -> Page:
         """Return up to 1,000 names one level under `prefix`, after the name `after`. Raise OSError with S3's code."""
         below, names = self._below(prefix), list[str]()
-        # `/~`: after everything of that update; SeaweedFS would also leave out what is under `after` itself.
+        # `/~` sorts after everything in that update. With `after` alone SeaweedFS would skip more.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
-            # The next page begins after the last name: a page of objects alone has none, and a shown name is no key.
+            # The next page begins after the last name. A page of objects has none, and a shown name may not be a key.
             if names and UNREADABLE not in names[-1]:
                 return Page(tuple(names), not page["IsTruncated"])
         return Page(tuple(names), is_last=True)
 
     def names(self, prefix: str) -> list[str]:
-        """Return all names one level under `prefix`, unreadable ones as `readable` shows them."""
+        """Return all names one level under `prefix`. Unreadable names are in the form of `readable`."""
         below = self._below(prefix)
         return [name for page in self._pages(below, Delimiter="/") for name in _names(page, below)]
 
@@ -69,7 +69,7 @@ class S3Pages:
         return [each for page in self.object_pages(f"{prefix}/" if prefix else "", after) for each in page]
 
     def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
-        """Yield the objects whose keys begin with `begins`, a folder or not, and follow `after`: a page a request."""
+        """Yield pages of the objects whose keys begin with `begins` and follow `after`: one request for each page."""
         above = self._below("")
         for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):
             yield [
@@ -100,30 +100,35 @@ class S3Pages:
             place = {"ContinuationToken": page["NextContinuationToken"]}
 
     def object(self, key: str, span: str | None) -> dict[str, Any]:
-        """Return S3's answer with an object, or a range of its bytes; its body is read later."""
+        """Return S3's answer for an object, or a range of its bytes. The body is read later."""
         return self._answer("get_object", **self._named(key), **({"Range": span} if span else {}))
 
     def head(self, key: str) -> dict[str, Any]:
-        """Return S3's answer without the object's bytes."""
+        """Return S3's answer for an object without its bytes."""
         return self._answer("head_object", **self._named(key))
 
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": f"{self._below('')}{key}"}
 
     def _answer(self, request: str, **wanted: str) -> dict[str, Any]:
-        """Return an answer of S3. Raise FileNotFoundError if there is no such object, else OSError with S3's code."""
+        """Return S3's answer. Raise FileNotFoundError if the object is missing, otherwise OSError with S3's code."""
         ask = partial(getattr(self._client(), request), **wanted)
         try:
             return self._answers.within(ask) if self._answers else ask()
-        except (BotoCoreError, ClientError, ResponseParserError, ValueError) as error:  # The latter of odd headers.
-            response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
+        except (
+            BotoCoreError,
+            ClientError,
+            ResponseParserError,
+            ValueError,
+        ) as error:  # The latter for invalid headers.
+            response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have no answer.
             code = response.get("Error", {}).get("Code", "none")
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
             kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
             raise kind(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
 
     def _client(self) -> Any:
-        """Return a client with the credentials of this moment: it is made again when they were renewed."""
+        """Return a client with the current credentials. A new one is created when they were renewed."""
         try:
             credentials = self._provider()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The requests of a blackboard: those of obstore, and faster ones for local disk."""
+"""Clients of a blackboard's store: obstore, and a faster client for local disk."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 OBJECTS_PER_PAGE = 1000
-"""Objects that a store lists in one request."""
+"""Number of objects that a store lists in one request."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some names one level under a prefix, in the store's order, and whether there are none after them."""
+    """A page of names one level under a prefix, in the store's order, and whether it is the last one."""
 
     names: tuple[str, ...]
     is_last: bool
 
 
 class StoredObject(Protocol):
-    """An object as a store serves it; its bytes are read later."""
+    """An object that a store serves. Its bytes are read later."""
 
     @property
     def meta(self) -> "ObjectMeta":
@@ -44,7 +44,7 @@ class StoredObject(Protocol):
 
 
 class ObstoreClient:
-    """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
+    """A client that uses obstore. Each method is one request, or one for each page."""
 
     def __init__(self, store: "ObjectStore") -> None:
         self._store = store
@@ -60,11 +60,11 @@ class ObstoreClient:
         return [path.rsplit("/", 1)[-1] for path in prefixes]
 
     def get(self, key: str, /, start: int = 0) -> "StoredObject":
-        """Return one object from byte `start` on, which it must have; its body is read later."""
+        """Return one object from byte `start` on, which must be below its size. The body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
     def part(self, key: str, start: int, length: int, /) -> "StoredObject":
-        """Return `length` bytes of one object from `start` on, which it must have; its body is read later."""
+        """Return `length` bytes of one object from `start` on, which must be within it. The body is read later."""
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
     def head(self, key: str, /) -> "ObjectMeta":
@@ -72,18 +72,18 @@ class ObstoreClient:
         return obstore.head(self._store, key)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one object; `create` fails if it exists, and is never multipart."""
+        """Write one object. With `create` fail if it exists, and never use multipart."""
         obstore.put(self._store, key, data, mode="create" if create else "overwrite")
 
     def delete(self, keys: Sequence[str], /) -> None:
-        """Remove objects, in one request for a thousand."""
+        """Remove objects, up to a thousand in one request."""
         obstore.delete(self._store, keys)
 
 
 class LocalClient(ObstoreClient):
-    """Requests on local disk: regular files alone, also where obstore would follow a link or wait for a FIFO's writer.
+    """A client for local disk. It uses only regular files, while obstore would follow links or block on FIFOs.
 
-    obstore writes: a file appears at once, under its name.
+    obstore does the writing, so that files appear atomically.
     """
 
     def __init__(self, store: "ObjectStore", root: Path) -> None:
@@ -95,13 +95,13 @@ class LocalClient(ObstoreClient):
         return [[*local_disk.objects(self._root, prefix or "", after or "")]]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """Return the folders right in a folder, by one listing; obstore reports what is wrong with an odd prefix."""
+        """Return the direct subfolders, by one listing. For an invalid prefix obstore raises its error."""
         if prefix and not all(segment.strip(".") for segment in prefix.split("/")):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
 
     def get(self, key: str, /, start: int = 0) -> "StoredObject":
-        """Return one file from byte `start` on; obstore refuses half-written ones."""
+        """Return one file from byte `start` on. For half-written files obstore raises its error."""
         return (
             super().get(key, start)
             if local_disk.HALF_WRITTEN.search(key)
@@ -113,16 +113,16 @@ class LocalClient(ObstoreClient):
         return local_disk.opened(self._root, key, start, length)
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return one file without its bytes; obstore refuses half-written ones."""
+        """Return one file without its bytes. For half-written files obstore raises its error."""
         is_half_written = local_disk.HALF_WRITTEN.search(key)
         return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one file, unless a link stands in the place of a folder above it."""
+        """Write one file. Raise InvalidName if a folder above it is a link."""
         local_disk.check_writable(self._root, key)
         super().put(key, data, create=create)
 
     def delete(self, keys: Sequence[str], /) -> None:
-        """Remove files one by one: obstore stops at the first missing one, and refuses half-written ones."""
+        """Remove files one by one, because obstore stops at a missing file, and refuses half-written ones."""
         for key in keys:
             local_disk.remove(self._root, key)

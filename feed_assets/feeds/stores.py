@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """Limits of one request. obstore's own default is three minutes: a sensor tick has twenty seconds.
+    """Limits of one request. A sensor tick has 20 seconds, while obstore's default is three minutes.
 
-    `timeout` is that of one try, `backoff` the wait before the second one; both in seconds.
+    `timeout` is that of one try, `backoff` the pause before the second try, both in seconds.
     """
 
     retries: int = 2
@@ -39,7 +39,7 @@ class RequestLimits:
 PATIENCE = RequestLimits()
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
-"""Variables by which obstore finds an endpoint itself."""
+"""Variables from which obstore itself takes an endpoint."""
 
 
 def store_at(url: str, patience: RequestLimits = PATIENCE) -> ObjectStore:
@@ -64,7 +64,7 @@ def titled(url: str, name: str) -> str:
 
 
 def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStore:
-    """Return the store in the folder `root`, which must exist unless `create` is set; one of others has a `name`."""
+    """Return the store in the folder `root`, which must exist unless `create`. A foreign one has a `name`."""
     title = titled(url, name)
     if root.exists() and not root.is_dir():
         raise BlackboardMissing(f"{title} is a file: expected a folder. Give the folder that holds the feeds.")
@@ -75,7 +75,7 @@ def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStor
 
 
 def local_root(url: str) -> Path | None:
-    """Return the folder that a `file://` URL names; None if it is another kind of URL."""
+    """Return the folder of a `file://` URL. Return None for other URLs."""
     parts = urlsplit(url)
     if parts.scheme != "file":
         return None
@@ -85,12 +85,12 @@ def local_root(url: str) -> Path | None:
 
 
 def s3_region(provider: "S3CredentialProvider") -> str:
-    """Return the region that comes with the credentials, else us-east-1."""
+    """Return the region of the credentials, by default us-east-1."""
     return getattr(provider, "config", {}).get("region") or "us-east-1"
 
 
 def _is_plain(endpoint: str | None) -> bool:
-    """Return whether S3 is reached by plain HTTP: else no redirect may lead there, such as to a cloud's metadata."""
+    """Return whether S3 is reached by plain HTTP. Otherwise redirects to plain HTTP are forbidden."""
     endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
     return any(each.lower().startswith("http://") for each in endpoints)
 
@@ -108,7 +108,7 @@ def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", p
 
 
 def s3_credentials(url: str, profile: str | None = None) -> "S3CredentialProvider":
-    """Return the credentials of a profile of boto3, by default those of its own chain."""
+    """Return the credentials of a boto3 profile, by default those of boto3's chain."""
     # Imported here: boto3 takes 0.3 s, and local blackboards do not need it.
     from boto3 import Session  # pyright: ignore[reportMissingTypeStubs]
     from botocore.exceptions import BotoCoreError  # pyright: ignore[reportMissingTypeStubs]

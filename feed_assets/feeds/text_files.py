@@ -1,4 +1,4 @@
-"""CSV and JSON files, compared with their listing and their packing before Spark reads them, and after it has."""
+"""Checks of CSV and JSON files against their listing and packing, before and after Spark reads them."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +23,13 @@ def check_text_files(board: Blackboard, files: Iterable[File]) -> None:
 
 
 def check_unaltered(board: Blackboard, files: Iterable[File]) -> None:
-    """Raise UpdateChanged for a file that is not as listed any more. Costs a request without a body for each file."""
+    """Raise UpdateChanged for a file that changed since it was listed. Costs a HEAD request for each file."""
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         list(pool.map(partial(_check_listed, board), files))
 
 
 def first_part(board: Blackboard, file: File, size: int) -> bytes:
-    """Return the first bytes of a file that is not empty, at most so many.
+    """Return the first bytes of a non-empty file, at most `size`.
 
     Raise UnreadableUpdate for a packing that Spark cannot read, UpdateChanged if the file is not the listed one.
     """

@@ -1,7 +1,7 @@
-"""Write a File Feed: claim an id, write the parts, seal. Any step may be killed at any instruction.
+"""Writing of a File Feed: claim an id, write the parts, seal. The process may be killed at any point.
 
-Readers believe the manifest alone, and it is the last object that is written. So a writer that dies earlier leaves
-an update that everybody skips, and its id is never given out again.
+Readers rely on the manifest, which is written last. So a writer that dies earlier leaves an update that readers skip,
+and its id is never used again.
 """
 
 import re
@@ -34,20 +34,20 @@ CLAIMS = "_feed_assets/claims"
 """The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""
 
 INTAKE = "intake "
-"""The beginning of the token of a claim by intake, which has no run, and publishes within one call."""
+"""The prefix of claim tokens of intake, which has no run, and publishes within one call."""
 
 _CLAIM_TRIES = 2
-"""The times that a claim without a reply is sent again, after the client's own retries."""
+"""Number of times that a claim without a reply is sent again, after the client's own retries."""
 
 _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 
 
 def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, *, after: str | None = None) -> str:
-    """Claim a fresh update id, greater than every id in the partition and every claim on it, and than `after`.
+    """Claim a new update id, greater than `after` and than every id and claim in the partition.
 
-    `token` is this writer's own: if the reply to its conditional create was lost and the client sent it again, the
-    claim that is already there is recognised as its own. A kill anywhere leaves at worst one id unused. Raise
-    InvalidName for a partition that no listing would show.
+    `token` identifies this writer: if the reply to its create request was lost and the client sent it again, it
+    recognises the existing claim as its own. A kill leaves at worst one unused id. Raise InvalidName for a partition
+    that listings would not show.
     """
     claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
@@ -59,9 +59,9 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 
 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
-    """Return whether the claim is this writer's. Whatever became of the replies, the store is read.
+    """Return whether the claim belongs to this writer, by reading it from the store.
 
-    A create whose reply was lost may have been applied, or may still be: with the same token it can be sent again.
+    A create request whose reply was lost may be applied even later. With the same token it can be sent again.
     """
     for _ in range(_CLAIM_TRIES):
         try:
@@ -73,15 +73,15 @@ def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
 
 
 def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[File, ...]:
-    """Return everything that lies under an update, except its manifest."""
+    """Return all objects under an update, except its manifest."""
     path = _path(partition, update_id)
     return tuple(file for file in board.files(path) if file.key != f"{path}/{MANIFEST}")
 
 
 def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequence[File]) -> Update:
-    """Make an update visible: a last listing must show exactly `expected` (key and size), then the manifest is put.
+    """Make an update visible: put its manifest if a last listing shows exactly `expected` (key and size).
 
-    Idempotent: sealing what is sealed changes nothing. A kill before the put leaves nothing visible; the put is atomic.
+    Idempotent. The put is atomic: if the process is killed before it, nothing is visible.
     """
     path = _path(partition, update_id)
     _refuse_unfinished(path, expected)
@@ -99,7 +99,7 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
 
 
 def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
-    """Put the manifest; if no reply arrived, what can be read decides: readers may see it already."""
+    """Put the manifest. If no reply arrives, read it, as it may be visible already."""
     try:
         board.put(key, content)
     except BlackboardUnavailable:
@@ -108,7 +108,7 @@ def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
 
 
 def check_part(name: str) -> None:
-    """Raise InvalidName for a name that no part of an update can have."""
+    """Raise InvalidName for an invalid name of a part."""
     for segment in name.split("/"):
         check_segment(segment, "part name")
 
@@ -116,7 +116,7 @@ def check_part(name: str) -> None:
 def publish(
     board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime, by: str = ""
 ) -> Update:
-    """Claim, write the parts (names under the update and what they hold) and seal. A failure leaves no valid update.
+    """Claim an update, write its parts (contents by name) and seal it. A failure leaves no valid update.
 
     The claim's token begins with `by`.
     """
@@ -133,15 +133,15 @@ def publish(
 def invalidate(
     board: Blackboard, partition: Partition, update_id: str, *, how: Literal["manifest", "file"] = "manifest"
 ) -> None:
-    """Make an update invalid: remove its manifest, or add an empty file, so that the count is wrong.
+    """Invalidate an update: remove its manifest, or add an empty file to make its count wrong.
 
-    Idempotent. By `file` an update that is invalid already is left alone: one more file could make it valid.
+    Idempotent. With `file`, an invalid update is not changed, because one more file could make it valid.
     """
     path = _path(partition, update_id)
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
     if manifest is None and not files:
         raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
-    # An update without files is gone with its manifest, and a second call could not see that it had existed.
+    # An update without files vanishes with its manifest, so a second call could not know that it existed.
     if (how == "file" and why_invalid(manifest, files) is None) or not files:
         _add_empty_file(board, path, files)
     if how == "manifest":
@@ -149,10 +149,10 @@ def invalidate(
 
 
 def revalidate(board: Blackboard, recorded: Update) -> None:
-    """Make an invalidated update valid again, if its files are exactly those that were recorded (names, sizes, etags).
+    """Make an invalidated update valid again, if its files equal the recorded ones (names, sizes, etags).
 
-    The invalidation is undone: an extra empty file is removed, a missing manifest is put. Only the last request makes
-    it valid. A kill before that leaves it invalid; the next try continues. NotRevalidated names the differences.
+    An extra empty file is removed, a missing manifest is put. Only the last request makes it valid, so after a kill the
+    next call continues. Raise NotRevalidated, which names the differences.
     """
     path, content = recorded.path, str(len(recorded.files)).encode()
     manifest, files = (
@@ -161,7 +161,7 @@ def revalidate(board: Blackboard, recorded: Update) -> None:
     )
     marks = [file.key for file in files if file.size == 0 and file.key not in {each.key for each in recorded.files}]
     _refuse_altered(recorded, [file for file in files if file.key not in marks])
-    if manifest not in (None, content):  # A wrong number could be right for a moment while the marks go.
+    if manifest not in (None, content):  # A wrong count could become right for a moment while extra files are removed.
         board.delete([f"{path}/{MANIFEST}"])
     board.delete(marks)
     if manifest != content:
@@ -199,7 +199,7 @@ def size_of(data: bytes | Path) -> int:
 
 
 def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
-    """Raise UpdateAbandoned for names that dead jobs leave, that Spark ignores, or that obstore cannot read locally."""
+    """Raise UpdateAbandoned for names of dead jobs, names that Spark ignores, and names that obstore cannot read."""
     for file in expected:
         name = file.key.removeprefix(f"{path}/")
         if name == file.key or _UNFINISHED.search(name):
@@ -210,7 +210,7 @@ def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
 
 
 def _clear_half_written(board: Blackboard, path: str, expected: Sequence[File]) -> None:
-    """Remove what our own put left when it was killed (local disk only); another's leftover still counts."""
+    """Remove leftovers of our own killed put (local disk only). Leftovers of others still count as files."""
     own_keys = {f"{path}/{MANIFEST}", *(file.key for file in expected)}
     half_written = board.half_written(path)
     board.delete([file.key for file in half_written if HALF_WRITTEN.sub("", file.key) in own_keys])

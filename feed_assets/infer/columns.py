@@ -1,4 +1,4 @@
-"""Types that fit all texts of a column, judged by DuckDB with the patterns of a run."""
+"""Inference of column types that fit all texts, by DuckDB with the patterns of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)
 
 @dataclass(frozen=True)
 class InferredColumn:
-    """A column of sample files: its type in Spark's DDL, and what a person should look at."""
+    """A column of sample files: its type in Spark's DDL, and a note for a person to check."""
 
     name: str
     kind: str
@@ -37,14 +37,14 @@ class InferredColumn:
 
     @property
     def ddl(self) -> str:
-        """Return the column as it stands in a schema."""
+        """Return the column in Spark's DDL."""
         is_plain = self.name.isascii() and self.name.isidentifier()
         return f"{self.name if is_plain else quoted(self.name)} {self.kind}"
 
 
 @dataclass(frozen=True)
 class TextCounts:
-    """Counts of a column's texts: all that are not NULL, and those that are of a form."""
+    """Counts of a column's texts: all that are not NULL, and those of each form."""
 
     texts: int
     booleans: int
@@ -64,7 +64,7 @@ class TextCounts:
     minutes: int
 
     def column(self, name: str, *, keeps_digits: bool) -> InferredColumn:
-        """Return the column; `keeps_digits` is true where `1.50` is written with its last digit."""
+        """Return the inferred column. `keeps_digits` is True if trailing digits, as in `1.50`, are significant."""
         if not self.texts:
             return InferredColumn(name, "string", NO_VALUE)
         of_all = {"boolean": self.booleans, "date": self.days, "timestamp": self.moments}
@@ -113,7 +113,7 @@ class TextCounts:
 
 
 def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, TextCounts]:
-    """Return the facts of the columns of a DuckDB relation that holds texts, in one scan."""
+    """Return the counts for columns of texts in a DuckDB relation, in one scan."""
     expressions = [expression for name in names for expression in _counts(sql_text.quoted(name))]
     row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
     size = len(TextCounts.__dataclass_fields__)
@@ -121,7 +121,7 @@ def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Te
 
 
 def _of_years(column: str) -> str:
-    """Return the condition that a moment is in the years 1 to 9999, whatever its offset."""
+    """Return the condition that a moment is in the years 1 to 9999 at any offset."""
     return f"{column}[1:10] BETWEEN '0001-01-02' AND '9999-12-30'"
 
 

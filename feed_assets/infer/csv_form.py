@@ -1,4 +1,4 @@
-"""Delimiter, quote and header of a CSV file, by how many of its first records have as many fields as the first one."""
+"""Inference of a CSV file's delimiter, quote and header: most records must have as many fields as the first."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ _VALUE = re.compile(f"{text_forms.FRACTION}|{WITH_COMMA}|{text_forms.BOOLEAN}|{t
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Records of the beginning of a file by one delimiter and one quote."""
+    """The first records of a file, parsed with one delimiter and one quote."""
 
     delimiter: str
     quote: str | None
@@ -42,23 +42,23 @@ class _Candidate:
 
     @property
     def alike(self) -> int:
-        """Return how many other records are well-formed and have as many fields."""
+        """Return the number of other well-formed records with as many fields as the first."""
         return sum(each.problem is None and len(each.fields) == self.fields for each in self.records[1:])
 
     @property
     def is_usual(self) -> bool:
-        """Return whether most other records are like the first one."""
+        """Return whether most other records have as many fields as the first."""
         return 2 * self.alike > len(self.records) - 1 or len(self.records) == 1
 
 
 def line_end_of(text: str) -> Literal["\n", "\r"]:
-    """Return CR for a text whose first line ends with it alone, as on old Macs; else LF."""
+    """Return CR if the first line ends with CR alone, as on old Macs. Otherwise return LF."""
     end = re.search(r"\r*\n|\r", text)
     return "\r" if end and end[0] == "\r" else "\n"
 
 
 def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> tuple[CsvDialect, list[str]]:
-    """Return the dialect of a file by its beginning, and the names of its columns.
+    """Infer the dialect of a file, and the names of its columns, from its beginning.
 
     Raise InvalidName for a file whose records have different numbers of fields, or lines before its header.
     """
@@ -73,7 +73,7 @@ def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> 
 
 
 def _candidates(text: str, *, is_whole: bool) -> Iterator[_Candidate]:
-    """Yield the possible forms: with `'` only if a field is in `'`, and without quotes only if no field is in `"`."""
+    """Yield the candidates: the quote `'` only if a field is in `'`, and no quote only if no field is in `"`."""
     end = line_end_of(text)
     for delimiter in DELIMITERS:
         counts = {quote: count_quoted(text, delimiter, quote) for quote in QUOTES}
@@ -101,7 +101,7 @@ def _chosen(file: Path, candidates: Sequence[_Candidate], encoding: Encoding) ->
 
 
 def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
-    """Raise InvalidName if most records have several fields, and the first one has not."""
+    """Raise InvalidName if most records have several fields but the first record has one."""
     for each in candidates:
         well_formed = [record for record in each.records[1:] if record.problem is None]
         ((count, times),) = Counter(len(record.fields) for record in well_formed).most_common(1) or [(0, 0)]
@@ -112,7 +112,7 @@ def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
 
 
 def _refuse_uneven(file: Path, form: _Candidate) -> None:
-    """Raise InvalidName for the first record that is not like the first one."""
+    """Raise InvalidName for a record with another number of fields than the first one."""
     for record in form.records[1:]:
         count = len(record.fields)
         if record.problem or count != form.fields:
@@ -128,7 +128,8 @@ def _refuse_uneven(file: Path, form: _Candidate) -> None:
 def _has_header(form: _Candidate) -> bool:
     """Return whether the first record names the columns.
 
-    It does if a column has values in all other records and none there, or if nothing in it looks like a value.
+    It does if some column has typed values in all other records but not in the first, or if no field of it looks like
+    a value.
     """
     first, count = form.records[0].fields, form.fields
     rows = [each.fields for each in form.records[1:] if len(each.fields) == count]

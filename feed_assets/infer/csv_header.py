@@ -1,4 +1,4 @@
-"""Headers of CSV files that no feed can have."""
+"""Checks of CSV headers for names that a feed cannot have."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from feed_assets.core.errors import InvalidName
 
 
 def refuse_names(file: Path, names: Sequence[str]) -> None:
-    """Raise InvalidName for a header with a missing or repeated name: Spark does not distinguish `a` from `A`."""
+    """Raise InvalidName for a header with an empty or repeated name. Case is ignored, as in Spark."""
     first: dict[str, str] = {}
     for number, name in enumerate(names, 1):
         if not name.strip():

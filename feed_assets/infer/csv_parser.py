@@ -1,4 +1,4 @@
-"""Records of CSV texts as a run reads them: RFC 4180, and why a record of another form is rejected."""
+"""Parser of CSV records by the rules of a run, which are those of RFC 4180."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _MARK = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class CsvRecord:
-    """One record: the number of its first line, its fields, and the form that it breaks; None if it breaks none."""
+    """One record: the number of its first line, its fields, and the broken rule, or None."""
 
     line: int
     fields: list[str]
@@ -19,7 +19,7 @@ class CsvRecord:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """Patterns of fields: of one in quotes, and of all up to the next delimiter or line end."""
+    """Patterns of a quoted field, and of an unquoted one up to the next delimiter or line end."""
 
     quoted: re.Pattern[str]
     bare: re.Pattern[str]
@@ -28,7 +28,7 @@ class _Patterns:
 def csv_records(
     text: str, delimiter: str, quote: str | None, *, line_end: str = "\n", is_whole: bool = True
 ) -> Iterator[CsvRecord]:
-    """Yield the records of a text without blank lines; of one that is cut off not the last record."""
+    """Yield the records of a text. Skip blank lines, and the last record if the text is cut off."""
     at, line, size = 0, 1, len(text)
     while at < size:
         end = text.find(line_end, at)
@@ -49,7 +49,7 @@ def csv_records(
 
 
 def count_quoted(text: str, delimiter: str, quote: str) -> int:
-    """Return how many fields stand in quotes."""
+    """Return the number of quoted fields."""
     edge, mark = rf"{re.escape(delimiter)}\r\n", re.escape(quote)
     return len(re.findall(rf"(?:\A|(?<=[{edge}])){mark}(?>[^{mark}]+|{mark}{mark})*{mark}(?=[{edge}]|\Z)", text))
 
@@ -62,7 +62,7 @@ def _patterns(delimiter: str, quote: str, line_end: str) -> _Patterns:
 
 
 def _quoted_record(text: str, at: int, delimiter: str, quote: str, line_end: str) -> tuple[int, list[str], str | None]:
-    """Return where a record ends, its fields, and the first form that it breaks."""
+    """Return the end of a record, its fields, and the first broken rule."""
     patterns, begin = _patterns(delimiter, quote, line_end), at
     fields: list[str] = []
     problems: list[str | None] = []
@@ -95,7 +95,7 @@ def _after_quote(tail: str, quote: str) -> str | None:
 
 
 def _misplaced(field: str, quote: str) -> str | None:
-    """Return why a quote stands where none belongs, in a field without quotes around it."""
+    """Return the problem of a misplaced quote in an unquoted field, or None."""
     if field.lstrip(" \t").startswith(quote):
         return "blanks before an opening quote"
     if f"\\{quote}" in field:

@@ -1,4 +1,4 @@
-"""Dialect and columns of CSV files, and the records that a run rejects by them."""
+"""Inference from CSV files: dialect, columns, and the records that a run would reject."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _FORMS = {
 
 
 def csv_sample(files: Sequence[Path]) -> Sample:
-    """Return what CSV files show. Raise InvalidName for files that no feed can have, or that differ in their form."""
+    """Infer a sample from CSV files. Raise InvalidName for unusable files, or files of different forms."""
     beginnings = first_bytes_of(files)
     encoding = encoding_of(beginnings)
     first = beginnings[0]
@@ -61,14 +61,14 @@ def csv_sample(files: Sequence[Path]) -> Sample:
 
 
 def _refuse_others(files: Sequence[Path], names: Sequence[str], dialect: CsvDialect) -> None:
-    """Raise InvalidName for a file that a run would refuse by the columns and the dialect of the first one."""
+    """Raise InvalidName for a file that a run would refuse with the columns and dialect of the first file."""
     for file in files:
         if problem := csv_problem(file, names, dialect):
             raise InvalidName(f"{file}: {problem}. Correct the file, or declare it by hand.")
 
 
 def _records(beginnings: Sequence[FirstBytes], dialect: CsvDialect) -> Iterator[tuple[str, CsvRecord]]:
-    """Yield the records of all files, without their headers, and where each stands."""
+    """Yield the records of all files without headers, each with its place."""
     for each in beginnings:
         text = each.text(dialect.encoding)
         records = csv_records(
@@ -81,7 +81,7 @@ def _records(beginnings: Sequence[FirstBytes], dialect: CsvDialect) -> Iterator[
 
 
 def _problem(record: CsvRecord, count: int) -> str | None:
-    """Return why a run rejects a record, whatever the types of its columns; None if it does not."""
+    """Return why a run would reject a record for any column types. Return None otherwise."""
     if record.problem:
         return record.problem
     if len(record.fields) != count:
@@ -92,7 +92,7 @@ def _problem(record: CsvRecord, count: int) -> str | None:
 
 
 def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimiter: str) -> str | None:
-    """Return the name of a column whose text holds a line that a run takes for another record."""
+    """Return the name of a column whose text contains a line that looks like a record of its own, or None."""
     mark = re.escape(delimiter)
     decimals = dict.fromkeys((each.kind for each in columns if each.kind.startswith("decimal")), text_forms.DECIMAL)
     forms = _FORMS | decimals
@@ -102,7 +102,7 @@ def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimit
 
 
 def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[InferredColumn, ...], str | None]:
-    """Return the columns of the table `texts`, and the text that means NULL, if one makes more columns typed."""
+    """Infer the columns of the table `texts`, and a text for NULL if that gives more columns a type."""
     plain = _columns(database, "texts", names, [*range(len(names))])
     texts = [at for at, column in plain.items() if column.kind == "string"]
     for null in _nulls(database, texts):
@@ -120,7 +120,7 @@ def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[InferredColumn, .
 
 
 def _nulls(database: Any, numbers: Sequence[int]) -> list[str]:
-    """Return the texts for NULL that are in some of the columns."""
+    """Return the possible texts for NULL that occur in the columns."""
     if not numbers:
         return []
     texts = f"SELECT unnest([{', '.join(f'c{number}' for number in numbers)}]) AS text FROM texts"

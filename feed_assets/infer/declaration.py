@@ -1,4 +1,4 @@
-"""The declaration of a feed, as a person would type it, made from sample files."""
+"""Python declarations of feeds, inferred from sample files."""
 
 import keyword
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous
 
 @dataclass(frozen=True)
 class Inferred:
-    """A feed that sample files look like."""
+    """A feed inferred from sample files."""
 
     feed: Feed
     is_named: bool
@@ -34,7 +34,7 @@ class Inferred:
 
     @property
     def name(self) -> str:
-        """Return the name of the feed in Python."""
+        """Return the Python name of the feed."""
         last = self.feed.name.rpartition("/")[2]
         is_free = last.isidentifier() and not keyword.iskeyword(last) and last not in RESERVED
         return last if is_free else f"feed_{last}" if f"feed_{last}".isidentifier() else "feed"
@@ -94,10 +94,10 @@ class Inferred:
 
 
 def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
-    """Return the feed that files look like; `above` is the first part of its name.
+    """Infer a feed from files. `above` is the first part of its name.
 
-    Raise InvalidName for files and partitions that no feed can have, and for files that differ; InvalidDefinition for
-    columns that have no schema.
+    Raise InvalidName for unusable or differing files or partitions, and InvalidDefinition for columns without a valid
+    schema.
     """
     sample = sample_of(files)
     name = feed_name(files)
@@ -105,5 +105,5 @@ def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
     check_schema(feed, sample.schema, sample.format)
     inferred = Inferred(feed, name is not None, tuple(files), sample, partitions_of(files))
     for key in inferred.keys:
-        Partition(feed, key)  # It refuses a key that no feed has.
+        Partition(feed, key)  # It raises for an invalid key.
     return inferred

@@ -1,4 +1,4 @@
-"""The beginnings of text files, and their encoding."""
+"""Beginnings and encodings of text files."""
 
 import codecs
 import re
@@ -19,20 +19,20 @@ _CONTROLS = re.compile(b"[\x80-\x9f]")
 
 @dataclass(frozen=True)
 class FirstBytes:
-    """The first bytes of a file, and whether they are all."""
+    """The first bytes of a file, and whether they are the whole file."""
 
     file: Path
     data: bytes
     is_whole: bool
 
     def text(self, encoding: Encoding) -> str:
-        """Return them as text, with U+FFFD for invalid bytes, and without the file's byte order mark."""
+        """Return the bytes as text without a byte order mark. Invalid bytes become U+FFFD."""
         decoder = codecs.getincrementaldecoder(CODECS[encoding])(errors="replace")
         return decoder.decode(self.data, self.is_whole).removeprefix("\ufeff")
 
 
 def first_bytes_of(files: Sequence[Path]) -> list[FirstBytes]:
-    """Return the beginning of each file: the files share `SAMPLE_BYTES`."""
+    """Return the beginning of each file, of `SAMPLE_BYTES` in total."""
     size = max(SAMPLE_BYTES // len(files), HEAD_BYTES)
     beginnings: list[FirstBytes] = []
     for file in files:
@@ -43,7 +43,7 @@ def first_bytes_of(files: Sequence[Path]) -> list[FirstBytes]:
 
 
 def size_notes(beginnings: Sequence[FirstBytes]) -> list[str]:
-    """Return a note if files were not read to their ends; nothing if they were."""
+    """Return a note if a file was not read to its end, otherwise ()."""
     cut = [each for each in beginnings if not each.is_whole]
     if not cut:
         return []
@@ -51,7 +51,7 @@ def size_notes(beginnings: Sequence[FirstBytes]) -> list[str]:
 
 
 def encoding_of(beginnings: Sequence[FirstBytes]) -> Encoding:
-    """Return the encoding of CSV files. Raise InvalidName for one that no feed has, or for two."""
+    """Return the encoding of CSV files. Raise InvalidName for an unsupported one, or for different ones."""
     encodings: set[Encoding] = {_encoding_of_one(each) for each in beginnings}
     encodings.discard("UTF-8")
     if len(encodings) > 1:
@@ -68,7 +68,7 @@ def _encoding_of_one(beginning: FirstBytes) -> Encoding:
         return encoding
     text = beginning.text("UTF-8")
     odd = text.count("\ufffd") - data.count("\ufffd".encode())
-    if odd <= 0 or len(re.sub("[\0-\x7f\ufffd]+", "", text)) > odd:  # Some records of UTF-8 are damaged.
+    if odd <= 0 or len(re.sub("[\0-\x7f\ufffd]+", "", text)) > odd:  # It is UTF-8 with some damaged records.
         return "UTF-8"
     if control := _CONTROLS.search(data):
         line = data.count(b"\n", 0, control.start()) + 1

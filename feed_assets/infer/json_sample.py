@@ -1,4 +1,4 @@
-"""Columns of JSON lines, and the records that a run rejects by them."""
+"""Inference from JSON lines: columns, and the records that a run would reject."""
 
 import json
 import re
@@ -21,7 +21,7 @@ NUMBER_LENGTH = 1000
 
 
 class _Number(str):
-    """A JSON number as it is written."""
+    """A JSON number in its written form."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ _KINDS: Mapping[type, str] = {_Number: "numbers", str: "texts", bool: "booleans"
 
 
 def json_sample(files: Sequence[Path]) -> Sample:
-    """Return what JSON lines show. Raise InvalidName for files without objects, or with nested ones."""
+    """Infer a sample from JSON lines. Raise InvalidName for files without objects, or with nested ones."""
     beginnings = first_bytes_of(files)
     rejects, numbers, kinds = RejectedRecords(), dict[str, int](), dict[str, set[str]]()
     with TextTable() as table:
@@ -59,7 +59,7 @@ def json_sample(files: Sequence[Path]) -> Sample:
 
 
 def _lines(beginnings: Sequence[FirstBytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the lines that are not blank, and where each stands; not the last one of a file that is cut off."""
+    """Yield the non-blank lines, each with its place. Skip the last line of a file that is cut off."""
     for each in beginnings:
         if each.data.startswith(UTF_16_MARKS):
             raise InvalidName(f"{each.file}: it is UTF-16: expected JSON in UTF-8. Have the producer write UTF-8.")
@@ -72,7 +72,7 @@ def _lines(beginnings: Sequence[FirstBytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _object(line: bytes) -> dict[str, Any] | str:
-    """Return the object of a line, or why a run rejects the line."""
+    """Return the object of a line, or the reason why a run would reject the line."""
 
     def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
@@ -103,7 +103,7 @@ def _object(line: bytes) -> dict[str, Any] | str:
 
 
 class _Rejected(Exception):
-    """A line that is JSON, and that a run rejects."""
+    """A line is JSON, but a run would reject it."""
 
 
 def _number(text: str) -> _Number:
@@ -117,7 +117,7 @@ def _no_constant(text: str) -> None:
 
 
 def _require(table: TextTable, numbers: dict[str, int], row: dict[str, Any]) -> None:
-    """Give the names of a record a number each, and columns in the table."""
+    """Assign a number and a table column to each new name of a record."""
     for name in row:
         if name not in numbers:
             numbers[name] = len(numbers)
@@ -135,7 +135,7 @@ def _text(value: object) -> str | None:
 
 
 def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColumn:
-    """Return a column with a type that fits its JSON types: a run converts none to another."""
+    """Return a column with a type that fits its JSON types, because a run does not convert between them."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
             f"{file}: {column.name} holds {min(nested)}, which a feed of JSON cannot have: expected texts, "
@@ -156,7 +156,7 @@ def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColu
 def _count_other_kinds(
     database: Any, rejects: RejectedRecords, columns: Sequence[InferredColumn], kinds: dict[str, set[str]]
 ) -> None:
-    """Count the records that have no text where the others have one."""
+    """Count the rejected records whose value is not a text in a column of texts."""
     mixed = [at for at, column in enumerate(columns) if len(kinds[column.name] - {"null"}) > 1]
     if not mixed:
         return

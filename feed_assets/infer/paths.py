@@ -1,4 +1,4 @@
-"""Partitions that the paths of sample files suggest."""
+"""Inference of partitions and of a feed name from the paths of sample files."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class PathPartitions:
-    """Partitions of time, and one more dimension of folders such as `region=apac`, in the order of their files."""
+    """Time partitions with an optional dimension of folders such as `region=apac`, in the order of the files."""
 
     every: str
     moments: tuple[datetime, ...]
@@ -32,7 +32,7 @@ class PathPartitions:
 
     @property
     def code(self) -> str:
-        """Return the value of `partitions_def`."""
+        """Return the Python code for `partitions_def`."""
         first = min(self.moments).strftime(_FORMS[self.every])
         time = f"dg.{_CLASSES[self.every]}({literal(first)})"
         if self.dimension is None:
@@ -49,7 +49,7 @@ class PathPartitions:
 
 
 def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
-    """Return the partitions that all paths have; None if a path has no date, or a file's name has two."""
+    """Return the partitions of the paths. Return None if a path has no date, or a file name has two."""
     if name_with_two_dates(files):
         return None
     plain = [_KEY.sub("", file.as_posix()) for file in files]
@@ -62,15 +62,15 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
 
 
 def name_with_two_dates(files: Sequence[Path]) -> str | None:
-    """Return the first file name with two different dates: either may be its partition. Return None without one."""
+    """Return the first file name with two different dates, of which either may be its partition, or None."""
     return next((file.name for file in files if len({moment for moment, _ in _dates(file.name)}) > 1), None)
 
 
 def feed_name(files: Sequence[Path]) -> str | None:
-    """Return the name that a feed of these files may have; None if the paths have none.
+    """Return a feed name for these files. Return None if the paths contain none.
 
-    It is the name of the folder above folders such as `day=2026-01-01`: in these, programs give files names without
-    meaning. Else it is the files' own name, or that of the folder above their partitions.
+    It is the name of the folder above folders such as `day=2026-01-01`, in which file names have no meaning. Otherwise
+    it is the common name of the files, or of the folder above their partitions.
     """
     path = files[0]
     in_keys = next((at for at, part in enumerate(path.parent.parts) if _KEY.match(part)), None)
@@ -87,13 +87,13 @@ def _plain(name: str) -> str | None:
 
 
 def _dates(path: str) -> list[tuple[datetime, str]]:
-    """Return the dates in a path, and the text behind each."""
+    """Return the dates in a path, each with the text after it."""
     matches = [(_moment(f"{match[1]}-{match[3]}-{match[4]}", "%Y-%m-%d"), match) for match in _DATE.finditer(path)]
     return [(moment, path[match.end() :]) for moment, match in matches if moment]
 
 
 def _date(path: str) -> tuple[datetime, str] | None:
-    """Return the last date in a path, and the text behind it."""
+    """Return the last date in a path, with the text after it."""
     return next(reversed(_dates(path)), None)
 
 
@@ -121,7 +121,7 @@ def _moment(text: str, form: str) -> datetime | None:
 
 
 def _dimension(files: Sequence[Path]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the name and the values of the one folder such as `region=apac` that all paths have; None without one."""
+    """Return name and values of the single folder like `region=apac` in all paths, or None."""
     pairs = [dict(re.findall(r"(\w+)=([^/]+)/", file.as_posix())) for file in files]
     names = {name for pair in pairs for name in pair if name.lower() not in _TIMES}
     if len(names) != 1 or any(not names <= pair.keys() for pair in pairs):

@@ -1,4 +1,4 @@
-"""Facts about a feed that sample files show."""
+"""Facts about a feed that are inferred from sample files."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from feed_assets.infer.columns import InferredColumn
 
 @dataclass(frozen=True)
 class Sample:
-    """Everything that sample files show of a feed, but for its partitions.
+    """Everything inferred from sample files, except the partitions.
 
     Attributes:
-        records: The number of records that were read; None for Parquet, whose rows are not read.
-        rejects: The number of these that a run rejects by this declaration.
+        records: The number of read records; None for Parquet, whose rows are not read.
+        rejects: The number of them that a run would reject with this declaration.
     """
 
     format: Format
@@ -25,24 +25,24 @@ class Sample:
 
     @property
     def schema(self) -> str:
-        """Return the columns as Spark's DDL."""
+        """Return the columns in Spark's DDL."""
         return ", ".join(column.ddl for column in self.columns)
 
 
 @dataclass
 class RejectedRecords:
-    """Records that a run rejects: their number, and where the first one stands, with the reason."""
+    """Records that a run would reject: their number, and the place and reason of the first one."""
 
     count: int = 0
     first: str = ""
 
     def add(self, place: str, why: str, *, count: int = 1) -> None:
-        """Count records, the first of which stands at this place."""
+        """Count records. `place` is that of the first of them."""
         self.first = self.first or f"{place}: {why}"
         self.count += count
 
     def notes(self, records: int) -> list[str]:
-        """Return a note on these records; nothing if there are none."""
+        """Return a note on these records, or () if there are none."""
         if not self.count:
             return []
         return [f"a run rejects {self.count} of {records} records, the first at {self.first}"]

@@ -1,4 +1,4 @@
-"""Sample files of one feed, read in the format that their names end in."""
+"""Inference from sample files of one feed, in the format that their names show."""
 
 import re
 import zlib
@@ -26,7 +26,7 @@ _SUFFIXES: Mapping[str, Format] = {
 
 
 def sample_of(files: Sequence[Path]) -> Sample:
-    """Return what files show. Raise InvalidName for files that no feed can have, or that differ in their form."""
+    """Infer a sample from files. Raise InvalidName for unusable files, or files of different forms."""
     if empty := [file for file in files if not file.stat().st_size]:
         raise InvalidName(f"{empty[0]} is empty: expected a file with records. Leave it out.")
     formats = {_format_of(file) for file in files}
@@ -40,7 +40,7 @@ def sample_of(files: Sequence[Path]) -> Sample:
         return {"csv": csv_sample, "json": json_sample, "parquet": _parquet}[formats.pop()](files)
     except FeedAssetsError:
         raise
-    except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's are among them.
+    except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's errors are among them.
         raise InvalidName(
             f"{files[0]}: {sentence(str(error).splitlines()[0].strip())} Correct the file, or declare it by hand."
         ) from error
@@ -70,7 +70,7 @@ def _parquet(files: Sequence[Path]) -> Sample:
         raise InvalidName(
             f"{differing[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
         )
-    in_spark: Any = spark_types  # Its stubs leave types of Arrow open.
+    in_spark: Any = spark_types  # The stubs lack Arrow's types.
     fields = in_spark.from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
     empty = set[str].intersection(*map(_without_type, footers))
     kinds = {field.name: field.dataType.simpleString() for field in fields}
@@ -83,12 +83,12 @@ def _parquet(files: Sequence[Path]) -> Sample:
 
 
 def _without_type(footer: Any) -> set[str]:
-    """Return the columns without a type: their writer wrote NULLs alone."""
+    """Return the columns without a type, which contain only NULLs."""
     return {field.name for field in footer.schema.to_arrow_schema() if str(field.type) == "null"}
 
 
 def _map_note(kind: str) -> str | None:
-    """Return what a dataset has to do with a column that holds a map; None for other columns."""
+    """Return a note on how a dataset must handle a column with a map. Return None for other columns."""
     if not re.search(r"(?:^|[<,:])map<", kind):
         return None
     return "a dataset cannot return a map: write array_sort(map_entries(…)) in its place, or drop it"

@@ -1,4 +1,4 @@
-"""Texts of records in a table of DuckDB, whose scans judge their types."""
+"""A DuckDB table of the texts of records, from which types are inferred."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ BATCH = 20_000
 
 
 class TextTable:
-    """A table `texts` in DuckDB's memory: columns of texts, where NULL is no value."""
+    """The table `texts` in DuckDB's memory, with text columns. NULL means no value."""
 
     def __init__(self) -> None:
         import duckdb
@@ -37,14 +37,14 @@ class TextTable:
             self.database.execute(f"ALTER TABLE texts ADD COLUMN {column} VARCHAR")
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
-        """Add a record, and where it stands; its missing columns are NULL."""
+        """Add a record with its place. Missing columns are NULL."""
         self._rows.append({"place": place, **row})
         self.records += 1
         if len(self._rows) == BATCH:
             self.flush()
 
     def flush(self) -> None:
-        """Put the records that are kept into the table."""
+        """Insert the buffered records into the table."""
         if self._rows:
             arrays = {name: pa.array([row.get(name) for row in self._rows], pa.string()) for name in self._columns}
             self.database.register("batch", pa.table(arrays))

@@ -46,7 +46,7 @@ EVENTS_EACH = 500
 
 
 class Change(NamedTuple):
-    """A change to append to the log. `subject` is an update id, marker or check; `before` and `after` are states."""
+    """A change to append to the log: `subject` is an update id, marker or check; `before` and `after` are states."""
 
     partition: Partition
     kind: str

@@ -253,8 +253,8 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
     """Record and log the end of a run.
 
-    Call it after the run's changes, so that earlier failures no longer count as attempts. A run that ended before, and
-    is now found to have published, keeps the number of its first end. So later failures still count.
+    Call it after the run's changes, so that earlier failures no longer count as attempts. A run that ended before,
+    and is now found to have published, keeps the number of its first end. So later failures still count.
     """
     before = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(before.feed), before.partition)

@@ -1,4 +1,4 @@
-"""Facts for a status page of partitions: a fixed number of statements, by seeks of what is shown and no history."""
+"""Ledger facts for the status page: a fixed number of statements, with seeks only for the shown partitions."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from feed_assets.ledger.tables import due as due_table
 from feed_assets.ledger.updates import PUBLISHED
 
 TO_BE_DECIDED = "to be decided"
-"""State in place of a verdict: something has changed since the last one."""
+"""State of an output that changed after its last verdict."""
 
 
 @dataclass(frozen=True)
 class ShownPartition:
-    """A partition to show: the windows that it is, and how its existence is known."""
+    """A partition to show, with its windows, and the kind of rows that show that it exists."""
 
     partition: Partition
     windows: tuple[WindowAddress, ...] = ()
@@ -41,7 +41,7 @@ class ShownPartition:
 
 @dataclass(frozen=True)
 class Stale:
-    """A partition that was built and is out of date: what is to be done about it, why, and since when (UTC)."""
+    """A built partition that is out of date: the verdict, its reason, and since when (UTC) it is stale."""
 
     partition: Partition
     state: str
@@ -50,7 +50,7 @@ class Stale:
 
 
 def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, PartitionFacts]:
-    """Return what the ledger has of each partition."""
+    """Return the ledger facts about each partition."""
     partitions = [each.partition for each in requests]
     published = existing(connection, requests)
     uncounted = {each.partition: _UNCOUNTED for each in requests if each.windows and each.partition in published}
@@ -66,7 +66,7 @@ def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) ->
 
 
 def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
-    """Return what runs, checks and people report of partitions. A person may name the window that one is."""
+    """Return reports of runs, checks and people about partitions. People may report about the windows instead."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in requests}
     every = [name for names in named.values() for name in names]
     by_name = {
@@ -83,7 +83,7 @@ def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> d
 
 
 def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, str]:
-    """Return why partitions are closed: by themselves, the window that one is, or a larger one that holds it."""
+    """Return the closures of partitions: their own, or that of their window or of one that contains it."""
     closed_feeds = closures.of_feeds(connection, {each.partition.feed for each in requests})
     candidates = [each for each in requests if each.partition.feed in closed_feeds]
     tracked = window_policies.tracked(connection, closed_feeds) if closed_feeds else {}
@@ -101,7 +101,7 @@ def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> di
 
 
 def _holding(tracked: Mapping[Feed, Tracked], request: ShownPartition) -> list[WindowAddress]:
-    """Return the windows that a partition is, and those that hold the first of them."""
+    """Return the windows of a partition, and those that contain the first of them."""
     judged = tracked.get(request.partition.feed)
     if judged is None or not request.windows:
         return [*request.windows]
@@ -119,7 +119,7 @@ def _run(run: runs.Run) -> str:
 
 
 def existing(connection: sa.Connection, requests: Iterable[ShownPartition]) -> set[Partition]:
-    """Return what has a valid update, itself or in a batch of it, or an event: one seek for each."""
+    """Return the partitions with a valid update, a batch with one, or an event: one seek for each."""
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
     for each in requests:
         exists = _has_event if each.is_table else _has_batch if each.is_set else _has_update
@@ -146,7 +146,7 @@ def _has_event(key_table: sa.CTE) -> sa.Exists:
 
 
 def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, dict[str, Any]]:
-    """Return the verdicts of what is on the list, except of what is no partition yet."""
+    """Return the verdicts of partitions on the due list. Outputs that are not partitions yet are skipped."""
     key_table = key_tables.partitions(connection, partitions)
     query = sa.select(due_table).join(key_table, key_tables.same_keys(due_table, key_table))
     rows = [row for row in connection.execute(query) if row.state != due.NOT_YET]
@@ -161,12 +161,12 @@ def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 
 
 def verdict_of(state: str | None) -> str:
-    """Return a verdict as it is shown: what cannot be decided takes a person, who has its alert."""
+    """Return a verdict for display. An undecidable output, which has an alert, waits for a person."""
     return State.WAITS_FOR_A_PERSON.value if state == due.UNDECIDED else state or TO_BE_DECIDED
 
 
 def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
-    """Return the state of each partition that is a window; if it is several, of the first that is not done or good."""
+    """Return the window state of each partition. If it has several windows, the first bad or incomplete one counts."""
     of = {each.partition: each.windows for each in requests if each.windows}
     rows = stored_windows(connection, {at for each in of.values() for at in each}) if of else {}
     worst = {at: rows[min(windows, key=lambda one: _rank(rows[one]))] for at, windows in _with_rows(of, rows).items()}
@@ -187,7 +187,7 @@ def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> d
 def _with_rows(
     of: Mapping[Partition, Iterable[WindowAddress]], rows: Collection[WindowAddress]
 ) -> dict[Partition, list[WindowAddress]]:
-    """Return the windows of each partition that anything is known of, if there are some."""
+    """Return the known windows of each partition. Partitions without any are missing."""
     windows_by_partition = {at: [one for one in each if one in rows] for at, each in of.items()}
     return {at: each for at, each in windows_by_partition.items() if each}
 
@@ -197,7 +197,7 @@ def _rank(row: WindowRow) -> tuple[bool, bool]:
 
 
 def window_reasons(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[WindowAddress, str]:
-    """Return why windows are not complete."""
+    """Return why windows are incomplete."""
     rows = stored_windows(connection, windows) if windows else {}
     tracked = window_policies.tracked(connection, {at.dataset for at in rows}) if rows else {}
     reasons = whys(connection, rows.values(), tracked)
@@ -205,12 +205,12 @@ def window_reasons(connection: sa.Connection, windows: Collection[WindowAddress]
 
 
 def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
-    """Return the last partition by name of each feed that has a valid update: one seek for each."""
+    """Return the last partition, by name, with a valid update of each feed: one seek for each."""
     return _latest(connection, feeds, update, update.c.state == PUBLISHED)
 
 
 def latest_event_keys(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, str]:
-    """Return the last partition by name of each table that has an event: one seek for each."""
+    """Return the last partition, by name, with an event of each table: one seek for each."""
     return _latest(connection, tables, event, sa.true())
 
 
@@ -226,10 +226,9 @@ def _latest(
 
 
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
-    """Return what was built of some datasets and is out of date, longest first, and how much that is in all.
+    """Return the stale partitions of datasets, longest stale first, and their total number.
 
-    It is read from the list of what is due, which is as long as what is new or incomplete. Skip what a run has
-    published since the decision.
+    They are read from the due list. Skip those that a run has published since the decision.
     """
     key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     same_partition = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)

@@ -1,4 +1,4 @@
-"""Positions of subscribers in the change log: of a consumer for each feed that it reads, of others for all feeds."""
+"""Positions of subscribers in the log. A consumer has one for each feed that it reads, others one for all feeds."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -10,14 +10,14 @@ from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import change, subscription
 
 ALL = ""
-"""Value in place of a feed: the changes of all feeds."""
+"""Value for a subscription to the changes of all feeds."""
 
 Edge = tuple[str, str]
 """Subscriber and feed."""
 
 
 def positions(connection: sa.Connection, subscribers: Collection[str] | None = None) -> dict[Edge, int]:
-    """Return the number of the last change that each has, by subscriber and feed, of some subscribers or of all."""
+    """Return the positions by subscriber and feed: the number of the last change that each has got."""
     query = sa.select(subscription)
     if subscribers is not None:
         query = query.where(subscription.c.subscriber.in_(sorted(subscribers)))
@@ -25,15 +25,15 @@ def positions(connection: sa.Connection, subscribers: Collection[str] | None = N
 
 
 def feeds(connection: sa.Connection) -> set[str]:
-    """Return the feeds that somebody reads or makes."""
+    """Return the feeds with a subscription: they are read or built by a consumer."""
     query = sa.select(subscription.c.subscriber, subscription.c.feed).distinct()
     return {name for row in connection.execute(query) for name in row} - {ALL}
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """Return the feeds that were read or made, and all of whose subscriptions lag behind a moment: they were removed.
+    """Return the feeds whose subscriptions all lag behind a moment, because their datasets were removed.
 
-    Or their code location does not run. One index seek for each subscription.
+    It may also be that their code location does not run. One index seek for each subscription.
     """
     lags = _lags(before)
     live: dict[bool, set[str]] = {True: set(), False: set()}
@@ -43,7 +43,7 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
 
 
 def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
-    """Return who reads some feeds, apart from their own datasets, and has every change from before a moment."""
+    """Return the live readers of feeds, except their own datasets: they have got every change from before a moment."""
     names = [*map(str, feeds)]
     condition = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
     query = sa.select(subscription.c.subscriber).where(condition, sa.not_(_lags(before)))
@@ -51,28 +51,28 @@ def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) 
 
 
 def _lags(before: datetime) -> sa.Exists:
-    """Return whether a subscriber does not have a change from before a moment: one index seek for each."""
+    """Return the condition that a subscriber has not got a change from before a moment: one index seek for each."""
     later = sa.select(sa.func.min(change.c.sequence)).where(change.c.sequence > subscription.c.position)
     missed = change.c.sequence == later.correlate(subscription).scalar_subquery()
     return sa.exists().where(missed, change.c.at < before).correlate(subscription)
 
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
-    """Return the number of the last change that one subscriber has; 0 if it is new."""
+    """Return the position of one subscriber; 0 if it is new."""
     same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     return connection.execute(sa.select(subscription.c.position).where(same_edge)).scalar() or 0
 
 
 def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
-    """Add the subscriptions that are not there; they begin with the first change that is kept."""
+    """Add missing subscriptions. They begin with the first change in the log."""
     new = [{"subscriber": subscriber, "feed": feed, "position": 0} for subscriber, feed in edges]
     insert_missing(connection, subscription, new)
 
 
 def move(connection: sa.Connection, edges: Collection[Edge], start: int, position: int) -> bool:
-    """Move subscriptions that are all at `start`. Return False, and move nothing, if one of them has moved since.
+    """Move subscriptions from `start` to `position`. Return False, and move none, if one of them is not at `start`.
 
-    Call it in a transaction of `Ledger.change()`: nobody else is between the check and the move.
+    Call it in a transaction of `Ledger.change()`, so that no other process moves them in between.
     """
     position_by_edge = positions(connection)
     if any(position_by_edge.get(edge) != start for edge in edges):
@@ -80,12 +80,12 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
     its = {name: subscription.c[name] == sa.bindparam(f"its_{name}") for name in ("subscriber", "feed")}
     rows = [{"its_subscriber": subscriber, "its_feed": feed, "reached": position} for subscriber, feed in edges]
     moved = sa.update(subscription).where(*its.values()).values(position=sa.bindparam("reached"))
-    connection.execute(moved, rows)  # By key, row by row: joined with a list PostgreSQL compares each with each.
+    connection.execute(moved, rows)  # By key: a join would compare each row with each.
     return True
 
 
 def advance(connection: sa.Connection, subscriber: str, position: int, feed: str = ALL) -> None:
-    """Move one subscription forwards; another process may have moved it further."""
+    """Move one subscription forwards. If another process has moved it further, do nothing."""
     subscribe(connection, [(subscriber, feed)])
     same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     behind = same_edge & (subscription.c.position < position)

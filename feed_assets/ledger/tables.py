@@ -7,13 +7,13 @@ import sqlalchemy as sa
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
-    """A moment, timezone-aware in Python and UTC in the database, also where that forgets time zones."""
+    """A timezone-aware moment, stored in UTC, even in databases without time zones."""
 
     impl = sa.DateTime
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
-        """Store UTC without a zone; a naive value is a bug, so it raises."""
+        """Convert to UTC without a zone. Raise for a naive value, which is a bug."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -21,7 +21,7 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
-        """Give the zone back."""
+        """Add the zone UTC."""
         return value.replace(tzinfo=UTC) if value is not None else None
 
 

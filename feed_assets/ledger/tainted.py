@@ -1,9 +1,8 @@
-"""Marks of outputs that were made of bad data, along the lineage: the check `inputs`, which nobody reports.
+"""Marks of outputs that were built from bad data, by lineage. A mark is the state of the check `inputs`.
 
-A mark is a level, not an edge: after any change it depends on whether the data of the newest update are bad now. It
-stays until the data that the output was made of are known to be good. If they are unknown (their window is open, their
-update is withdrawn, or a mapping raises) it stays, too. A mark is a change of the log, so the outputs below get it in
-the same pass (`ledger/fan_out.py`).
+After any change a mark is computed anew: are the data bad from which the newest update was built? It stays until they
+are known to be good. If they are unknown (their window is open, their update is withdrawn, or a mapping raises) it
+stays, too. A mark is logged, so downstream outputs get it in the same pass (`ledger/fan_out.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -31,10 +30,10 @@ BY = "lineage"
 """The reporter of marks."""
 
 NAMED = 24
-"""Number of bad inputs that a mark names. It counts the others."""
+"""Most bad inputs that a mark names. The others are counted."""
 
 WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress] | None]
-"""Function of an output and the partitions of feeds it was made of: the windows of these feeds that it waited for.
+"""Function that returns the feed windows for which an output waited, given its consumed feed partitions.
 
 It returns None if they are unknown.
 """
@@ -45,7 +44,7 @@ _UNKNOWN = KnownWindow()
 
 
 def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # noqa: ARG001
-    """Return no windows: nothing is declared of the windows of feeds."""
+    """Return no windows, for outputs without declared windows of feeds."""
     return ()
 
 
@@ -53,7 +52,7 @@ def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # 
 class BuildDeclarations:
     """Declarations of how outputs are made.
 
-    `windows_read` returns the windows of feeds that one waited for; `kept` are the feeds that no backfill makes again.
+    `windows_read` returns the feed windows for which an output waited. `kept` are outputs that no backfill rebuilds.
     """
 
     windows_read: WindowsRead = no_windows
@@ -61,33 +60,33 @@ class BuildDeclarations:
 
 
 AS_KNOWN = BuildDeclarations()
-"""Default for outputs without a declaration at hand."""
+"""Default declarations, if none are loaded."""
 
 
 def may_spread(change: LogEntry, output: Partition) -> bool:
-    """Return whether a change may add or end an output's mark: one of a check, a window, or the output itself."""
+    """Return whether a change may add or end an output's mark: a change of a check, a window, or the output itself."""
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
 
 
 def may_clear(change: LogEntry, output: Partition) -> bool:
-    """Return whether a change may end an output's mark and adds none: the data that it was made of are back.
+    """Return whether a change can only end an output's mark, because data from which it was built are valid again.
 
-    Few outputs are marked, so the others are not checked for it.
+    Only marked outputs, which are few, need a check after such a change.
     """
     is_complete = change.kind == log.WINDOW and change.after in DONE
     return is_complete or (change.kind == log.UPDATE and change.after == log.PUBLISHED and change.partition != output)
 
 
 def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Partition]:
-    """Return the outputs that are marked."""
+    """Return the marked outputs."""
     return {*quality.failed(connection, outputs, (MARKED,))} if outputs else set()
 
 
 def look(
     connection: sa.Connection, outputs: Collection[Partition], declarations: BuildDeclarations = AS_KNOWN
 ) -> dict[Partition, str | None]:
-    """Return what is wrong with the data that outputs were made of, None if they are good. Skip unpublished outputs."""
+    """Return the problem of the data from which outputs were built, None if good. Skip unpublished outputs."""
     published = batch_sets.newest(connection, outputs)
     consumed = batch_sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
@@ -118,9 +117,9 @@ def look(
 def _is_open(
     pins: Iterable[Pin], windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]
 ) -> bool:
-    """Return whether a window that was read is open: then nothing good has replaced what was bad.
+    """Return whether a read window is open: then no good data have replaced the bad data yet.
 
-    A feed's window may have been open when its rows were read. It counts only if a check of it failed.
+    A feed's window may have been open when it was read, so it counts only if one of its checks failed.
     """
     tables = {pin.partition for pin in pins}
     states = ((at.partition in tables, window_states.get(at.partition) or _UNKNOWN) for at in windows)
@@ -128,12 +127,12 @@ def _is_open(
 
 
 def _is_backfilled(windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]) -> bool:
-    """Return whether a window that was read was backfilled: outputs that are not made again for that stay older."""
+    """Return whether a read window was backfilled. Outputs that are not rebuilt for backfills stay older."""
     return any((window_states.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
 
 
 def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:
-    """Return the outputs that were made of updates that are invalid now, where no other one is valid."""
+    """Return the outputs that were built from a now invalid update whose partition has no valid one."""
     read = {pin for pins in consumed.values() for pin in _feed_pins(pins)}
     valid = updates.newest(connection, {pin.partition for pin in read}) if read else {}
     gone = updates.invalidated(connection, [pin for pin in read if pin.partition not in valid])
@@ -149,9 +148,9 @@ def _made_of_older(
     consumed: Mapping[Partition, Collection[Pin]],
     window_states: Mapping[Partition, KnownWindow],
 ) -> set[Partition]:
-    """Return the outputs made of other data than those that are good now: they stay marked until they are built.
+    """Return the outputs that were built from data older than the good ones. They stay marked until they are rebuilt.
 
-    Otherwise their readers would be made of bad data, and again of what is built next.
+    Otherwise their readers would be built twice: from bad data, and again after the rebuild.
     """
     read = {pin.partition for pins in consumed.values() for pin in pins}
     now = {at: row.version for at, row in updates.newest(connection, read).items()}
@@ -164,9 +163,9 @@ def _made_of_older(
 
 
 def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[WindowAddress]]) -> set[Partition]:
-    """Return the outputs whose windows, or parts of them, are being made again: their marks stay until that is over.
+    """Return the outputs whose windows, or parts of them, are being backfilled. Their marks stay until it ends.
 
-    Otherwise their readers would go on between the start of a backfill and its checks.
+    Otherwise their readers would proceed between the start of a backfill and its checks.
     """
     again = backfilling(connection, {at.dataset for windows in read.values() for at in windows})
     rows = (
@@ -183,9 +182,9 @@ def _overlaps(row: WindowRow, windows: Iterable[WindowRow]) -> bool:
 
 
 def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
-    """Return what is wrong with partitions that were read. A mark is passed on as it is, so that it names its origin.
+    """Return the problems of read partitions. A mark is passed on unchanged, so that it names its origin.
 
-    A report about a partition holds for the batches in it.
+    A problem of a partition applies to its batches.
     """
     partitions = {each for at in read for each in (at, at.parent) if each}
     marked = quality.failed(connection, partitions, (MARKED,))
@@ -199,7 +198,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the partitions of feeds that were read, except of feeds with a bad one: these have their reason."""
+    """Return the read feed partitions, except those of feeds with a bad partition, which have a reason already."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 
@@ -225,9 +224,9 @@ def _whose(at: WindowAddress) -> str:
 
 
 def put(connection: sa.Connection, reasons: Mapping[Partition, str | None], now: datetime) -> None:
-    """Mark outputs, or let them pass again. Write only what differs, in one transaction with what revealed it.
+    """Mark outputs, or end their marks (None). Only differences are written.
 
-    An output that was never marked has no row.
+    Outputs that were never marked have no row.
     """
     check_states = quality.check_states(connection, reasons)
     was = {output: check_states.get((output, INPUTS), _NEVER) for output in reasons}
@@ -247,9 +246,9 @@ def _log_values(state: CheckState) -> tuple[str, str | None, str]:
 
 
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
-    """Mark an output that is published just now, if it read data known to be bad: before anybody can read it.
+    """Mark an output in the transaction that publishes it, if it was built from data known to be bad.
 
-    The next pass finds out whether it is good, as it has all windows that the output waited for.
+    The next pass checks it again with all windows for which the output waited.
     """
     reasons = look(connection, [output])
     put(connection, {at: why for at, why in reasons.items() if why}, now)

@@ -1,4 +1,4 @@
-"""Changes of updates: their states, with the events and checks that follow, in one transaction."""
+"""State changes of updates, with the events and checks that follow, in one transaction."""
 
 import json
 from datetime import datetime
@@ -34,9 +34,9 @@ from feed_assets.ledger.updates import (
 def change(
     connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
 ) -> str | None:
-    """Change the state of an update, and return the one before.
+    """Change the state of an update. Return the row before the change.
 
-    Events that the run of an invalidated update consumed are due again, until it is valid again.
+    If the update is invalidated, the events that its run consumed are due again, until it is revalidated.
     """
     before = find(connection, partition, update_id)
     if before:
@@ -48,7 +48,7 @@ def change(
 
 
 def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | None, now: datetime) -> int:
-    """Append a state to the log, if that has it. Return the number of the change, or of the last one before it."""
+    """Log a state if it is one for the log. Return the number of this change, or of the last change."""
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
@@ -57,12 +57,12 @@ def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | No
 
 
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
-    """Publish an update with its write event, and take what its run consumed out of the inbox."""
+    """Publish an update with its write event, and consume the events of its run."""
     before = newest(connection, [partition]).get(partition)
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row and row.origin == COMPACTED:
-        return  # Its rows are known: there is no event, and nothing was consumed or checked.
+        return  # Its rows are known: no event, consumed event or check result is needed.
     if row:
         announce(connection, row, now)
     if row and row.run:
@@ -77,7 +77,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 def _judge(
     connection: sa.Connection, row: UpdateRow, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
 ) -> None:
-    """Record the checks of its run, and release what failed before. If the data differ, checks of others are stale."""
+    """Record the run's checks and end its earlier failures. If the data differ, checks of others become stale."""
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
     quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
     quality.release(connection, [output], run_id, now)
@@ -94,7 +94,7 @@ def insert(
     at: datetime,
     **values: Any,
 ) -> None:
-    """Record an update that the ledger does not have; if it is published, with its write event."""
+    """Record a new update. If it is published, record its write event, too."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     number, by, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
@@ -116,11 +116,11 @@ def sync(
     *,
     is_batch: bool = False,
 ) -> UpdateRow | None:
-    """Record which update of a partition is the newest valid one on the blackboard, as just read there.
+    """Record the newest valid update of a partition as just read on the blackboard.
 
-    Newer published updates are invalidated, with the reason in `reasons`. A claimed one is left to its run. `as_of` is
-    the last change before the reading began: what changed since is right in the ledger. A batch is from then on one of
-    its parent partition's.
+    Newer published updates are invalidated, with the reason in `reasons`. Claimed updates are not touched. `as_of` is
+    the last change before the reading began: the ledger is right about anything that changed later. A new batch is
+    recorded under its parent partition.
     """
     with ledger.read() as connection:
         recorded_row = newest(connection, [partition]).get(partition)
@@ -139,7 +139,7 @@ def sync(
 
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
-    """Log a batch that is new to a partition and has updates from before, so that readers of the partition get it."""
+    """Log the update of a batch that is new to its partition, so that readers of the partition get it."""
     if recorded_row := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.parent}"
         log.append(

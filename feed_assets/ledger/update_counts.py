@@ -1,4 +1,4 @@
-"""Records of updates by window of event time, stored with the update once, by the first that counts them."""
+"""Counts of updates by window of event time. The first process that counts an update stores them."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -13,11 +13,11 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import dataset, update
 
 COUNTER = "counter of feeds"
-"""The name of the counter of feeds, as a reporter and as a subscriber of the log."""
+"""The name of the feed counter, as a reporter and as a subscriber of the log."""
 
 
 def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
-    """Return the updates of foreign feeds that a run has to count: nobody has, and the producer does not report."""
+    """Return the foreign updates that a run must count: they are uncounted, and their producer does not report."""
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()
@@ -30,13 +30,13 @@ def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update
 
 
 def is_counted(connection: sa.Connection, counted: Partition, update_id: str) -> bool:
-    """Return whether the records of an update are counted by window."""
+    """Return whether an update is counted by window."""
     condition = updates.is_(counted, update_id) & update.c.windows.is_not(None)
     return connection.execute(sa.select(update.c.id).where(condition)).first() is not None
 
 
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
-    """Return those of some feeds whose producers report themselves what they write: one seek for each."""
+    """Return the feeds whose producers report their own counts: one seek for each."""
     key_table = key_tables.rows(connection, ("name",), [[str(feed)] for feed in feeds])
     query = (
         sa.select(dataset.c.name).join(key_table, key_tables.same_keys(dataset, key_table)).where(dataset.c.reported)
@@ -45,7 +45,7 @@ def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> se
 
 
 def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Counts]], by: str, now: datetime) -> None:
-    """Store the counts of updates that have none, and append each to the log, for the counter. Repeatable."""
+    """Store the counts of uncounted updates, and log them for the counter. Repeatable."""
     for counted, counts in counted_updates:
         row = updates.find(connection, counted.partition, counted.id)
         is_uncounted = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
@@ -61,9 +61,9 @@ def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Coun
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """Return counts and their number for each partition's newest valid update. Counts are None if there are none.
+    """Return for each partition the counts of its newest valid update, or None, with their number.
 
-    The number is that of the partition's last change: other counts have another one. A few index seeks for each.
+    The number is that of the partition's last change, so changed counts have another one. A few index seeks for each.
     """
     partitions = [*partitions]
     history = update.alias()

@@ -1,4 +1,4 @@
-"""Time from one table's event to another's, for each update that went through both."""
+"""Durations from one table's event to another's, for propagations that reached both."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -12,13 +12,13 @@ from feed_assets.ledger import event_store, key_tables
 from feed_assets.ledger.tables import event
 
 SHOWN = 1000
-"""Number of newest updates that `events stats` shows. Pruning of old events keeps them, and what went into them."""
+"""Number of newest updates that `events stats` shows. Pruning keeps their events, and those joined into them."""
 
 
 def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
-    """Return how long the newest updates of `last` took since they were in `first`, oldest first.
+    """Return the durations of the newest updates from `first` to `last`, oldest first.
 
-    If several updates went into one, it counts from the last of these that passed `first`.
+    If several updates were joined into one, the last of them in `first` is the start.
     """
     return durations_of(connection, {last: [first]}, limit)[first, last]
 
@@ -26,7 +26,7 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
 def durations_of(
     connection: sa.Connection, pairs: Mapping[Feed, Collection[Feed]], limit: int
 ) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
-    """Return durations by first and last table; `pairs` has the first tables of each last one."""
+    """Return durations by first and last table. `pairs` has the first tables of each last table."""
     reached = _newest(connection, pairs, limit)
     ids = {each.sequence: {each.correlation, *each.parents} for events in reached.values() for each in events}
     firsts = {first for tables in pairs.values() for first in tables}
@@ -76,9 +76,9 @@ def _began(
 
 
 def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
-    """Return by table the number of the first of its newest `count` events, 0 if it has fewer; by default for all.
+    """Return by table the number of the oldest of its newest `count` events, 0 if it has fewer. Default: all tables.
 
-    One seek for each table, and its newest events: never through all of its history.
+    It reads only the newest events of each table.
     """
     names = known_tables(connection) if tables is None else sorted(map(str, tables))
     key_table = key_tables.rows(connection, ("feed",), [[name] for name in names])
@@ -89,7 +89,7 @@ def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | N
 
 
 def known_tables(connection: sa.Connection) -> list[str]:
-    """Return the names of all tables that have events, by stepping from one to the next in the index."""
+    """Return the names of all tables with events, by stepping through the index."""
     table_names = sa.select(sa.func.min(event.c.feed).label("feed")).cte("found", recursive=True)
     after = (
         sa.select(sa.func.min(event.c.feed))

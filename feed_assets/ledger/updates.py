@@ -1,4 +1,4 @@
-"""Updates in the ledger: recording one is repeatable, and changes it only once."""
+"""Queries about updates in the ledger."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -16,16 +16,15 @@ from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED
 from feed_assets.ledger.tables import consumed, run, update
 
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
-"""States beside those that the log has. A pruned update was valid, and a prune has removed it or is about to."""
+"""States that the log does not have, and `PRUNED`: a prune has removed a valid update, or is about to."""
 
 FOREIGN, RUN, REBUILT, INTAKE, COMPACTED = "foreign", "run", "rebuilt", "intake", "compacted"
-"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data,
-and what holds the rows of other batches."""
+"""Origins: another team, a run of ours, recovery of a lost ledger, our intake of others' data, and compaction."""
 
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """One row of the table `update_`; sizes in bytes, times in UTC, None where not known (yet)."""
+    """One row of the table `update_`. Sizes are in bytes, times in UTC. None means unknown (yet)."""
 
     partition: Partition
     id: str
@@ -47,22 +46,22 @@ class UpdateRow:
 
     @property
     def data_version(self) -> str:
-        """Return what identifies its data: its version, or its id if it was never digested."""
+        """Return the identity of the data: the version, or the update id if there is no version."""
         return self.version or self.id
 
     @property
     def is_foreign(self) -> bool:
-        """Return whether another team's producer writes it."""
+        """Return whether another team wrote the update."""
         return self.origin == FOREIGN
 
     @property
     def went_without(self) -> tuple[str, ...]:
-        """Return the needed inputs that it was built without, as the others were enough."""
+        """Return the needed inputs that were missing when it was built."""
         return tuple(json.loads(self.without)) if self.without else ()
 
     @property
     def pin(self) -> Pin:
-        """Return the row as the position of an input."""
+        """Return a pin of the update."""
         return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0, modified=self.modified)
 
 
@@ -70,14 +69,14 @@ COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *Upd
 
 
 def row_of(columns: sa.RowMapping) -> UpdateRow:
-    """Return a selected row (of `COLUMNS`) as a value."""
+    """Return a selected row (of `COLUMNS`) as an `UpdateRow`."""
     values: dict[str, Any] = {**columns}
     partition = Partition(Feed.parse(values.pop("feed")), values.pop("partition"))
     return UpdateRow(partition, **values)
 
 
 def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
-    """Return the condition that picks a partition's rows, or one row."""
+    """Return the condition for a partition's rows, or for one update."""
     of_partition = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     return of_partition & (update.c.id == update_id) if update_id is not None else of_partition
 
@@ -98,7 +97,7 @@ def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 @cache
 def _newest(dialect: str) -> sa.Select[Any]:
-    """Build the query once: a tick runs it for each partition that it visits, and building takes longer than that."""
+    """Build the query once, because building takes longer than running it."""
     key_table, history = key_tables.table(dialect, key_tables.PARTITION), update.alias()
     is_published = key_tables.same_keys(history, key_table) & (history.c.state == PUBLISHED)
     last = sa.select(sa.func.max(history.c.id)).where(is_published).correlate(key_table).scalar_subquery()
@@ -106,7 +105,7 @@ def _newest(dialect: str) -> sa.Select[Any]:
 
 
 def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
-    """Return the last update of a partition, if it was published and is no longer valid. Return None otherwise."""
+    """Return the last update of a partition if it was published and is invalid now. Return None otherwise."""
     of_partition = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     ended = of_partition & update.c.state.in_([PUBLISHED, INVALIDATED])
     row = connection.execute(sa.select(*COLUMNS).where(ended).order_by(update.c.id.desc()).limit(1)).mappings().first()
@@ -114,7 +113,7 @@ def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
 
 
 def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
-    """Return the pins whose updates were valid and are invalid now, not those that a prune has removed."""
+    """Return the pins whose updates have been invalidated since. Pruned updates are not included."""
     if not pins:
         return set()
     by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}
@@ -129,19 +128,19 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
 
 
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
-    """Return those of some feeds of which any update was ever recorded: one seek for each."""
+    """Return the feeds with any recorded update: one seek for each."""
     key_table = key_tables.rows(connection, ("feed",), [[feed] for feed in feeds])
     query = sa.select(key_table.c.feed).where(sa.exists().where(update.c.feed == key_table.c.feed).correlate(key_table))
     return {row.feed for row in connection.execute(query)}
 
 
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
-    """Yield the keys of a feed's partitions with a published update: two index seeks each, however long its history."""
+    """Yield the keys of a feed's partitions with a published update: two index seeks for each."""
     yield from (row.partition for row in connection.execute(_published(feed)))
 
 
 def published(connection: sa.Connection, feeds: Sequence[Feed], after: Partition | None, limit: int) -> list[Partition]:
-    """Return the first partitions with a published update of some feeds, by name, that come after one of these."""
+    """Return the next partitions with a published update, in order of feeds and names, after the partition `after`."""
     keys = [_published(feed, after.key if after and after.feed == feed else None).limit(limit) for feed in feeds]
     each = [sa.select(keys_of_one.subquery()) for keys_of_one in keys]
     rows = sorted(connection.execute(sa.union_all(*each)).all())
@@ -162,7 +161,7 @@ def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
 
 
 def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
-    """Return what an update was built from."""
+    """Return the pins from which an update was built."""
     of_output = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
     rows = connection.execute(sa.select(consumed).where(of_output, consumed.c.id == update_id, consumed.c.is_input))
     return tuple(sorted(pin_of(row) for row in rows))
@@ -175,19 +174,19 @@ def pin_of(row: sa.Row[Any]) -> Pin:
 
 
 NOT_THERE = "it is no longer there"
-"""Reason why an update is invalid of which nothing is left."""
+"""Reason for the invalidity of an update that no longer exists."""
 
 LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
-"""States that are appended to the log, for its readers."""
+"""States that are logged."""
 
 
 def output_of(connection: sa.Connection, row: UpdateRow) -> Partition:
-    """Return the partition that the run of an update was to build: of a batch of ours the one that holds it."""
+    """Return the output of an update's run: the partition itself, or for a batch of ours its parent."""
     return outputs_of(connection, [row])[row]
 
 
 def outputs_of(connection: sa.Connection, rows: Collection[UpdateRow]) -> dict[UpdateRow, Partition]:
-    """Return the same of several updates, in one statement. No run of ours has made others' batches."""
+    """Return the outputs of several updates, in one statement. Batches of other teams have none above them."""
     held = [row for row in rows if row.run and row.partition.parent]
     key_table = key_tables.rows(connection, ("id",), [[row.run] for row in held])
     query = sa.select(run.c.id, run.c.feed, run.c.partition).join(key_table, run.c.id == key_table.c.id)
@@ -202,14 +201,14 @@ def _held(row: UpdateRow, built: Partition | None) -> Partition:
 
 
 def agrees(recorded_row: UpdateRow | None, valid: Update | None) -> bool:
-    """Return whether the newest update on the blackboard is the one that the ledger has, files and all."""
+    """Return whether the newest update on the blackboard equals the ledger's, including its files."""
     if recorded_row is None or valid is None:
         return recorded_row is None and valid is None
     return recorded_row.id == valid.id and (not recorded_row.is_foreign or recorded_row.version == valid.files_digest)
 
 
 def files_of(written: Update) -> dict[str, Any]:
-    """Return the columns with the files of an update."""
+    """Return the row's columns for the files of an update."""
     names = [(file.key.removeprefix(f"{written.path}/"), file.size, file.etag) for file in written.files]
     digest, listing = written.files_digest, json.dumps(names)
     counts = {"size": written.size, "files": len(written.files), "modified": written.modified}
@@ -226,13 +225,13 @@ def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, st
 
 
 def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
-    """Return name and type of each column of an update of ours; () if they are not known."""
+    """Return name and type of each column of an update of ours; () if unknown."""
     columns = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
     return tuple((name, kind) for name, kind in json.loads(columns)) if columns else ()
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
-    """Return an update with the files that it had when it was published, or None if the ledger has no list of them."""
+    """Return an update with its files at publication, or None if the ledger has no list of them."""
     listing = connection.execute(sa.select(update.c.listing).where(is_(partition, update_id))).scalar()
     if listing is None:
         return None

@@ -1,4 +1,4 @@
-"""Problems of a partition that somebody has waived, so that its consumers go on. No state changes by it."""
+"""Waived problems of partitions, so that consumers proceed. A waiver changes no state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WAIVER = "waiver"
 
 @dataclass(frozen=True)
 class Waiver:
-    """A problem that somebody waived, as it stood then: for anything more consumers wait again. `at` is UTC."""
+    """A waived problem, in its words at that time. Consumers wait again for any further problem. `at` is UTC."""
 
     problem: str
     why: str
@@ -27,7 +27,7 @@ class Waiver:
 
 
 def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str, now: datetime) -> None:
-    """Let the consumers of a partition, or of a window, go on in spite of a problem. Log that. Repeatable."""
+    """Waive a problem of a partition or window, so that its consumers proceed, and log it. Repeatable."""
     with ledger.change() as connection:
         previous = waived(connection, [partition]).get(partition)
         if previous and (previous.problem, previous.why, previous.by) == (problem, why, by):
@@ -40,7 +40,7 @@ def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str,
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
-    """Return what was waived of some partitions, and still is: one seek for each."""
+    """Return the waivers of partitions that still hold: one seek for each."""
     key_table = key_tables.partitions(connection, partitions)
     rows = connection.execute(
         sa.select(waiver).join(key_table, key_tables.same_keys(waiver, key_table)).where(~_is_over())
@@ -49,9 +49,9 @@ def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 
 def _is_over() -> sa.ColumnElement[bool]:
-    """Return whether the log has since then a check that failed anew, another state of the window, or other data.
+    """Return the condition that a waiver ended: a check failed again, or the window's state or the data changed.
 
-    A mark with other words does not count, as its words are compared. First data are those that had the problem.
+    A changed mark does not count, because its text is compared. Nor do first data, which had the problem.
     """
     is_no_mark = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
     fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & is_no_mark

@@ -24,18 +24,18 @@ from feed_assets.ledger.tables import change, due, update
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
-    """Return the feeds counted by their readers whose producer reports what was ingested."""
+    """Return the feeds whose producer reports the ingested records, among those that their readers count."""
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(update_counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """Return the known windows of some inputs, with what they lack, in words, if a reason names them."""
+    """Return the known windows of inputs, with explanations for those that a reason names."""
     return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
 
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
-    """Return the same of windows in groups. The first bad ones of each group are named."""
+    """Return known windows in groups. The first bad ones of each group have explanations."""
     row_by_address = stored_windows(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: row_by_address[at] for each in groups for at in _named(row_by_address, each)}
     tracked = window_policies.tracked(connection, {at.dataset for at in named}) if named else {}
@@ -56,7 +56,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
 
 
 def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
-    """Return the first windows for which an input is not complete, and the first that something is wrong with."""
+    """Return the windows that a reason names: the first incomplete ones, and the first bad ones."""
     states = [(at, row_by_address[at].state) for at in windows if at in row_by_address]
     is_open = [at for at, state in states if state not in DONE and state is not WindowState.INVALID]
     is_bad = [at for at, state in states if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
@@ -64,7 +64,7 @@ def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[
 
 
 def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.UpdateRow]) -> set[Partition]:
-    """Return the partitions of counted inputs whose newest updates the counter has not read yet."""
+    """Return the partitions of counted inputs whose newest updates the counter has not processed yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     positions = subscriptions.positions(connection, [update_counts.COUNTER]) if rows else {}
@@ -79,7 +79,7 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
 def counted_by_nobody(
     connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.UpdateRow]
 ) -> set[Partition]:
-    """Return the partitions of feeds counted by their readers whose newest updates no run has counted."""
+    """Return the partitions whose newest updates no run has counted, of feeds that their readers count."""
     counted = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     if not rows:
@@ -93,7 +93,7 @@ def counted_by_nobody(
 
 
 def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
-    """Return the due outputs whose runs count records of feeds, except those for a person alone, or skipped."""
+    """Return the due outputs whose runs count feeds, except those that wait for a person or are skipped."""
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
@@ -107,7 +107,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """Return by output and window when a window that it has read was complete again for the first time."""
+    """Return by output and window when a window that it read was first complete again."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:
@@ -139,7 +139,7 @@ def late_since(
 def reached(
     connection: sa.Connection, needs: Iterable[Need], newest: Mapping[Partition, Any]
 ) -> dict[Partition, datetime]:
-    """Return up to when the data of inputs with `beyond` go: by watermark, last event time, or last marker."""
+    """Return the time that the data of inputs with `beyond` reach: by watermark, last event time, or last marker."""
     waited = [each for need in needs for each in need.inputs if isinstance(each, UpdateInput) and each.beyond]
     if not waited:
         return {}

@@ -1,4 +1,4 @@
-"""Days and moments that Spark wrote in its old calendar, as Spark itself reads them."""
+"""Conversion of days and moments that Spark wrote in its old calendar, as Spark itself does it."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -20,9 +20,9 @@ _MOST = 9_223_372_036_854
 
 
 def in_todays_calendar(table: Any, columns: FileColumns) -> Any:
-    """Return the rows of a file with the days of today's calendar.
+    """Return the rows of a file with days in today's calendar.
 
-    Raises UnreadableUpdate for days and moments of the old one that cannot be converted (`core.parquet_values`).
+    Raise UnreadableUpdate for old days and moments that cannot be converted (`core.parquet_values`).
     """
     for at, name in enumerate(table.column_names):
         if name in columns.old:
@@ -35,7 +35,7 @@ def in_todays_calendar(table: Any, columns: FileColumns) -> Any:
 
 
 def check_years(seconds: Any, key: str) -> None:
-    """Raise UnreadableUpdate for a moment of INT96, in seconds, that pyarrow would move to another year in silence."""
+    """Raise UnreadableUpdate for an INT96 moment, in seconds, that pyarrow would silently move to another year."""
     for name, column in zip(seconds.column_names, seconds.columns, strict=True):
         for leaf in (each for each in _leaves(column) if pa.types.is_timestamp(each.type)):
             least, most = pc.min_max(leaf.cast(pa.int64())).as_py().values()
@@ -70,7 +70,7 @@ def _check(column: Any, key: str, name: str) -> None:
 
 
 def _leaves(column: Any) -> Iterator[Any]:
-    """Yield the values in a column, whatever holds them."""
+    """Yield the arrays of values in a column, also inside of lists, structs and maps."""
     kind = column.type
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""The data of some partitions, as `feed_assets.read` found them valid: exact files, and the rows in them."""
+"""The result of `feed_assets.read`: exact files of valid updates, and the rows in them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,18 +23,18 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FeedData:
-    """The data of some partitions that were valid when `feed_assets.read` ran; it does not change when the feed does.
+    """The data that were valid when `feed_assets.read` ran. Later changes of the feed do not change it.
 
-    Rows are read on demand, from exactly these files. A file that is gone or altered by then raises UpdateChanged: read
-    again.
+    Rows are read on demand, from exactly these files. If a file is gone or altered by then, reading raises
+    UpdateChanged: call `feed_assets.read` again.
 
     Attributes:
         feed: The feed.
-        updates: One for each partition, or batch, in order of the partitions: `.partition`, `.id`, `.files`.
-        left_out: Batches, and partitions by `partial=True`, that have no valid update: `.id` is the key, `.reason` why.
-        as_of: The time as of which was read; None if no time was given.
+        updates: One update for each partition or batch, in order: `.partition`, `.id`, `.files`.
+        left_out: Batches, and with `partial=True` partitions, without a valid update: `.id` is the key, `.reason` why.
+        as_of: The `as_of` of the call; None if not given.
         batches: True if the updates are those of batches.
-        union_by_name: True if parts may lack columns.
+        union_by_name: True if files may lack columns.
     """
 
     feed: Feed
@@ -47,9 +47,9 @@ class FeedData:
 
     @property
     def paths(self) -> list[str]:
-        """Return the files, exactly those that were found valid: paths on this machine, or URLs such as `s3://lake/…`.
+        """Return exactly the validated files: paths on this machine, or URLs such as `s3://lake/…`.
 
-        Credentials are the reader's own. Raises InvalidName for `memory://`, which only this process can see.
+        The reader needs credentials. Raise InvalidName for `memory://`, which only this process can see.
         """
         root = local_root(self.board.url)
         keys = [file.key for update in self.updates for file in update.files]
@@ -59,27 +59,27 @@ class FeedData:
 
     @property
     def update_id(self) -> str:
-        """Return the update's id. Raise InvalidName if there are several: `update_ids` has each."""
+        """Return the id of the only update. Raise InvalidName if there are several: see `update_ids`."""
         if len(self.updates) != 1:
             raise InvalidName(f"{self!r} has {len(self.updates)} ids: take `update_ids`, by the key of each.")
         return self.updates[0].id
 
     @property
     def update_ids(self) -> dict[str, str]:
-        """Return the id of each update by its partition's key, of a batch by that of the batch."""
+        """Return the ids of updates by the key of their partition or batch."""
         return {update.partition.key: update.id for update in self.updates}
 
     @cached_property
     def schema(self) -> Any:
-        """Return the columns of all parts, a `pyarrow.Schema`, by a request or two for each file; timestamps are UTC.
+        """Return the joint `pyarrow.Schema` of all files, by one or two requests for each. Timestamps are UTC.
 
-        Raises UnreadableUpdate for what is not Parquet, for parts that differ, and if no part has columns;
-        UpdateChanged and BlackboardError.
+        Raise UnreadableUpdate for files that are not Parquet, that differ, or that have no columns; UpdateChanged; and
+        BlackboardError.
         """
         return parquet.schema_of(self.board, self.updates, union_by_name=self.union_by_name)
 
     def to_arrow(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows into memory, with the packed files besides; `to_reader` has a batch of them at a time.
+        """Read all rows into memory, which also holds the packed files. `to_reader` reads in batches.
 
         Args:
             partition_column: Add a column of this name with the key of the partition that a row is from.
@@ -97,16 +97,16 @@ class FeedData:
         return parquet.rows_of(self.board, self.updates, self.schema, partition_column, [*map(self._key, self.updates)])
 
     def to_reader(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows one batch after the other, of at most 16,384 rows and about 32 MiB: memory is bounded.
+        """Read all rows in batches of at most 16,384 rows and about 32 MiB, so memory is bounded.
 
         Args:
             partition_column: Add a column of this name with the key of the partition that a row is from.
 
         Returns:
-            A `pyarrow.RecordBatchReader` with the columns of `schema`, which is read once, from the first batch on.
+            A `pyarrow.RecordBatchReader` with the columns of `schema`. It can be read once.
 
         Raises:
-            UnreadableUpdate: See `to_arrow`; also at a later batch: then the batches before it are no whole update.
+            UnreadableUpdate: See `to_arrow`. If a later batch raises it, the earlier batches are incomplete data.
             UpdateChanged: See `to_arrow`; also at a later batch.
             InvalidName: The feed has a column of that name.
             BlackboardError: The store refuses, or does not answer, also at a later batch.
@@ -116,9 +116,9 @@ class FeedData:
         return parquet.stream_of(self.board, self.updates, self.schema, partition_column, keys)
 
     def to_pandas(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows as a `pandas.DataFrame`, into memory, twice for a moment: as a `pyarrow.Table`, too.
+        """Read all rows as a `pandas.DataFrame`. For a moment memory also holds them as a `pyarrow.Table`.
 
-        Nothing is rounded, as integers have pandas' types that take NULL. Decimals are `decimal.Decimal`, dates
+        Integers have pandas' nullable types, so nothing is rounded. Decimals are `decimal.Decimal`, dates
         `datetime.date`. Args and Raises are those of `to_arrow`.
         """
         return parquet.to_pandas(self.to_arrow(partition_column=partition_column))
@@ -135,28 +135,28 @@ class FeedData:
         header: bool = True,
         null_value: str | None = None,
     ) -> "DataFrame":
-        """Read the rows by a Spark session of yours, which has to reach the blackboard itself.
+        """Read the rows with your Spark session, which must be able to reach the blackboard.
 
         Args:
-            session: A session, classic or of Connect.
-            schema: The columns in Spark's DDL, as the feed is declared: CSV and JSON cannot be read without. With it
-                rows come as a run's tagged input, with `_raw`, `_file` and `_reasons`, which `is_clean()` is about.
-            format: `csv`, `json` or `parquet`; by default as the files' names end, and else Parquet.
-            delimiter: With `quote`, `encoding`, `header` and `null_value` those of the feed's declaration, for CSV.
+            session: A classic session or one of Spark Connect.
+            schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the rows are tagged as
+                in a run, with `_raw`, `_file` and `_reasons`, which `is_clean()` uses.
+            format: `csv`, `json` or `parquet`; by default that of the files' names, otherwise Parquet.
+            delimiter: For CSV, the delimiter in the feed's declaration. The next four are from the declaration, too.
             quote: See `delimiter`.
             encoding: See `delimiter`.
             header: See `delimiter`.
             null_value: See `delimiter`.
 
         Returns:
-            The frame. Spark reads at an action: a file that is gone by then fails it, with Spark's own error.
+            The frame. Spark reads the files at an action. If a file is gone by then, Spark raises its own error.
 
         Raises:
-            InvalidDefinition: CSV or JSON has no schema, or settings of CSV are given for another format.
+            InvalidDefinition: CSV or JSON is without a schema, or CSV settings are given for another format.
             UnreadableUpdate: A file is not of this format or these columns.
             UpdateChanged: A file is gone since `read`.
         """
-        from feed_assets.reading.spark_rows import rows  # Only a caller with a session loads Spark.
+        from feed_assets.reading.spark_rows import rows  # Import here, so that only callers with a session load Spark.
 
         return rows(
             session,
@@ -174,7 +174,7 @@ class FeedData:
             raise InvalidName(f"{self.feed} has a column {column!r} of its own: give another name.")
 
     def _key(self, update: Update) -> str:
-        """Return the key of the partition that an update is of, or in."""
+        """Return the key of an update's partition; for a batch that of its parent."""
         parent = update.partition.parent if self.batches else None
         return parent.key if parent else update.partition.key
 

@@ -1,4 +1,4 @@
-"""One schema of many Parquet files: differences of their writers' libraries are evened out, those of columns are not.
+"""Joint schemas of many Parquet files. Differences of writers' libraries are accepted, those of columns are not.
 
 | in a file | here |
 |---|---|
@@ -25,7 +25,7 @@ Found = tuple[str, Any]
 
 
 def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
-    """Return the columns of all files. Raise UnreadableUpdate if a type differs, or a column lacks that must not."""
+    """Return the joint columns of all files. Raise UnreadableUpdate if a type differs, or a column is missing."""
     first, schema = files[0]
     target = {each.name: each.type for each in schema}
     for key, other in files[1:]:
@@ -44,9 +44,9 @@ def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
 
 
 def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
-    """Return a file's rows with exactly these columns: NULL in those that it does not have.
+    """Return a file's rows with exactly these columns. Missing columns are NULL.
 
-    Raises UnreadableUpdate for a value that the type of its column cannot hold; `misfit` returns why.
+    Raise UnreadableUpdate for a value that the type of its column cannot hold. `misfit` returns its message.
     """
     columns: list[Any] = []
     for each in schema:
@@ -63,7 +63,7 @@ def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
 
 
 def _without_views(column: Any) -> Any:
-    """Return views of lists as lists: pyarrow would cast them to lists with too few offsets."""
+    """Convert list views to lists, because pyarrow's own cast makes too few offsets."""
     if not pa.types.is_list_view(column.type) and not pa.types.is_large_list_view(column.type):
         return column
     chunks = [_list(chunk) for chunk in column.chunks]
@@ -77,9 +77,9 @@ def _list(views: Any) -> Any:
 
 
 def with_column(table: Any, name: str, value: str) -> Any:
-    """Return the rows with one column more, which has the same text in each.
+    """Add a column with the same text in each row.
 
-    The text is passed by its bytes: to check whether a Python value is one of pandas', pyarrow would load pandas.
+    The text is passed as bytes: for a Python value pyarrow would load pandas, to check for pandas' types.
     """
     text = value.encode()
     offsets = pa.py_buffer(array("i", [0, len(text)]))
@@ -88,7 +88,7 @@ def with_column(table: Any, name: str, value: str) -> Any:
 
 
 def _lacks(target: dict[str, Any], types: dict[str, Any]) -> bool:
-    """Return whether columns differ only in that some are missing."""
+    """Return whether the only difference is missing columns."""
     return all(types[name] == target[name] for name in target.keys() & types.keys())
 
 

@@ -1,4 +1,4 @@
-"""The partitions of a range of keys: half-open, as windows of time are."""
+"""Half-open ranges of partition keys."""
 
 import re
 from collections.abc import Collection
@@ -12,10 +12,10 @@ _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
 def keys_between(first: str, to: str, grain: str | None, existing: Collection[str]) -> list[str]:
-    """Return the keys from `first` to before `to`, in order: each window of the grain, and what is `existing` besides.
+    """Return the keys from `first` up to, not including, `to`: each window of the grain, and other `existing` keys.
 
-    The time is the first segment of a key; what follows is the same in all of them. Raises InvalidName for ends that
-    are no windows of the grain, or not in order.
+    The first segment of a key is the time, the others are equal in all keys. Raise InvalidName for ends that are not
+    windows of the grain, or not in order.
     """
     time, end, suffix = _ends(first, to)
     grain = grain or _grain_of(time)
@@ -30,9 +30,9 @@ def keys_between(first: str, to: str, grain: str | None, existing: Collection[st
 
 
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
-    """Return the names below a prefix from the time of the key `first` to before that of `to`: one page for 1,000."""
+    """Return the names below a prefix from the time of `first` up to before that of `to`: one request per 1,000."""
     start, end, _ = _ends(first, to)
-    names, after = list[str](), start[:-1]  # Before everything that begins with `start`.
+    names, after = list[str](), start[:-1]  # It sorts before everything that begins with `start`.
     while True:
         page = board.page(path, after)
         names += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
@@ -42,7 +42,7 @@ def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str
 
 
 def _is_of_partitions(name: str) -> bool:
-    """Return whether a partition can have this name: what else lies there is skipped, as everywhere."""
+    """Return whether a partition can have this name. Other names are skipped."""
     try:
         return check_segment(name, "partition key") == name and not is_update_id(name)
     except InvalidName:
@@ -50,7 +50,7 @@ def _is_of_partitions(name: str) -> bool:
 
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:
-    """Return the times that two keys begin with, and what follows in both."""
+    """Return the times of two keys, and their common rest."""
     (time, _, suffix), (end, _, other) = first.partition("/"), to.partition("/")
     if suffix != other:
         raise InvalidName(

@@ -1,4 +1,4 @@
-"""Lookup of valid data: the newest update of each partition, or in an appendable feed the set of its batches."""
+"""Lookup of valid data: the newest update of each partition, or the set of its batches."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class LookupResult:
-    """The result for a partition: its updates and what is left out of them; without an update the error."""
+    """The result for a partition: its updates, and the skipped batches. Without an update it has the error."""
 
     partition: Partition
     updates: tuple[Update, ...] = ()
@@ -29,34 +29,34 @@ class LookupResult:
 
     @property
     def all_left_out(self) -> tuple[Skipped, ...]:
-        """Return the batches that are left out, or the partition itself, each by its key, with the reason."""
+        """Return the left-out batches, or the left-out partition itself, by key with the reason."""
         return (*self.left_out, *([Skipped(self.partition.key, str(self.error))] if self.error else []))
 
 
 @dataclass(frozen=True)
 class Looker:
-    """A lookup of partitions as of a time (timezone-aware); `batches` if they hold some."""
+    """A lookup of partitions as of a time (timezone-aware). `batches` is True for partitions of batches."""
 
     board: Blackboard
     as_of: datetime | None
     batches: bool
 
     def one(self, partition: Partition) -> LookupResult:
-        """Look up a partition. Raises BlackboardError; that nothing is valid is in the result."""
+        """Look up a partition. Raise BlackboardError. If there is no valid update, the result says so."""
         try:
             return self._set(partition) if self.batches else self._newest(partition)
         except NoValidUpdate as error:
             return LookupResult(partition, error=error)
 
     def each(self, partitions: Iterable[Partition]) -> list[LookupResult]:
-        """Look up partitions, some at a time. Return them in their order."""
+        """Look up partitions in parallel. Return the results in order."""
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             return [*pool.map(self.one, partitions)]
 
     def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[LookupResult]:
-        """Look up a range's partitions, without `to`. Partitions without a name on the blackboard cost no request.
+        """Look up the partitions of a range without `to`. Those without a name on the blackboard cost no request.
 
-        Raises InvalidName for a range that is none.
+        Raise InvalidName for an invalid range.
         """
         names = {*names_between(self.board, str(feed), first, to)}
         partitions = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
@@ -67,11 +67,11 @@ class Looker:
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
     def _is_empty(self, looked: LookupResult) -> bool:
-        """Return whether nothing is there: a name alone, as of a folder that outlives its objects, is no partition."""
+        """Return whether a partition is empty: folders may outlive their objects."""
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[LookupResult]) -> NoValidUpdate:
-        """Return the error of partitions without a valid update: of one its own, of several the first ones' reasons."""
+        """Return the error for partitions without a valid update. It has the reasons of the first ones."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
         if len(looked) == 1:
@@ -84,7 +84,7 @@ class Looker:
         )
 
     def _hint(self, partition: Partition) -> str:
-        """Return what a partition without updates holds instead, or what is near it, and how to read that."""
+        """Return a hint for a partition without updates: its other content, or a similar name, and how to read it."""
         names = self.board.children(partition.path)
         below = [name for name in names if not is_update_id(name)]
         if self.batches:
@@ -99,7 +99,7 @@ class Looker:
         )
 
     def _near(self, partition: Partition) -> str:
-        """Return what exists in place of a missing partition: keys of the feed, or a feed of a similar name."""
+        """Return what exists instead of a missing partition: keys of the feed, or feeds with similar names."""
         place = str(partition.feed)
         if self.board.children(partition.path):
             return ""
@@ -129,7 +129,7 @@ class Looker:
 
 
 def _versions(place: str, names: Sequence[str]) -> str:
-    """Return the versions of a feed that was named without one, as a hint; '' if these names are no versions."""
+    """Return a hint with the versions of a feed that was named without one. Return '' if there are none."""
     versions = [name for name in names if Version.parse(name)]
     return f" It has {shortened(versions, _SHOWN)}: say which, as in '{place}/{versions[-1]}'." if versions else ""
 

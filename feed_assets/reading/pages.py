@@ -1,6 +1,6 @@
-"""Read every byte of an update: what its writers' checksums and footers contradict is refused. No rows are kept.
+"""Complete reading of an update, to check all bytes against checksums and footers. No rows are kept.
 
-Memory is bounded, whatever the size of a file: pages are read one after the other, rows in batches.
+Memory is bounded for any file size: pages are read one after the other, rows in batches.
 """
 
 import zlib
@@ -26,12 +26,12 @@ _GZIP = 31
 
 
 class OutOfTime(Exception):
-    """Time ran out before the update was read."""
+    """Time ran out before the whole update was read."""
 
 
 @dataclass(frozen=True)
 class Pages:
-    """Number of files that were read of an update, and of rows in its Parquet files."""
+    """Number of files that were read, and number of rows in Parquet files."""
 
     files: int
     rows: int
@@ -43,7 +43,7 @@ def read_pages(
     """Read all files of an update, and add the rows of Parquet files to a digest.
 
     Raises:
-        UnreadableUpdate: A file is damaged: a page's or a packed file's checksum, its footer, or its number of rows.
+        UnreadableUpdate: A file is damaged: a checksum, its footer, or its number of rows is wrong.
         UpdateChanged: A file is gone or altered since it was listed.
         OutOfTime: `out_of_time`, which is called for each batch, returned True.
         BlackboardError: The store refuses, or does not answer.
@@ -58,7 +58,7 @@ def read_pages(
 
 
 def is_parquet(board: Blackboard, file: File) -> bool:
-    """Return whether a file is Parquet by its name or, if that shows no format, by its last bytes."""
+    """Return whether a file is Parquet, by its name or, without a known ending, by its last bytes."""
     form = format_of(file.key)
     if form or file.size < len(b"PAR1"):
         return form == "parquet"
@@ -68,7 +68,7 @@ def is_parquet(board: Blackboard, file: File) -> bool:
 
 
 def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_time: Callable[[], bool] | None) -> int:
-    """Read every page of a Parquet file, and return its rows."""
+    """Read every page of a Parquet file. Return the number of rows."""
     metadata = metadata_of(board, file)
     _check_start(board, file)
     rows = 0
@@ -80,7 +80,7 @@ def _parquet(board: Blackboard, file: File, digest: RowDigest | None, out_of_tim
                 rows += batch.num_rows
                 if digest:
                     digest.add(batch)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # These are pyarrow's own errors.
+    except (ValueError, KeyError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
         raise UnreadableUpdate(
             f"{file.key} is damaged: {sentence(excerpt(str(error)))} Invalidate the update, and have it published "
             "or built again."
@@ -99,7 +99,7 @@ def _check_start(board: Blackboard, file: File) -> None:
 
 
 def _bytes(board: Blackboard, file: File, out_of_time: Callable[[], bool] | None) -> None:
-    """Read the bytes of a file of another format, and check the checksums of gzip."""
+    """Read all bytes of a file of another format, and check gzip checksums."""
     served, chunks = board.stream(file.key) or (None, ())
     check_served(file, served)
     size, packed = 0, _Packed(file) if file.key.endswith(".gz") else None
@@ -116,7 +116,7 @@ def _bytes(board: Blackboard, file: File, out_of_time: Callable[[], bool] | None
 
 
 class _Packed:
-    """The members of a gzip file, unpacked and dropped."""
+    """A checker of gzip files, which unpacks their members and drops the data."""
 
     def __init__(self, file: File) -> None:
         self._key = file.key
@@ -126,7 +126,7 @@ class _Packed:
         try:
             while data:
                 if self._member.eof:
-                    data = data.lstrip(b"\0")  # Zeros may fill up a tape's or disk's block.
+                    data = data.lstrip(b"\0")  # Zeros may pad a file to a block size.
                     self._member = zlib.decompressobj(_GZIP) if data else self._member
                     continue
                 self._member.decompress(data, _UNPACKED)

@@ -1,6 +1,6 @@
-"""Rows of Parquet files on any blackboard, by its own requests: each file is the one that was listed, or is refused.
+"""Rows of Parquet files on any blackboard. A file that differs from its listing is refused.
 
-pyarrow decodes, and opens nothing itself: endpoint, credentials and the rules about links are those of the blackboard.
+pyarrow only decodes. The blackboard does all requests, so its endpoint, credentials and rules about links apply.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -32,7 +32,10 @@ _AT_A_TIME = 8
 
 
 def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bool) -> Any:
-    """Return the columns of all parts, by their footers. Raises UnreadableUpdate, UpdateChanged and BlackboardError."""
+    """Return the joint columns of all files, by their footers.
+
+    Raise UnreadableUpdate, UpdateChanged or BlackboardError.
+    """
     for update in updates:
         check_readable(update, _format_of(update))
     files = [file for update in updates for file in update.files]
@@ -47,9 +50,9 @@ def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bo
 
 
 def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]) -> Any:
-    """Return all rows with the columns of `schema`, and with `column` the key of each update's partition.
+    """Return all rows with the columns of `schema`. `column` is the name of an additional column for partition keys.
 
-    Raises UnreadableUpdate, UpdateChanged and BlackboardError.
+    Raise UnreadableUpdate, UpdateChanged or BlackboardError.
     """
     files = [file for update in updates for file in update.files]
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -64,7 +67,7 @@ def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: s
 def stream_of(
     board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]
 ) -> Any:
-    """Return the same rows as a `pyarrow.RecordBatchReader`, one batch at a time. Errors are raised as it is read."""
+    """Return the rows of `rows_of` as a `pyarrow.RecordBatchReader`. Reading from it raises the errors."""
     key_fields = [pa.field(column, pa.string())] if column else []
     batches = (
         batch
@@ -77,20 +80,20 @@ def stream_of(
 
 
 def to_pandas(table: Any) -> Any:
-    """Return the rows as pandas has them. Its own integers have no NULL, and would be floats, which round."""
+    """Convert rows to pandas with nullable integers: otherwise integers with NULLs would be rounded floats."""
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
     frame = table.to_pandas(types_mapper=integers.get)
     for each in (each for each in table.schema if pa.types.is_nested(each.type)):
-        # Inside a list or struct, too, a NULL would make floats of integers.
+        # Inside of lists and structs a NULL would also turn integers into floats.
         frame[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=frame.index)
     return frame
 
 
 def _format_of(update: Update) -> Format:
-    """Return the format by the names of an update's files: it decides whether an empty file is allowed."""
+    """Return the format by the names of an update's files. It decides whether empty files are allowed."""
     return (*formats_of(update.files), "parquet")[0]
 
 
@@ -100,7 +103,7 @@ def _columns(board: Blackboard, file: File) -> Found:
 
 
 def _readable(board: Blackboard, file: File) -> FileColumns:
-    """Return the columns of a file. Raise UnreadableUpdate if it is no Parquet file, or not one for all readers."""
+    """Return the columns of a file. Raise UnreadableUpdate if it is not Parquet that all readers support."""
     try:
         return columns_of(file.key, metadata_of(board, file))
     except NoFooter as error:
@@ -122,7 +125,7 @@ def _rows(board: Blackboard, schema: Any, file: File) -> Any:
 
 
 def _stream(board: Blackboard, schema: Any, file: File) -> Iterator[Any]:
-    """Yield the rows of a file, some at a time, as tables with the columns of `schema`."""
+    """Yield the rows of a file in batches, as tables with the columns of `schema`."""
     metadata = metadata_of(board, file)
     columns, misfit = _whole_columns(file, metadata), partial(_misfit, file)
     if columns.int96:
@@ -135,7 +138,7 @@ def _stream(board: Blackboard, schema: Any, file: File) -> Iterator[Any]:
 
 
 def _whole_columns(file: File, metadata: Any) -> FileColumns:
-    """Return the columns of a file. Raises UnreadableUpdate for a variant that is kept in several columns."""
+    """Return the columns of a file. Raise UnreadableUpdate for a variant that is stored in several columns."""
     columns = columns_of(file.key, metadata)
     if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
         raise UnreadableUpdate(
@@ -150,7 +153,7 @@ def _is_shredded(kind: Any) -> bool:
 
 
 def _misfit(file: File, name: str, kind: Any) -> str:
-    """Return why a column's values are not of a type that each of them has to be of."""
+    """Return the message for a column whose values do not fit the type of the column."""
     if pa.types.is_decimal(kind):
         why = too_long(kind.precision, kind.scale)
     else:
@@ -159,7 +162,7 @@ def _misfit(file: File, name: str, kind: Any) -> str:
 
 
 def _bytes(board: Blackboard, file: File, start: int) -> bytes:
-    """Return the bytes of a file from `start` on. Raise UpdateChanged if it is not the one that was listed."""
+    """Return the bytes of a file from `start` on. Raise UpdateChanged if it differs from the listing."""
     served, chunks = board.stream(file.key, start) or (None, ())
     check_served(file, served)
     return b"".join(chunks)

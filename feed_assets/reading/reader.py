@@ -1,4 +1,4 @@
-"""`feed_assets.read`: the data of a feed's partitions that are valid now."""
+"""The function `feed_assets.read`, which finds the valid data of a feed's partitions."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -27,26 +27,27 @@ def read(
     partial: bool = False,
     union_by_name: bool = False,
 ) -> FeedData:
-    """Find the data of a feed's partitions that are valid now, or were as of a time; no file is opened yet.
+    """Find the data of partitions that are valid now, or were at a time. No file is opened yet.
 
     Args:
         feed: Name and version, `plant/daily/v1.0`.
-        partition: A key such as `2026-06-01` or `2026-06-01/men`, '' for a feed without partitions, or several keys.
-        to: The end of a range that begins with `partition`, a day or an hour; `to` itself is not in it.
-        as_of: Take the newest update of each partition with an id of then or before; timezone-aware.
+        partition: A key such as `2026-06-01` or `2026-06-01/men`, several keys, or '' for a feed without partitions.
+        to: The exclusive end of a range that begins with `partition`, such as a day or an hour.
+        as_of: Take the newest valid update of each partition with an id up to this time; timezone-aware.
         blackboard: A URL, a `Path`, or a name in FEED_ASSETS_BLACKBOARDS; by default FEED_ASSETS_BLACKBOARD.
-        batches: The feed is appendable: take every batch of each partition that is in effect.
-        grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`; by default as its ends are.
-        partial: Leave out partitions without a valid update, and name them in `left_out`, if there is another one.
-        union_by_name: Allow parts that lack columns: these are NULL there.
+        batches: True for an appendable feed: take all batches of each partition that are in effect.
+        grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`; by default that of its ends.
+        partial: Skip partitions without a valid update, and list them in `left_out`. At least one must be valid.
+        union_by_name: Allow files that lack columns. Missing columns are NULL.
 
     Returns:
         The data: `.paths`, `.schema`, `.update_id`, `.to_arrow()`, `.to_reader()`, `.to_pandas()`,
         `.to_spark(session)`.
 
     Raises:
-        NoValidUpdate: A partition has no valid update; why of each. UpdatePruned is one: that of then was pruned.
-        InvalidName: The feed, a key, the range or the time is none.
+        NoValidUpdate: A partition has no valid update; the message has the reasons. Its subclass UpdatePruned: the
+            update of that time was pruned.
+        InvalidName: The feed, a key, the range or the time is invalid.
         BlackboardError: The store does not exist, refuses, or does not answer.
         InvalidSetting: There is no blackboard of this name.
     """
@@ -71,7 +72,7 @@ def read(
 
 
 def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
-    """Return the partitions of one key, or of several, each once, in the order in which they are given."""
+    """Return the distinct partitions of one key or several keys, in the given order."""
     keys = [partition] if isinstance(partition, str) or not isinstance(partition, Iterable) else [*partition]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not keys:
         raise InvalidName(f"{feed}: found an empty list of partitions, expected at least one key.")
@@ -81,7 +82,7 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
 
 
 def _key(value: object) -> str:
-    """Return what is given as a key of one partition, if it is a text."""
+    """Return a partition key if it is a text, otherwise raise InvalidName."""
     return _text(value, "the key of a partition as a text, such as '2026-06-01'")
 
 

@@ -1,6 +1,6 @@
-"""Rows of an update that repeat a key, counted by DuckDB on the written files: in an eighth of Spark's time.
+"""Counts of rows that repeat a key, by DuckDB on the written files: eight times as fast as Spark.
 
-Only for types whose values both judge alike: `feed_assets_tests/reading/test_repeated_keys.py` holds them side by side.
+It supports only types for which both agree (`feed_assets_tests/reading/test_repeated_keys.py` compares them).
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,14 +27,14 @@ _ALIKE_WITH_ARGUMENTS = ("decimal(",)
 
 
 def is_judged_alike(kind: str) -> bool:
-    """Return whether DuckDB and Spark find the same values of a type equal; `kind` is Spark's `simpleString`."""
+    """Return whether DuckDB and Spark agree on equality for a type. `kind` is Spark's `simpleString`."""
     return kind in _ALIKE or kind.startswith(_ALIKE_WITH_ARGUMENTS)
 
 
 def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> int:
-    """Return how many rows of an update have a key that another row has before them; NULL equals NULL.
+    """Return the number of rows whose key occurred in an earlier row. NULL equals NULL.
 
-    Memory is bounded, whatever the number of rows. Raises DiskFull if the temporary folder is.
+    Memory is bounded for any number of rows. Raise DiskFull if the temporary folder is full.
     """
     files = [opened_stream(board, file, metadata_of(board, file)) for file in update.files]
     with TemporaryDirectory(prefix="feed-assets-") as folder:
@@ -52,7 +52,7 @@ def repeated_rows(board: Blackboard, update: Update, columns: Sequence[str]) -> 
 
 
 def _keys(files: Sequence[Any], columns: Sequence[str]) -> Any:
-    """Return the columns of all files as a reader of batches, under other names: two may differ in case alone."""
+    """Return a reader of the columns of all files, renamed because two names may differ only in case."""
     fields = [files[0].schema_arrow.field(name).with_name(f"c{n}") for n, name in enumerate(columns)]
 
     def batches() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The data version of rows without Spark, which hashes each row with its `xxhash64`: the same numbers, by numpy.
+"""The data version of rows, computed by numpy with the same result as Spark's `xxhash64`.
 
 | column | hashed as Spark does |
 |---|---|
@@ -8,7 +8,7 @@
 | string, binary | their bytes |
 | a decimal of more digits | the fewest bytes that hold its unscaled value |
 
-Arrays and structs are hashed as Spark's JSON of them: their data versions are Spark's alone.
+Arrays and structs are not supported, because only Spark can make the JSON that is hashed for them.
 """
 
 import re
@@ -48,10 +48,10 @@ _LONG_DIGITS = 18
 
 
 class RowDigest:
-    """The digest of rows that come in batches, in any order."""
+    """A digest of rows, which are added in batches in any order."""
 
     def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Take the columns: names and Spark's types, in the order of the digest. Raises KeyError for a nested type."""
+        """Take names and Spark types of columns, in the order of the digest. Raise KeyError for a nested type."""
         self._columns = tuple(columns)
         self._hashes = [(name, _hashes_of(kind)) for name, kind in columns]
         self._parts: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class RowDigest:
         return self._parts["_records"]
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a `pyarrow.RecordBatch`, which has the columns under their names."""
+        """Add the rows of a `pyarrow.RecordBatch` with these columns."""
         rows: Hashes = np.full(batch.num_rows, _SEED, dtype=np.uint64)
         for name, hashes in self._hashes:
             column = batch.column(name)
@@ -78,7 +78,7 @@ class RowDigest:
 
     @property
     def version(self) -> str:
-        """Return the data version of the rows so far, as Spark has it."""
+        """Return the data version of the rows so far."""
         signed = int(self._xor.view(np.int64))
         sums = {f"_sum{low}": self._parts[f"_sum{low}"] for low, _ in SLICES}
         return data_version(self._columns, {"_records": self.records, "_xor": signed, **sums})
@@ -139,7 +139,7 @@ def _as_doubles(column: Any, seeds: Hashes) -> Hashes:
 
 
 def _one_of_each(values: Numbers) -> Numbers:
-    """Return floats with one form of NaN and one of zero, as Spark hashes them."""
+    """Return floats with a single form of NaN and of zero, as Spark hashes them."""
     values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
     return np.where(values == 0, values.dtype.type(0), values)
 
@@ -155,11 +155,11 @@ def _of_short_decimals(column: Any, seeds: Hashes) -> Hashes:
 
 
 def _of_long_decimals(column: Any, seeds: Hashes) -> Hashes:
-    """Hash the fewest big-endian bytes, in two's complement, as Java's `BigInteger.toByteArray` has them."""
+    """Hash the shortest big-endian two's complement bytes, as in Java's `BigInteger.toByteArray`."""
     data: Numbers = np.ascontiguousarray(_words_of_decimals(column)).view(np.uint8).reshape(-1, 16)[:, ::-1]
     data = np.ascontiguousarray(data)
     sign = np.where(data[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
-    # A leading byte is left out where it only repeats the sign that the next one has.
+    # Drop leading bytes that only repeat the sign of the next byte.
     is_spare = (data[:, :-1] == sign) & ((data[:, 1:] >= 0x80) == (sign == 0xFF))
     spare = np.minimum.accumulate(is_spare, axis=1).sum(axis=1)
     starts = np.arange(len(data), dtype=np.int64) * 16 + spare
@@ -175,7 +175,7 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 
 
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
-    """Hash texts of different lengths: longest first, so that those with a stripe more are always the first ones."""
+    """Hash texts of different lengths, sorted by length: texts with a further stripe are always in front."""
     order = np.argsort(-lengths, kind="stable")
     at, remaining, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]
     hashes = seed + _P5
@@ -215,7 +215,7 @@ def _of_stripes(data: Numbers, at: Numbers, remaining: Numbers, seed: Hashes) ->
 def _step(
     data: Numbers, size: int, hashes: Hashes, at: Numbers, remaining: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
 ) -> tuple[Hashes, Numbers, Numbers]:
-    """Mix one word of so many bytes into the hashes of the texts that have it left."""
+    """Mix one word of `size` bytes into the hashes of the texts that have at least as many bytes left."""
     has: Numbers = remaining >= size
     if not has.any():
         return hashes, at, remaining
@@ -227,7 +227,7 @@ def _step(
 
 
 def _words(data: Numbers, at: Numbers, size: int) -> Hashes:
-    """Return the little-endian words of so many bytes at some positions."""
+    """Return the little-endian words of `size` bytes at the given positions."""
     gathered = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
     return gathered.view({8: "<u8", 4: "<u4", 1: "u1"}[size]).reshape(-1).astype(np.uint64)
 

@@ -1,4 +1,4 @@
-"""Rows of one Parquet file, a bounded number at a time, by requests for parts of the file."""
+"""Reading of one Parquet file in bounded batches, by requests for parts of the file."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,16 +23,16 @@ _ROWS = 16_384
 
 
 def opened_stream(board: Blackboard, file: File, metadata: Any, unit: str = "us") -> Any:
-    """Open a file whose columns are read by pieces; `unit` is that of its moments of INT96."""
+    """Open a file to be read in pieces. `unit` is the unit of its INT96 moments."""
     buffer = min(max(_BUFFERS // max(metadata.num_columns, 1), _LEAST_BUFFER), _MOST_BUFFER)
     how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": unit}
     return pq.ParquetFile(RangedFile(board, file), metadata=metadata, pre_buffer=False, **how)
 
 
 def rows_by_batch(opened: Any, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of a file group by group, as many at a time as memory is meant for.
+    """Yield the rows of a file, row group by row group, in batches that fit the memory limit.
 
-    Raises OSError, as pyarrow does, for a group with other rows than the footer announces.
+    Raise OSError, as pyarrow does, if the number of rows of a group differs from the footer.
     """
     for number in range(opened.metadata.num_row_groups):
         group = opened.metadata.row_group(number)

@@ -1,4 +1,4 @@
-"""Rows by a Spark session: Parquet as its footers say, CSV and JSON by a declared schema, as runs read them."""
+"""Reading of rows with a Spark session: Parquet by its footers, CSV and JSON by a declared schema."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,11 +25,11 @@ def rows(
     form: Format | None,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return the frame; with a schema a tagged one, else with the `pyarrow.Schema` that `columns` returns.
+    """Return a frame of the rows: a tagged one if a schema is given, otherwise one with the schema of `columns`.
 
-    Raise InvalidDefinition, UnreadableUpdate and UpdateChanged.
+    Raise InvalidDefinition, UnreadableUpdate or UpdateChanged.
     """
-    updates = [update for update in updates if update.files]  # The others are valid, and have no rows.
+    updates = [update for update in updates if update.files]  # Updates without files are valid, and have no rows.
     form = form or _format_of(feed, updates)
     dialect.check(feed, form)
     if schema is not None:
@@ -45,7 +45,7 @@ def rows(
 
 
 def _format_of(feed: Feed, updates: Sequence[Update]) -> Format:
-    """Return the format by the names of the files; Parquet if they show none. Raise UnreadableUpdate if they differ."""
+    """Return the format by the names of the files, by default Parquet. Raise UnreadableUpdate if they differ."""
     forms = formats_of(file for update in updates for file in update.files)
     if len(forms) > 1:
         raise UnreadableUpdate(

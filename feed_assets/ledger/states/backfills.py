@@ -1,7 +1,7 @@
-"""Backfills of windows: begun, finished or given up, by compare and set in one transaction.
+"""Start, end and giving up of window backfills, each by compare-and-set in one transaction.
 
-The window is judged by its counts as ever. A check that failed before has to run again: until it passes what is in the
-window stays flagged. After a kill in between the window is `backfilling` until somebody ends that.
+The window is still judged by its counts. A check that failed before must run again: until it passes, the windows inside
+stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody ends it.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ _Prepare = Callable[[sa.Connection, WindowRow], WindowState]
 def begin(
     ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
-    """Record that a window is being made again. The result is `known` if it is already.
+    """Record that a window is being made again. Return `known` if it already is.
 
-    Raises IllegalTransition if it is open, or not in the state that is expected; PartitionClosed if it is final;
-    InvalidName for a window that the dataset does not have.
+    Raise IllegalTransition if it is open, or not in the `expected` state, PartitionClosed if it is closed, and
+    InvalidName if the dataset does not have it.
     """
 
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
@@ -48,9 +48,9 @@ def begin(
 def finish(
     ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
-    """Record that a window was made again: it is backfilled, or open by its counts. The result is `known` if it is.
+    """Record that a window was made again: it is backfilled, or open by its counts. Return `known` if it already is.
 
-    Checks of it that failed before are stale from then on. Raises as `begin` does, and if it was not begun.
+    Its failed checks become stale. Raise the errors of `begin`, and IllegalTransition if no backfill was begun.
     """
 
     def prepare(connection: sa.Connection, row: WindowRow) -> WindowState:
@@ -64,9 +64,9 @@ def finish(
 
 
 def give_up(ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime) -> ReportOutcome:
-    """Record that a window is not made again after all: counts and checks decide. `known` if it was not begun.
+    """Give a window's backfill up, so that counts and checks decide its state. Return `known` if none was begun.
 
-    Raises InvalidName for a window that the dataset does not have.
+    Raise InvalidName if the dataset does not have the window.
     """
 
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
@@ -101,14 +101,14 @@ def _move(
 
 
 def settle(ledger: Ledger, now: datetime) -> None:
-    """End the backfills of runs that have ended: finish those of runs that published, give up the others.
+    """End the backfills of ended runs: finish them if the run published, otherwise give them up.
 
-    A run begins them after its claims, and may be killed anywhere: whoever finishes runs does this, too. Repeatable.
+    A run may be killed anywhere after it began them, so this is called wherever runs are reconciled. Repeatable.
     """
     with ledger.read() as connection:
         ended_backfills = _of_ended_runs(connection)
     for address, run_id, state, reason in ended_backfills:
-        with suppress(IllegalTransition, PartitionClosed):  # Somebody was faster: it has changed since, or is final.
+        with suppress(IllegalTransition, PartitionClosed):  # Changed or closed meanwhile.
             if state == PUBLISHED:
                 finish(ledger, address, f"run {run_id} has published it", run_id, now)
             else:
@@ -116,7 +116,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
-    """Return the windows that a run has begun to make again, which the log names, and which has ended."""
+    """Return the windows in backfill that were begun by a run, according to the log, which has ended."""
     query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)

@@ -1,6 +1,6 @@
-"""Reports of parts and sources: the newest of each counts, and replaces what was reported of it before.
+"""Reports of parts and sources. The newest report of each part counts, and replaces the one before.
 
-Reports may come in any order, more than once, from many processes: what is kept is a function of the newest of each.
+Reports may arrive in any order, repeatedly, and from many processes: the result depends only on the newest of each.
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
 
@@ -38,9 +38,9 @@ _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets
 
 @dataclass
 class ReportOutcome:
-    """The outcome of some reports: recorded, known already (or overtaken by a newer one), or rejected.
+    """The outcome of reports: how many were recorded, known before (or older than known ones), or rejected.
 
-    `transitions` is how many windows have changed their state.
+    `transitions` is the number of windows that changed their state.
     """
 
     accepted: int = 0
@@ -49,16 +49,16 @@ class ReportOutcome:
     rejected: list[Rejected] = field(default_factory=list[Rejected])
 
     def with_(self, other: "ReportOutcome") -> "ReportOutcome":
-        """Return the outcome of these and of others."""
+        """Return the sum of two outcomes."""
         rejected, transitions = [*self.rejected, *other.rejected], self.transitions + other.transitions
         return ReportOutcome(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
 
 
 def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> ReportOutcome:
-    """Record reports, and post every transition that follows from them, in one transaction.
+    """Record reports, and log the transitions that follow, in one transaction.
 
-    Reports that cannot be recorded are stored with the reason, and returned. If sums grow too large, the report that is
-    to blame is found half by half. Repeating it changes nothing.
+    Invalid reports are stored as rejects with the reason, and returned. If a sum overflows, bisection finds the report
+    to reject. Repeatable.
     """
     try:
         return _in_one(ledger, reports, now, by)
@@ -90,7 +90,7 @@ def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | 
 
 
 def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
-    """Return one reject of each line, with the first of its reasons: each window of a source is a report."""
+    """Return one reject for each line, with its first reason, because a line may have several reports."""
     reasons_by_line: dict[str, dict[str, None]] = {}
     for each in rejected:
         reasons_by_line.setdefault(each.raw, {})[each.reason] = None
@@ -135,19 +135,19 @@ class _Recording:
             window_policies.put_schema(self.connection, self.dataset, last.schema or "", last.version)
 
     def _take_back(self, deltas: _Deltas) -> None:
-        """Remove what our own runs have counted of a feed whose producer reports, from now on: once for each feed."""
+        """Remove the counts of our own runs, because the feed's producer reports from now on. Once per feed."""
         is_own = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
         gone = sa.delete(table).where(is_own).returning(*_COUNTED)
         for each in self.connection.execute(gone).all():
             _add(deltas, each, windows_of(each.windows).items(), -1)
 
     def _placed(self, new: Report) -> Report:
-        """Return a report with the levels of its sub-partition in the declared order, whatever theirs was."""
+        """Return a report with the levels of its sub-partition in the declared order."""
         path = self.tracked.path_of(new.sub_partition)
         return new if path == new.sub_partition else replace(new, sub_partition=path)
 
     def _is_sound(self, new: Report) -> bool:
-        """Return whether the dataset has the tier, sub-partition and windows of a report. Reject it otherwise."""
+        """Return whether the dataset has the tier, sub-partition and windows of a report. Otherwise reject it."""
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
                 raise InvalidReport(f"{self.dataset} is made here: its runs count what they write. Report its sources.")
@@ -179,7 +179,7 @@ class _Recording:
         self.tracked.check(sub_partition, window)
 
     def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
-        """Return the report of each part with the greatest version; of two that differ in one version the first."""
+        """Return the report with the greatest version of each part. Of equal versions the first counts."""
         report_by_key: dict[_Key, Report] = {}
         for new in reports:
             if self._is_newer(new, previous := report_by_key.get(new.key)):
@@ -215,9 +215,9 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in rows}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Return the reports that name no window whose reports are one row by now: they may be one of these.
+        """Return the reports that name no folded window, because a folded report could otherwise count twice.
 
-        Known parts, which are not folded, and feeds' own are corrected as ever. Other reports are rejected.
+        Parts that are still known, and reports of feeds, are accepted as corrections. Others are rejected.
         """
         if self.by == COUNTER:
             return new
@@ -234,7 +234,7 @@ class _Recording:
         return kept
 
     def _not_closed(self, new: list[Report], before: Mapping[_Key, Any]) -> list[Report]:
-        """Return the reports that change no counts of a closed window. Reject the others."""
+        """Return the reports that do not change counts of a closed window. Reject the others."""
         if not closures.has_any(self.connection, self.dataset):
             return new
         changed = {(each.key, start) for each in new for start in _changed(each, before.get(each.key))}
@@ -275,7 +275,7 @@ def _version(report: Report) -> str:
 
 
 def _are_of_one_kind(*versions: str) -> bool:
-    """Return whether versions are all moments, or all numbers. `NO_VERSION` goes with both."""
+    """Return whether versions are all moments, or all numbers. `NO_VERSION` fits both."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
@@ -286,7 +286,7 @@ def _changed(new: Report, previous: Any | None) -> set[datetime]:
 
 
 def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
-    """Return the changes of windows' counts: what is reported now, less what it replaces."""
+    """Return the changes of window counts: new reports minus the reports that they replace."""
     deltas: _Deltas = {}
     for each in new:
         _add(deltas, each, each.windows, 1)
@@ -296,7 +296,7 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
 
 
 def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offset_checks.OffsetChange]:
-    """Yield the offsets that are reported now, and those that they replace."""
+    """Yield the offsets of new reports, and those of the reports that they replace."""
     for each in new:
         yield offset_checks.OffsetChange(each.sub_partition, each.tier, each.offsets, dict(each.windows))
         if (previous := before.get(each.key)) and previous.offsets:
@@ -306,7 +306,7 @@ def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterat
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
-    """Return what all reports of a dataset count, by sub-partition and start: only if its base grain has changed."""
+    """Return the counts of all reports of a dataset, by sub-partition and start. Needed if its base grain changes."""
     deltas: _Deltas = {}
     for each in connection.execute(sa.select(*_COUNTED).where(table.c.dataset == str(dataset))):
         _add(deltas, each, windows_of(each.windows).items(), 1)
@@ -314,14 +314,14 @@ def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
 
 
 def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
-    """Count the windows of a report, or of its row, or take them back (-1)."""
+    """Add the windows of a report, or of its row, to the deltas, or with `sign` -1 subtract them."""
     data = sign * _data(reported)
     for start, count in windows:
         deltas.setdefault((reported.sub_partition, start), Delta()).add(reported.tier, sign * count, sign, data)
 
 
 def _data(reported: Any) -> int:
-    """Return a number for what a report ingested: sums of these show whether windows hold the same reports."""
+    """Return a digest number of an ingested report. Equal sums show that windows contain the same reports."""
     if reported.tier != INGESTED:
         return 0
     identity = f"{reported.part} {reported.version} {reported.digest}"

@@ -1,11 +1,11 @@
-"""Changes of windows' counts: what is reported now, less what it replaces."""
+"""Changes of window counts: new reports minus the reports that they replace."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Delta:
-    """Change of the counts of a window: records, reports that name it, and the same of each source."""
+    """Change of a window's counts: records and number of reports, ingested and for each source."""
 
     records: int = 0
     parts: int = 0
@@ -13,7 +13,7 @@ class Delta:
     data: int = 0
 
     def add(self, tier: str, records: int, parts: int, data: int) -> None:
-        """Count a report and its digest (or take them back, by negative numbers)."""
+        """Add a report and its digest, or subtract them by negative numbers."""
         self.parts += parts
         if not tier:
             self.records, self.data = self.records + records, self.data + data
@@ -21,7 +21,7 @@ class Delta:
         add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
-        """Add another one of the same window, or of a smaller one in it: only base windows keep sources."""
+        """Add another delta of the same window, or of a smaller one in it. Only base windows keep sources."""
         self.records, self.parts = self.records + other.records, self.parts + other.parts
         self.data += other.data
         for tier, counted in other.sources.items() if is_base else ():
@@ -29,6 +29,6 @@ class Delta:
 
 
 def add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
-    """Add records and reports to those of a tier."""
+    """Add records and reports to a tier."""
     before = sources.get(tier, (0, 0))
     sources[tier] = before[0] + records, before[1] + parts

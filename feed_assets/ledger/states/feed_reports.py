@@ -1,9 +1,9 @@
-"""Feeds as reporters: the newest valid updates of their partitions are reported, by way of the log.
+"""Reports of counted feeds: the counter reads the log, and reports the newest valid update of each partition.
 
-So are the results of their checks: they count for the windows that a partition fills, as if somebody reported them.
+Check results of a partition are reported, too, for the windows that it fills.
 
-The counter is a subscriber of the log like any other: its work grows with what has changed. A feed belongs to the code
-location that declares it: those of others on the same ledger are left to them.
+The counter is a subscriber of the log, so its work grows with the changes. It serves only the feeds that its own code
+location declares.
 """
 
 from collections import Counter
@@ -28,22 +28,22 @@ from feed_assets.ledger.states.window_queries import report_quality
 from feed_assets.ledger.update_counts import COUNTER
 
 PARTITIONS_PER_READ = 500
-"""Number of changes read from the log at a time. After each read the time is checked."""
+"""Number of log changes that are read at a time. After each read the time limit is checked."""
 
 
 @dataclass(frozen=True)
 class CountedFeed:
-    """A feed whose records are counted.
+    """A feed whose records are counted by window.
 
-    `sub_partition_of` returns the sub-partition of a partition (or batch); None if no asset has it.
+    `sub_partition_of` returns the sub-partition of a partition or batch, or None if no asset has this partition.
     """
 
     tracked: Tracked
     sub_partition_of: Callable[[Partition], str | None]
     is_foreign: bool = False
-    """Its producer may report what it writes: then nothing else counts."""
+    """True if its producer may report its own counts. Then no others count."""
     windows_within: Callable[[Partition], Sequence[WindowAddress]] = lambda _: ()
-    """The windows that a partition fills."""
+    """Function that returns the windows of a partition."""
 
 
 def count(
@@ -53,10 +53,10 @@ def count(
     out_of_time: Callable[[], bool],
     limit: int = PARTITIONS_PER_READ,
 ) -> bool:
-    """Report counts and checks of every changed partition, until the time is over. Return False if something is left.
+    """Report counts and checks of every changed partition, until time is over. Return False if changes are left.
 
-    The version of a report is the number of its partition's last change. Reports come before the subscription moves:
-    after a kill between the two they are made again, equal or newer ones, and change nothing.
+    The version of a report is the number of its partition's last change. The subscription moves after the reports: if
+    the process is killed in between, the reports are repeated, which is harmless.
     """
     edges = {(COUNTER, str(feed)) for feed in feeds}
     with ledger.read() as connection:
@@ -84,7 +84,7 @@ def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
 
 
 def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChanges, now: datetime) -> None:
-    """Report the newest state of every check that has changed, for the windows that its partition fills."""
+    """Report the newest state of every changed check for the windows of its partition."""
     reporters = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
     own_reporters = {
         key: reporter for key, reporter in reporters.items() if key[0].feed in feeds and not address_of(key[0])
@@ -97,7 +97,7 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
         (partition, check), check_state = key, states[key]
         feed = feeds[partition.feed]
         for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
-            with suppress(PartitionClosed):  # Its window is final: the partition's own check is known all the same.
+            with suppress(PartitionClosed):  # The window is closed. The partition keeps its own check state.
                 report_quality(
                     ledger, at, check, check_state.state, check_state.reason, own_reporters[key] or COUNTER, now
                 )
@@ -106,7 +106,7 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
 def _reports(
     connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
 ) -> Iterator[Report]:
-    """Yield a report of each partition: empty if it has no valid update, or nobody has counted that yet."""
+    """Yield a report for each partition. It is empty without a valid update, or if that is not counted yet."""
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
     self_reported = update_counts.reported_by_others(connection, foreign)
     for partition, (text, number) in sorted(update_counts.newest(connection, partitions).items()):
@@ -120,7 +120,7 @@ def _reports(
 
 
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
-    """Return counts by the base windows of a sub-partition: those of days were taken by quarters of hours."""
+    """Return counts by base window of a sub-partition, from counts by smaller steps (15 minutes for days)."""
     total: Counter[datetime] = Counter()
     for start, records in windows_of(text).items():
         total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records

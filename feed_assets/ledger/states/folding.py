@@ -1,7 +1,7 @@
-"""Folding of old reports: those of long complete windows are merged into one row of their sub-partition and tier.
+"""Folding of old reports: reports of long complete windows are merged into one row by sub-partition and tier.
 
-The windows keep their contents: their counts are in their own rows. Feeds' reports are not folded, as a roll-back may
-come after years. A report that would change a folded window afterwards is refused (`reports.report`).
+Windows keep their counts, which are in their own rows. Reports of feeds are not folded, because a roll-back may happen
+after years. A later report that would change a folded window is rejected (`count_reports.report`).
 """
 
 import json
@@ -26,7 +26,7 @@ from feed_assets.ledger.tables import report
 from feed_assets.ledger.update_counts import COUNTER
 
 REPORTS_PER_STEP = 500
-"""Number of reports that one step checks: the next goes on after the last one, and begins again after all."""
+"""Number of reports that one step checks. Steps go round and round through all reports."""
 
 _CURSOR = "state folded"
 _Key = Sequence[str]
@@ -34,13 +34,13 @@ _KEY = ("dataset", "sub_partition", "tier", "part")
 _BEGINNING = json.dumps([""] * len(_KEY))
 _NOTHING = text_of(())
 _AFTER_ALL = encode(LAST_VERSION)
-"""The version of a folded row: no report replaces it."""
+"""The version of a folded row, which no report replaces."""
 
 
 def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
-    """Fold some reports whose windows have all been complete for `days`. Return how many went.
+    """Fold up to `limit` reports whose windows have all been complete for `days`. Return how many were folded.
 
-    Each dataset is one transaction, then the position moves: after a kill some are checked again, and are gone.
+    Each dataset is one transaction, then the position moves. If the process is killed, some reports are checked again.
     """
     with ledger.read() as connection:
         after = json.loads(get_cursor(connection, _CURSOR) or _BEGINNING)
@@ -54,7 +54,7 @@ def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP
 
 
 def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP, *, apply: bool) -> int:
-    """Fold all such reports. Return how many go, or would without `apply`."""
+    """Fold all such reports, or count them without `apply`. Return how many."""
     after, before, done = json.loads(_BEGINNING), now - timedelta(days=days), 0
     while True:
         with ledger.read() as connection:
@@ -75,7 +75,7 @@ def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) 
 
 
 def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
-    """Return the keys of the next reports, by key: a range of the primary key's index."""
+    """Return the keys of the next reports, in order of keys: one range of the primary key's index."""
     columns = [report.c[name] for name in _KEY]
     query = sa.select(*columns).where(sa.tuple_(*columns) > sa.tuple_(*map(sa.literal, after)))
     return [[*row] for row in connection.execute(query.order_by(*columns).limit(limit))]
@@ -90,7 +90,7 @@ def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
 
 
 def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
-    """Fold those of some reports of one dataset that may be, checked once its counts are locked. Return how many."""
+    """Fold the old ones among these reports of one dataset, checked again under its lock. Return how many."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [dataset], now)[dataset]
@@ -108,7 +108,7 @@ class _Folding:
     before: datetime
 
     def old(self, keys: Sequence[_Key]) -> list[Any]:
-        """Return the reports of others whose windows have all been complete for long."""
+        """Return the foldable reports: received ones whose windows have all been complete for long."""
         is_foldable = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
         key_table = key_tables.rows(self.connection, _KEY, keys)
         query = (
@@ -121,7 +121,7 @@ class _Folding:
         return [each for each in reports if all(self._is_old(windows.get(at)) for at in self._named(each))]
 
     def fold(self, old: Sequence[Any], now: datetime) -> None:
-        """Put reports into the one row of their sub-partition and tier, and close their windows."""
+        """Merge reports into the row of their sub-partition and tier, and mark their windows as folded."""
         windows = self._windows(old)
         for row in windows.values():
             row.folded = True
@@ -149,7 +149,7 @@ class _Folding:
         return rows(self.connection, {at for each in reports for at in self._named(each)})
 
     def _named(self, each: Any) -> list[WindowAddress]:
-        """Return the base windows that a report names."""
+        """Return the base windows of a report."""
         base, zone = self.tracked.base, self.tracked.zone_of(each.sub_partition)
         keys = [window_of(base, start, zone).key for start in windows_of(each.windows)]
         return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]

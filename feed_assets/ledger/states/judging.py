@@ -1,8 +1,7 @@
-"""Judging of windows: which states change when some counts do, also of every larger window that this completes.
+"""Judging of windows: the state changes that follow from changed counts, also of larger windows.
 
-It needs a transaction that holds the lock of the dataset (`datasets.lock`). The log is locked as soon as a state
-changes, and larger windows are judged after that: of two reports that complete two siblings, the later one sees both. A
-kill leaves nothing of it, a repeat finds it done.
+The transaction must hold the lock of the dataset (`window_policies.lock`). It locks the log as soon as a state changes,
+and judges larger windows after that: if two reports complete two siblings, the later one sees both.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +25,11 @@ from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.window_rows import DIGESTS, WindowRow, empty, rows, state_counts, write
 
 NOTHING_SAID: Mapping[WindowAddress, OffsetProblems] = {}
-"""Offsets of reports that name none."""
+"""The result for reports without offsets."""
 
 
 class Judging:
-    """The windows of one dataset, in one transaction."""
+    """Judge of the windows of one dataset, in one transaction."""
 
     def __init__(
         self, connection: sa.Connection, dataset: Feed, tracked: Tracked, now: datetime, by: str | None
@@ -50,7 +49,7 @@ class Judging:
         deltas: Mapping[tuple[str, datetime], Delta],
         offsets: Mapping[WindowAddress, OffsetProblems] = NOTHING_SAID,
     ) -> int:
-        """Change the counts of base windows, by sub-partition and start, and the results of comparing their offsets.
+        """Change the counts of base windows, by sub-partition and start, and their offset problems.
 
         Return how many windows change their state.
         """
@@ -65,13 +64,13 @@ class Judging:
         return self._settle({*(self.base_of(*each) for each in deltas), *offsets})
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
-        """Return those base windows, by sub-partition and start, whose reports are one row by now."""
+        """Return the folded windows among these base windows, given by sub-partition and start."""
         address_by_start = {each: self.base_of(*each) for each in set(starts)}
         self._load(address_by_start.values())
         return {each for each, at in address_by_start.items() if self._rows[at].folded}
 
     def _compare(self, offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
-        """Store the compared offsets of windows, where they changed."""
+        """Store the changed offset problems of windows."""
         self._load(offsets)
         for at, comparison in offsets.items():
             row = self._rows[at]
@@ -80,7 +79,7 @@ class Judging:
                 self._touched[at] = row
 
     def base_of(self, sub_partition: str, start: datetime) -> WindowAddress:
-        """Return the window of the base grain that begins at a moment."""
+        """Return the base window that begins at a moment."""
         return self._address(sub_partition, window_of(self._tracked.base, start, self._tracked.zone_of(sub_partition)))
 
     def count_again(
@@ -89,7 +88,7 @@ class Judging:
         deltas: Mapping[tuple[str, datetime], Delta],
         offsets: Mapping[WindowAddress, OffsetProblems],
     ) -> None:
-        """Sum up and judge all windows again, from what was reported, where the base grain is another one."""
+        """Sum up and judge all windows again from all reports, after a change of the base grain."""
         for row in kept:
             row.records, row.parts, row.sources, row.data = 0, 0, {}, 0
         self._rows = {row.address: row for row in kept}
@@ -100,7 +99,7 @@ class Judging:
         self.recount([*self._rows.values()], offsets)
 
     def recount(self, kept: Iterable[WindowRow], offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
-        """Sum up and judge all windows again, from those of the base grain, whose offsets are all compared."""
+        """Sum up and judge all windows again from the base windows. `offsets` has all offset problems."""
         kept = [*kept]
         for row in kept:
             row.offsets = offsets.get(row.address, AS_EXPECTED)
@@ -117,7 +116,7 @@ class Judging:
         self._settle([*self._rows])
 
     def _is_bound(self, row: WindowRow) -> bool:
-        """Return whether the window is still declared. Give it the declared times: its zone may be another one."""
+        """Return whether the window is still declared. Set its declared times, because its zone may have changed."""
         if row.address.grain != self._tracked.base:
             try:
                 window = self._tracked.window(row.address.sub_partition, row.address.grain, row.address.key)
@@ -127,28 +126,28 @@ class Judging:
         return True
 
     def _is_base(self, at: WindowAddress, below: Sequence[WindowAddress]) -> bool:
-        """Return True if the counts of a window are reported, and not the sums of what lies below it."""
+        """Return whether the counts of a window are reported, not summed up from windows below it."""
         tracked = self._tracked
         is_known = not tracked.members or not at.sub_partition or at.sub_partition in tracked.members
         return not below and at.grain == tracked.base and is_known
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
-        """Judge windows of which something other than a count has changed. Return those whose state changes."""
+        """Judge windows after a change other than of counts. Return those whose state changes."""
         seeds = {*addresses}
         self._settle(seeds.union(self._flag(seeds)))
         return {*self._transitions}
 
     def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
-        """Bring a window into a state, unless its counts or checks require another one. Return those that changed."""
+        """Set a window's state, unless its counts or checks require another one. Return the windows that changed."""
         row = self.row(address)
-        lock_log(self._connection)  # It is logged, also if no window above is judged otherwise.
+        lock_log(self._connection)  # Log it even if no window above changes.
         self._transitions[address] = NewTransition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})
         return {*self._transitions}
 
     def row(self, address: WindowAddress) -> WindowRow:
-        """Return a window to change, which `judge_again` then has to judge. Raise PartitionClosed if it is final."""
+        """Return a window's row to change; call `judge_again` afterwards. Raise PartitionClosed if it is closed."""
         self._load([address])
         self._load(self._ancestors(address))
         if final := self._closed([address]):
@@ -157,14 +156,14 @@ class Judging:
         return self._rows[address]
 
     def open_again(self, addresses: Iterable[WindowAddress]) -> None:
-        """Judge windows that were closed, and what lies in them, by what came in between."""
+        """Judge reopened windows, and all windows in them, by the reports that arrived meanwhile."""
         seeds = {*addresses}
         self._load(seeds)
         self._load({above for at in seeds for above in self._ancestors(at)})
         self._settle(seeds.union(*(self._load_inside(self._rows[at]) for at in seeds)))
 
     def _closed(self, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-        """Return those of some loaded windows that are final, or lie in what is, with why."""
+        """Return the closed ones of loaded windows, each with the closure. A window in a closed one counts, too."""
         if not self._has_closed:
             return {}
         places = {at: holding(self._tracked, at, self._rows[at].start) for at in addresses}
@@ -182,14 +181,14 @@ class Judging:
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
     def _keep(self, loaded: Mapping[WindowAddress, WindowRow]) -> None:
-        """Store rows as they are in the ledger, before anything of them changes."""
+        """Remember rows as they are in the ledger, before they change."""
         self._rows |= loaded
         self._held |= {at: row.held for at, row in loaded.items() if row.held}
         self._accepted |= {at for at, row in loaded.items() if row.accepted}
         self._suspicions |= {at: why for at, row in loaded.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: WindowRow) -> list[WindowAddress]:
-        """Load the known windows in one, with all that hold them. Return the known ones."""
+        """Load the known windows inside of one, with all windows that contain them. Return the known ones."""
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
         stored = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
@@ -197,7 +196,7 @@ class Judging:
         return stored
 
     def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
-        """Return the larger windows that hold one, and those of the sub-partitions above."""
+        """Return the larger windows that contain one, also in the sub-partitions above."""
         return holding(self._tracked, at, self._rows[at].start)[1:]
 
     def _add(self, row: WindowRow, delta: Delta) -> None:
@@ -212,7 +211,7 @@ class Judging:
         self._touched[row.address] = row
 
     def _settle(self, seeds: Iterable[WindowAddress]) -> int:
-        """Judge windows, from small to large and from the leaves up, as far as states change."""
+        """Judge windows from small to large and from the leaves up, as long as states change."""
         waiting: dict[tuple[int, int], set[WindowAddress]] = {}
         self._queue(waiting, seeds)
         while waiting:
@@ -223,7 +222,7 @@ class Judging:
         return len(self._transitions)
 
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
-        """Return the windows in, and above, those of some windows that are suspect now, or no longer."""
+        """Update flags after windows became suspect or good. Return the affected windows inside of and above them."""
         new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
         if not new:
             return []
@@ -231,13 +230,13 @@ class Judging:
         return [each for at in new for each in [*self._load_inside(self._rows[at]), *self._above(at)]]
 
     def _queue(self, waiting: dict[tuple[int, int], set[WindowAddress]], addresses: Iterable[WindowAddress]) -> None:
-        """Queue windows in their order: from the leaves up, and there from small to large."""
+        """Queue windows for judging: from the leaves up, and then from small to large."""
         for at in addresses:
             depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
-        """Return the windows that this one may affect: larger ones, that of a sub-partition above, accepted ones."""
+        """Return the windows that may change with this one: larger ones, that of the parent, and accepted ones."""
         tracked, sub_partition = self._tracked, at.sub_partition
         larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
         addresses = [self._address(sub_partition, each) for each in larger]
@@ -274,7 +273,7 @@ class Judging:
         return True
 
     def _holders(self, row: WindowRow, below: Sequence[WindowAddress]) -> list[WindowRow]:
-        """Return the parts that may hold a window; in an accepted one the parts of those that lack something."""
+        """Return the parts that may hold a window open. In an accepted window, an open part's own parts count."""
         addresses, tracked = [*below], self._tracked
         while lacking := {at: parts for at in addresses if row.accepted and (parts := inner(tracked, self._rows[at]))}:
             self._load({each for parts in lacking.values() for each in parts})
@@ -282,17 +281,17 @@ class Judging:
         return [self._rows[at] for at in addresses]
 
     def _flagged_by(self, row: WindowRow) -> str | None:
-        """Return what is wrong with a window that holds this one, or None. Unloaded windows are not suspect."""
+        """Return the problem of a window that contains this one, or None. Unloaded windows have no problem."""
         if not any(self._suspicions.values()):
             return None
         suspicions = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in suspicions if why), None)
 
     def _state(self, row: WindowRow, counted: WindowState, *, is_there: bool) -> WindowState:
-        """Return the state by counts, or by acceptance. A check that failed counts only once the data are there.
+        """Return the state by counts or acceptance, and by checks. A failed check counts only once all data are there.
 
-        So a reader of invalid windows, which ignores quality, never reads a part of one. A window that is being made
-        again stays so until somebody ends that. `is_there`: all of its data are there, though a part is bad.
+        So readers that ignore quality never read a part of an invalid window. A backfilling window stays so until the
+        backfill is ended. `is_there` is True if all of its data are there, even if a part is bad.
         """
         if row.state is WindowState.BACKFILLING:
             return row.state
@@ -308,14 +307,14 @@ class Judging:
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
     def _counted(self, row: WindowRow, below: Sequence[WindowAddress]) -> WindowState:
-        """Return the state by counts alone: of a base window its own, of a larger one those of its children."""
+        """Return the state by counts alone: its own for a base window, that of its children for a larger one."""
         if self._is_base(row.address, below):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
     def _why(self, row: WindowRow, below: Sequence[WindowAddress]) -> str:
-        """Return why it has the state that it has, in words."""
+        """Return the reason for the state of a window."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
         if row.state is WindowState.COMPLETE_WITH_ISSUE and row.bad:
@@ -331,7 +330,7 @@ class Judging:
         return f"of {len(below)} smaller windows: {summary}"
 
     def _write(self) -> None:
-        """Post what has changed, and write it."""
+        """Log the changes, and write the changed rows."""
         new = [each for each in self._transitions.values() if each.before is not each.row.state]
         held = {at for at, row in self._touched.items() if row.held} | self._held.keys()
         held_rows = [self._rows[at] for at in held if self._rows[at].held != self._held.get(at)]

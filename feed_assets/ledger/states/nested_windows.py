@@ -1,4 +1,4 @@
-"""Windows in each other, and how quality spreads: down into a bad one, up to a larger one that lacks nothing else."""
+"""Nested windows, and how bad quality spreads: to windows inside, and to a larger window without other problems."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from feed_assets.ledger.states.window_rows import WindowRow
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:
-    """Yield the smaller windows in one, and this window with its smaller ones of the sub-partitions below."""
+    """Yield the windows inside of one: smaller ones, and the same and smaller ones of the sub-partitions below."""
     zone = tracked.zone_of(at.sub_partition)
     for grain in tracked.grains:
         if minutes_of(grain) < minutes_of(at.grain):
@@ -23,22 +23,22 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
 
 
 def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[WindowAddress]:
-    """Return a window, the larger ones that hold it, and those of the sub-partitions above."""
+    """Return a window, and the larger ones that contain it, also in the sub-partitions above."""
     addresses = tracked.holding(at.dataset, at.sub_partition, start)
     return [at, *(each for each in addresses if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
 def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the parts of a window that lacks something; () for others, and for the smallest ones."""
+    """Return the parts of a window with missing data. Return () for other windows, and for base windows."""
     lacks = row.state is WindowState.OPEN and not row.held
     return tracked.parts(row.address, row.window) if lacks else ()
 
 
 def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
-    """Return the bad parts of a window that nothing else keeps open, in words, or None.
+    """Describe the bad parts of a window if nothing else keeps it open. Return None otherwise.
 
-    All of its data are there then, or somebody has accepted what is. The first part says why, the others are named, so
-    that the text changes when another one is bad.
+    Then all of its data are there, or it was accepted. The text has the reason of the first part and the names of the
+    others, so it changes when another part becomes bad.
     """
     bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]
     lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)

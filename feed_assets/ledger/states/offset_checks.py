@@ -3,9 +3,9 @@
 Every offset between the least and the greatest that a window names, by its parts and sources, must be in some part, of
 any window. At most one part of the window itself may hold it. A window whose parts name no offsets is not compared.
 
-Stored numbers add up, so the order of the reports does not matter. The table `coverage` has for each partition how many
-parts hold an offset, `window_offsets` which offsets a window names. A report changes the rows that its ranges touch,
-and the windows whose offsets reach into what is covered by it, or no longer.
+Stored numbers are sums, so the order of reports does not matter. The table `coverage` has for each partition the number
+of parts that hold an offset, `window_offsets` the offsets that a window names. A report changes the rows of its own
+ranges, and the windows whose offsets became covered or uncovered.
 """
 
 import json
@@ -26,18 +26,18 @@ from feed_assets.ledger import bulk, key_tables
 from feed_assets.ledger.tables import coverage, report, window_offsets
 
 AddressOf = Callable[[str, datetime], WindowAddress]
-"""Function that returns the base window of a sub-partition that begins at a moment."""
+"""Function that returns the base window of a sub-partition with a given start."""
 
 _Line = tuple[str, str]
 """A sub-partition, and a partition of its topic."""
 _LEVEL = 4
-"""Bits by which the offsets of one level of windows reach further than those of the level below."""
+"""Bits of a level: windows are grouped by how far their offsets reach, in powers of two of this many bits."""
 _LEVELS = range(64 // _LEVEL + 1)
 
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """Offsets that a report adds (1) or takes back (-1)."""
+    """Offsets that a report adds (1) or removes (-1)."""
 
     sub_partition: str
     tier: str
@@ -48,7 +48,7 @@ class OffsetChange:
 
 @dataclass
 class _Named:
-    """The offsets of one partition that one window names: by its parts, and by tier."""
+    """The offsets of one partition that one window names, by its parts and by tier."""
 
     parts: Steps = field(default_factory=Steps)
     sources: dict[str, Steps] = field(default_factory=dict[str, Steps])
@@ -62,7 +62,7 @@ class _Named:
             self.sources.setdefault(tier, Steps()).merge(steps)
 
     def hull(self, tiers: Collection[str] = ()) -> Range | None:
-        """Return its first and last offset; of sources those of `tiers` count, or all if none is named."""
+        """Return the first and last offset of parts and sources. Only sources in `tiers` count, by default all."""
         counted_steps = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
         return hull_of([self.parts.hull, *(steps.hull for steps in counted_steps)])
 
@@ -73,9 +73,9 @@ _Windows = dict[WindowAddress, dict[str, _Named]]
 def record(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, changes: Iterable[OffsetChange], address_of: AddressOf
 ) -> dict[WindowAddress, OffsetProblems]:
-    """Store the offsets of reports, and compare each window that this may change.
+    """Store the offsets of reports, and return the offset problems of each window that may change.
 
-    Call it in a transaction that holds the lock of the dataset.
+    The transaction must hold the lock of the dataset.
     """
     changes = [each for each in changes if each.offsets]
     if not changes:
@@ -92,7 +92,7 @@ def record(
 
 
 def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[WindowAddress, OffsetProblems]:
-    """Compare every window of a dataset: only where its declaration has changed."""
+    """Compare the offsets of every window of a dataset, after a change of its declaration."""
     rows = connection.execute(sa.select(window_offsets).where(window_offsets.c.dataset == str(dataset)))
     return _compared(connection, dataset, tracked, _loaded(dataset, tracked.base, rows))
 
@@ -100,7 +100,7 @@ def again(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> dict[Wi
 def rebuild(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, address_of: AddressOf
 ) -> dict[WindowAddress, OffsetProblems]:
-    """Name the offsets of each window again, from what was reported: where the base grain is another one."""
+    """Store the offsets of each window again from all reports, after a change of the base grain."""
     connection.execute(sa.delete(window_offsets).where(window_offsets.c.dataset == str(dataset)))
     columns = (report.c[name] for name in ("sub_partition", "tier", "offsets", "windows"))
     of_dataset = (report.c.dataset == str(dataset)) & report.c.offsets.is_not(None)
@@ -112,13 +112,13 @@ def rebuild(
 
 
 def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict[str, list[Range]]:
-    """Return all offsets that a window lacks, by partition."""
+    """Return all missing offsets of a window, by partition."""
     windows = _stored(connection, at.dataset, [at])
     return _wrong(connection, at.dataset, tracked, windows)[at][0] if at in windows else {}
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
-    """Return the steps by which parts hold more, or less, of each partition."""
+    """Return by partition the steps of the changes of parts."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
@@ -159,12 +159,12 @@ def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps
 
 
 def _runs(steps: Steps) -> list[Range]:
-    """Return the ranges in which steps change anything."""
+    """Return the ranges with a difference."""
     return joined((first, last) for first, last, depth in steps.stretches() if depth)
 
 
 class _Changed:
-    """Depths between two offsets after some steps, and the ranges that became covered or uncovered."""
+    """Depths (numbers of parts that hold an offset) in a range, and the ranges that became covered or uncovered."""
 
     def __init__(self, depths: Mapping[int, int], added: Steps, first: int, last: int) -> None:
         self.kept: dict[int, int] = {}
@@ -189,7 +189,7 @@ class _Changed:
 def _depths(
     connection: sa.Connection, dataset: Feed, spans: Iterable[tuple[_Line, int, int]]
 ) -> dict[_Line, dict[int, int]]:
-    """Return by partition the steps in some ranges, and the last one before each: a seek for each range."""
+    """Return by partition the depths in the ranges, and the last one before each range: one seek for each."""
     values = [(str(dataset), *line, first, last) for line, first, last in spans]
     if not values:
         return {}
@@ -215,7 +215,7 @@ def _on_line(table: sa.FromClause, key_table: sa.FromClause) -> sa.ColumnElement
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
-    """Return the windows whose offsets overlap the given ranges. One seek for each level of how far windows reach."""
+    """Return the windows whose offsets overlap the given ranges: one seek for each range and level."""
     values = [
         (str(dataset), *line, level, max(first - (1 << level * _LEVEL), -1), first, last)
         for line, (first, last) in moved
@@ -257,7 +257,7 @@ def _named_by(parts: str | None, sources: str | None) -> _Named:
 
 
 def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], windows: _Windows) -> None:
-    """Write what windows name of changed partitions. Delete rows of which nothing is left."""
+    """Write the offsets of windows for changed partitions. Delete empty rows."""
     rows: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for at, partitions in sorted(changed.items()):
@@ -290,12 +290,12 @@ def _values(named: _Named, hull: Range) -> dict[str, Any]:
 def _compared(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
 ) -> dict[WindowAddress, OffsetProblems]:
-    """Return in words the current issues with the offsets of each window."""
+    """Return the current offset problems of each window."""
     return {at: compared(*ranges) for at, ranges in _wrong(connection, dataset, tracked, windows).items()}
 
 
 _Wrong = tuple[dict[str, list[Range]], dict[str, list[Range]]]
-"""Ranges by partition that no part holds, and that several do."""
+"""By partition the ranges that no part holds, and those that several parts hold."""
 
 
 def _wrong(
@@ -320,7 +320,7 @@ def _wrong(
 
 
 def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
-    """Return the ranges between two offsets that no part holds, by the depths that are known there."""
+    """Return the ranges between two offsets that no part holds, from the known depths."""
     before = [offset for offset in depths if offset <= first]
     depth = depths[max(before)] if before else 0
     places = [first, *sorted(offset for offset in depths if first < offset <= last), last + 1]

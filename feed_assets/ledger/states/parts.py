@@ -1,4 +1,4 @@
-"""The parts of windows: what each contributed, and what is missing or there twice."""
+"""The parts of windows: what each contributed, and missing or doubled data."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from feed_assets.ledger.tables import report
 class Part:
     """One report about a window.
 
-    `records` are those of the window, `of` those of the whole part, if it says so. Times are UTC.
+    `records` are those in the window, `of` those of the whole part, if known. Times are UTC.
     """
 
     sub_partition: str
@@ -47,9 +47,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Missing:
-    """One thing that a window lacks: a file that a tier counts and nobody ingested, or offsets that no part holds.
+    """Missing data of a window: a file that a tier counts but nobody ingested, or offsets that no part holds.
 
-    `after` and `before` are the parts next to these offsets, of those that the window has.
+    `after` and `before` are the window's parts next to these offsets.
     """
 
     sub_partition: str
@@ -65,7 +65,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Twice:
-    """Offsets of a partition that two parts of one window hold."""
+    """Offsets of a topic partition that two parts of one window hold."""
 
     sub_partition: str
     partition: str
@@ -76,7 +76,7 @@ class Twice:
 
 @dataclass(frozen=True)
 class WindowParts:
-    """A window, its parts, and what is wrong with them. `folded`: older parts are one row, whose names are not kept."""
+    """A window, its parts, and their problems. `folded` is True if older parts are one row without their names."""
 
     dataset: str
     sub_partition: str
@@ -87,7 +87,7 @@ class WindowParts:
     records: int | None
     parts: Sequence[Part] = ()
     more: int = 0
-    """Parts that are not listed."""
+    """Number of parts that are not listed."""
     missing: Sequence[Missing] = ()
     twice: Sequence[Twice] = ()
     folded: bool = False
@@ -95,7 +95,7 @@ class WindowParts:
 
 @dataclass(frozen=True)
 class _Share:
-    """The share of a report in one base window: its records and its offsets by partition."""
+    """The share of a report in one base window: its records, and its offsets by partition."""
 
     report: Any
     records: int
@@ -104,7 +104,7 @@ class _Share:
 
 @dataclass
 class _Base:
-    """One base window of those that are shown, with the shares of the reports that name it."""
+    """One of the shown base windows, with the shares of its reports."""
 
     row: WindowRow
     shares: list[_Share] = field(default_factory=list[_Share])
@@ -115,9 +115,9 @@ class _Base:
 
 
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
-    """Return the windows of a dataset that have this key, with up to `limit` of their parts.
+    """Return the windows of a dataset with this key, with up to `limit` parts each.
 
-    It reads every report of the dataset that names a day or hour of theirs. Raises InvalidName.
+    It reads every report of the dataset that names one of their days or hours. Raise InvalidName for an unknown key.
     """
     tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]
@@ -151,7 +151,7 @@ def _of_window(
 
 
 def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> list[_Base]:
-    """Return the base windows in one, in order, with their reports."""
+    """Return the base windows inside of a window, in order, with their reports."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
     addresses = [each for each in [at, *inside(tracked, at, window)] if each.grain == tracked.base]
     row_by_address = rows(connection, addresses)
@@ -168,7 +168,7 @@ def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> lis
 
 
 def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
-    """Return a report's shares by the start of the base window, whatever grain it was reported by."""
+    """Return a report's shares by start of the base window, even if it was reported by another grain."""
     counts, zone = windows_of(report.windows), tracked.zone_of(report.sub_partition)
     named = by_window(report.offsets, counts)
     share_by_start: dict[datetime, _Share] = {}
@@ -180,7 +180,7 @@ def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
 
 
 def _reports(connection: sa.Connection, name: Feed, windows: Iterable[tuple[str, datetime]]) -> list[Any]:
-    """Return the reports that may name some windows: by the text of their hours, or of their days if these are many."""
+    """Return the reports that may name the windows, found by the text of their hours (of their days if many)."""
     starts = {start for _, start in windows}
     hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))
     named = sa.or_(*(report.c.windows.contains(f'"{each}') for each in sorted(hours if len(hours) == 1 else days)))
@@ -190,7 +190,7 @@ def _reports(connection: sa.Connection, name: Feed, windows: Iterable[tuple[str,
 
 
 def _listed(base: Sequence[_Base]) -> list[Part]:
-    """Return every part of the windows once, with its records of them all; what was ingested first."""
+    """Return every part once, with its total records in the windows. Ingested parts are first."""
     part_by_key: dict[tuple[str, str, str], Part] = {}
     for one in base:
         for share in one.shares:
@@ -240,7 +240,7 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
 
 
 def _files(tracked: Tracked, one: _Base) -> list[Missing]:
-    """Return the named counts of unreached tiers of which nothing is ingested."""
+    """Return the named counts of unreached tiers that have no ingested part of the same name."""
     at = one.row.address
     ingested = {each.report.part for each in one.ingested}
     behind = {tier for tier, records in one.row.counts.items() if one.row.records < records}
@@ -258,7 +258,7 @@ def _files(tracked: Tracked, one: _Base) -> list[Missing]:
 def _with_neighbours(
     one: _Base, partition: str, gaps: Iterable[Range]
 ) -> Iterator[tuple[Range, tuple[str | None, str | None]]]:
-    """Yield each gap with the names of the parts that end before it, and begin after it."""
+    """Yield each gap with the names of the part that ends before it and the part that begins after it."""
     held = [(ranges, each.report.part) for each in one.ingested if (ranges := each.ranges.get(partition))]
     firsts, lasts = (sorted((ranges[end], part) for ranges, part in held) for end in (0, 1))
     for first, last in gaps:
@@ -268,7 +268,7 @@ def _with_neighbours(
 
 
 def _twice(one: _Base) -> list[Twice]:
-    """Return the offsets that two parts of a window hold, for each pair of parts that overlap."""
+    """Return the common offsets of each overlapping pair of parts of a window."""
     if not one.row.doubled:
         return []
     by_partition: dict[str, list[tuple[Range, str]]] = {}
@@ -283,7 +283,7 @@ def _twice(one: _Base) -> list[Twice]:
 
 
 def _overlaps(held: Sequence[tuple[Range, str]]) -> Iterator[tuple[int, int, tuple[str, str]]]:
-    """Yield what two of some ranges, sorted by their first offset, have in common, and the names of both."""
+    """Yield the common range of two overlapping ranges, with the names of both. `held` is sorted by first offset."""
     for number, ((_, last), part) in enumerate(held):
         for (first, end), other in islice(held, number + 1, None):
             if first > last:

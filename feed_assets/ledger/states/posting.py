@@ -1,4 +1,4 @@
-"""Entries of the log about windows: transitions, and what is wrong in those that stay open."""
+"""Log entries about windows: transitions, and hold reasons of windows that stay open."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states.window_rows import WindowRow
 
 SMALLER = "smaller windows"
-"""The name in the log of a problem in a smaller window, beside the names of checks."""
+"""The name in the log of a problem in a smaller window, used like the name of a check."""
 
 
 class NewTransition(NamedTuple):
@@ -29,9 +29,9 @@ class NewTransition(NamedTuple):
 def post(
     connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[WindowRow], now: datetime, by: str | None
 ) -> None:
-    """Append transitions to the log in order of time, and the hold reasons of windows of which all data are there now.
+    """Log transitions in order of time, and the changed hold reasons of windows whose data are all there.
 
-    Raises IllegalTransition for one that is not allowed.
+    Raise IllegalTransition for a transition that is not allowed.
     """
     if not new and not held:
         return

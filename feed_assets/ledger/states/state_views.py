@@ -1,4 +1,4 @@
-"""Views of the state store for people and programs: transitions, windows and what they wait for, partitions."""
+"""Views of the state store for people and programs: transitions, partitions, windows and what these wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,12 +26,12 @@ partition_state = sa.table(
     *(sa.column(name, UtcDateTime) for name in ("start", "end", "contiguous", "latest")),
     *(sa.column(name, sa.Boolean) for name in ("complete", "good")),
 )
-"""The view of that name, as docs/state.md describes it."""
+"""The SQL view of this name, as docs/state.md describes it."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A window's change of state, as the log has it; times are UTC."""
+    """A window's change of state in the log. Times are UTC."""
 
     sequence: int
     address: WindowAddress
@@ -46,19 +46,19 @@ class Transition:
 
 @dataclass(frozen=True)
 class Line:
-    """Progress of the windows of one grain of a sub-partition: watermarks are ends of windows in UTC."""
+    """Progress of one grain of a sub-partition. Watermarks are ends of windows in UTC."""
 
     sub_partition: str
     grain: str
     contiguous: datetime | None
     latest: datetime | None
     windows: Mapping[str, int]
-    """Number of windows in each state, of those that anything is known of."""
+    """Number of known windows in each state."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Judgement and progress of the windows of a dataset."""
+    """The policy and the progress of a dataset's windows."""
 
     dataset: Feed
     declared: bool
@@ -70,7 +70,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class LackingPart:
-    """A part of a window that is not complete, and what is known of it."""
+    """An incomplete part of a window, and what is known about it."""
 
     window: str
     state: str
@@ -79,7 +79,7 @@ class LackingPart:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A row of the view, with the details behind it if it is a window."""
+    """A row of the view, with details if it is a window."""
 
     dataset: str
     sub_partition: str
@@ -99,13 +99,13 @@ class PartitionState:
     why: str = ""
     waits_for: tuple[LackingPart, ...] = ()
     closed: str | None = None
-    """Closure of it, or of what holds it: by whom, when and why."""
+    """Its closure, or that of a window or dataset that contains it: by whom, when and why."""
 
 
 def transitions(
     connection: sa.Connection, since: int | datetime | None, dataset: Feed | None, limit: int
 ) -> tuple[Transition, ...]:
-    """Return transitions in order: the first after a number, or from a moment on; without either the newest."""
+    """Return up to `limit` transitions in order: after a number, or from a moment on, or by default the newest."""
     query = sa.select(change).where(change.c.kind == log.WINDOW)
     if dataset:
         query = query.where(change.c.feed == str(dataset))
@@ -125,7 +125,7 @@ def transitions(
 def _bounds(
     connection: sa.Connection, addresses: Iterable[WindowAddress]
 ) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
-    """Return start and end of windows, also of those that nothing is known of any more."""
+    """Return start and end of windows, including windows that are no longer known."""
     unique_addresses = set(addresses)
     row_by_address, tracked = (
         rows(connection, unique_addresses),
@@ -166,7 +166,7 @@ def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
 
 
 def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
-    """Return rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
+    """Return rows of the view: windows and partitions of a dataset with this key, or by default the newest."""
     view = partition_state.c
     query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
     if key is not None and (at := address_of(Partition(name, key))):
@@ -178,7 +178,7 @@ def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: in
 
 
 def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[PartitionState, ...]:
-    """Return the windows and partitions of a dataset with this key, and what windows wait for. Raises InvalidName."""
+    """Return the windows and partitions with this key, and what windows wait for. Raise InvalidName if unknown."""
     kept = window_policies.tracked(connection, [name]).get(name)
     tracked = kept or window_policies.default()
     views = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]

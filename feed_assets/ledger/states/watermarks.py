@@ -1,6 +1,6 @@
-"""Watermarks: up to when a dataset is complete, without a hole before (`contiguous`) and at all (`latest`).
+"""Watermarks: the end of complete data of a dataset, without holes before it (`contiguous`), and overall (`latest`).
 
-They move with each transition, by as much as it completes: the history is never searched for a hole.
+Each transition moves them, so the history is never searched for holes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,18 +21,18 @@ from feed_assets.ledger.states.window_rows import WindowRow, is_
 from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
-"""Number of windows read at a time while a watermark moves on: a day of 5 minutes in one read."""
+"""Number of windows that are read at a time while a watermark moves: a day of 5-minute windows."""
 
 _LAST = "9999-12-31-23:59"
 _UNDONE = [state.value for state in WindowState if state not in DONE]
 
 Line = tuple[Feed, str, str]
-"""Dataset, sub-partition and grain: what has watermarks of its own."""
+"""Dataset, sub-partition and grain. Each line has its own watermarks."""
 
 
 @dataclass(frozen=True)
 class Watermarks:
-    """Ends of windows (UTC); None as long as nothing is complete. `contiguous` has no hole before it."""
+    """Watermarks as ends of windows (UTC). They are None if nothing is complete. `contiguous` has no hole before it."""
 
     contiguous: datetime | None = None
     latest: datetime | None = None
@@ -40,9 +40,9 @@ class Watermarks:
 
 @dataclass
 class _Marks:
-    """Watermarks by the keys of windows; `first` is the first window that is known.
+    """Watermarks as keys of windows. `first` is the first known window.
 
-    Up to `reached` all windows were done once: a hole there is a window that is open again, found by a seek.
+    Up to `reached` all windows were done once. A hole before it is a window that opened again, found by a seek.
     """
 
     first: str
@@ -52,7 +52,7 @@ class _Marks:
 
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
-    """Return the watermarks of some datasets, sub-partitions and grains: a few index seeks for each."""
+    """Return the watermarks of lines: a few index seeks for each."""
     key_table = key_tables.rows(connection, _LINE, ((str(dataset), *names) for dataset, *names in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
@@ -64,7 +64,7 @@ _LINE = ("dataset", "sub_partition", "grain")
 
 
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-    """Return the key of the first done window after each of some windows that has one: an index seek for each state."""
+    """Return for each window the key of the first done window after it, if any: one index seek for each state."""
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
     key_table = key_tables.rows(connection, (*_LINE, "key"), keys)
     is_later = sa.and_(*(window.c[name] == key_table.c[name] for name in _LINE), window.c.key > key_table.c.key)
@@ -115,7 +115,7 @@ class _Moving:
     line: Line
 
     def move(self, before: _Marks | None, rows: Sequence[WindowRow]) -> _Marks | None:
-        """Return the watermarks after these windows have changed. Return None if they stay."""
+        """Return the watermarks after these windows changed. Return None if they do not change."""
         kept = [row.address.key for row in rows if row.is_kept]
         gone = [row.address.key for row in rows if not row.is_kept]
         done = [row.address.key for row in rows if row.state in DONE]
@@ -130,7 +130,7 @@ class _Moving:
         return None if marks == before else marks
 
     def _first(self, before: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
-        if before and before.first in gone:  # It is not known any more.
+        if before and before.first in gone:  # The window is no longer known.
             return (
                 self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._of_line())).scalar()
                 or before.first
@@ -142,7 +142,7 @@ class _Moving:
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(is_done)).scalar()
 
     def _reached(self, before: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
-        """Return how far windows have been done in a row, walking on from the old position, never from the start."""
+        """Return how far consecutive windows are done, continuing from the old position."""
         at = before.reached if before else None
         if at and (lost := [key for key in gone if key <= at]):
             at = self._before(min(lost))
@@ -155,14 +155,14 @@ class _Moving:
         return at
 
     def _joined(self, first: str, old: str, reached: str | None) -> str | None:
-        """Return the same after windows were added in front: they lead up to what was reached, or end before it."""
+        """Return the same after windows were added in front: they may or may not connect to the old position."""
         at, expected = None, first
         while expected < old and (walked := self._walk(expected, old)):
             at, expected = walked, self._after(walked)
         return reached or at if expected == old else at
 
     def _contiguous(self, first: str, reached: str | None) -> str | None:
-        """Return the last window before the first hole of what was reached: one seek for each state that is a hole."""
+        """Return the last window before the first hole up to `reached`: one seek for each state that makes a hole."""
         if reached is None:
             return None
         within = self._of_line() & (window.c.key >= first) & (window.c.key <= reached)
@@ -172,7 +172,7 @@ class _Moving:
         return before if before >= first else None
 
     def _walk(self, expected: str, end: str = _LAST) -> str | None:
-        """Return the last done window in a row from this one on, of `WINDOWS_PER_READ`, or None."""
+        """Return the last of consecutive done windows from this one on, up to `WINDOWS_PER_READ`, or None."""
         within = self._of_line() & (window.c.key >= expected) & (window.c.key < end)
         query = sa.select(window.c.key, window.c.state).where(within)
         at = None
@@ -193,7 +193,7 @@ class _Moving:
         return self._next(key, -1)
 
     def _next(self, key: str, step: int) -> str:
-        """Return the key of the window after one, or before it. Some zones have left out a day."""
+        """Return the key of the next or previous window. Some zones have skipped a day."""
         _, sub_partition, grain = self.line
         if grain != DAY:
             current = window_at(grain, key)

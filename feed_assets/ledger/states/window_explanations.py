@@ -1,4 +1,4 @@
-"""Explanations of what windows lack: of a larger one which smaller one or sub-partition, down to the counts."""
+"""Explanations of incomplete windows: a larger window names the smaller one or sub-partition that lacks data."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 def whys(
     connection: sa.Connection, windows: Iterable[WindowRow], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
-    """Return why windows are not complete or good, who accepted them, or their counts: one statement a step down."""
+    """Return why windows are incomplete or bad, who accepted them, or their counts: one statement for each level."""
     row_by_address = {row.address: row for row in windows}
     blamed = followed = row_by_address
     while followed:
@@ -29,14 +29,14 @@ def whys(
 
 
 def _parts(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the windows that may explain what one lacks; () if the window itself does."""
+    """Return the windows below that may explain a window's state; () if it explains itself."""
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
 def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
-    """Return the first part that makes a window what it is: open, or complete with an issue."""
+    """Return the first part that causes a window's state (open, or complete with an issue), or None."""
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
 
@@ -45,7 +45,7 @@ def _explanation(tracked: Tracked, row: WindowRow, blamed: WindowRow) -> str:
     at, name = row.address, blamed.address
     if blamed is row:
         return _own(tracked, row)
-    if blamed.bad and blamed.bad in (blamed.held, blamed.flagged):  # These name the window that is bad itself.
+    if blamed.bad and blamed.bad in (blamed.held, blamed.flagged):  # Such texts already name the bad window.
         return blamed.bad
     of = f" in {name.sub_partition}" if name.sub_partition != at.sub_partition else ""
     window = f"{name.grain} {name.key}{of}"
@@ -55,7 +55,7 @@ def _explanation(tracked: Tracked, row: WindowRow, blamed: WindowRow) -> str:
 
 
 def _own(tracked: Tracked, row: WindowRow) -> str:
-    """Return the explanation of a window itself."""
+    """Explain a window by itself, without its parts."""
     at = row.address
     if row.state is WindowState.BACKFILLING:
         return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"

@@ -1,4 +1,4 @@
-"""Datasets with windows: how each is judged, and the lock of all its counts."""
+"""Window policies of datasets in the ledger, and the lock of each dataset's counts."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
@@ -19,7 +19,7 @@ _ADAPTER = TypeAdapter(Tracked)
 
 
 def default() -> Tracked:
-    """Return how a dataset is judged that nobody has declared: by the settings."""
+    """Return the policy of an undeclared dataset, from the settings."""
     configured = settings()
     return Tracked(check_grains(configured.state_grains, ["UTC"]), configured.state_ratio, is_default=True)
 
@@ -34,23 +34,23 @@ def _text(declared: Tracked) -> str:
 
 
 def tracked(connection: sa.Connection, names: Iterable[Feed]) -> dict[Feed, Tracked]:
-    """Return how some datasets are judged, those that the ledger has."""
+    """Return the policies of the datasets that the ledger knows."""
     key_table = key_tables.rows(connection, ("name",), [[str(name)] for name in names])
     query = sa.select(dataset.c.name, dataset.c.declared).join(key_table, key_tables.same_keys(dataset, key_table))
     return {Feed.parse(name): _parsed(declared) for name, declared in connection.execute(query)}
 
 
 def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dict[Feed, Tracked]:
-    """Lock the counts of some datasets until the transaction ends. Return how they are judged, and create new ones.
+    """Lock the counts of datasets until the transaction ends. Create unknown datasets. Return the policies.
 
-    Lock in order of names, and before the log: so no two transactions wait for each other.
+    Locks are taken in order of names, and before that of the log, to avoid deadlocks.
     """
     policies: dict[Feed, Tracked] = {}
     for name in sorted(set(names)):
         query = sa.select(dataset.c.declared).where(dataset.c.name == str(name)).with_for_update()
         row = connection.execute(query).first()
         if row is None:
-            # Store the settings of now: with others, what was counted by them would be wrong.
+            # Store the current settings: counts made by them would be wrong under others.
             insert_missing(connection, dataset, [{"name": str(name), "declared": _text(default()), "at": now}])
             row = connection.execute(query).one()
         policies[name] = _parsed(row.declared)
@@ -58,7 +58,7 @@ def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dic
 
 
 def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> set[Feed]:
-    """Return the datasets whose declaration is not in the ledger as it is now, whatever dates the ledger has given."""
+    """Return the datasets whose declaration differs from the ledger's, apart from the dates that the ledger added."""
     stored = tracked(connection, declared)
     return {
         name for name, new in declared.items() if name not in stored or _dated_later(new, stored[name]) != stored[name]
@@ -66,23 +66,23 @@ def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> se
 
 
 def _dated_later(new: Tracked, stored: Tracked | None) -> Tracked:
-    """Return a declaration in which sub-partitions that have joined or left since have a date that no other has."""
+    """Return a declaration where sub-partitions that joined or left get a placeholder date."""
     return new if stored is None else dated(new, stored, (), lambda _path, _life: date.max)
 
 
 def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
-    """Keep a declaration of a dataset that is locked."""
+    """Store the declaration of a locked dataset."""
     connection.execute(sa.update(dataset).where(dataset.c.name == str(name)).values(declared=_text(declared)))
 
 
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
-    """Store that the producer of a dataset reports: nobody has to search its reports. Return whether that is new."""
+    """Record that a dataset's producer reports, so that its reports need no search. Return whether it is new."""
     is_unreported = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
     return bool(connection.execute(sa.update(dataset).where(is_unreported).values(reported=True)).rowcount)
 
 
 def put_schema(connection: sa.Connection, name: Feed, schema: str, version: str) -> None:
-    """Keep the schema that the newest report of a dataset names."""
+    """Store the schema that a dataset's newest report names."""
     is_newer = sa.or_(dataset.c.version.is_(None), dataset.c.version <= version)
     condition = (dataset.c.name == str(name)) & is_newer
     connection.execute(sa.update(dataset).where(condition).values(schema=schema, version=version))

@@ -1,4 +1,4 @@
-"""Queries about windows, and what people and checks report about them."""
+"""Queries about windows, and reports of people and checks about them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -22,15 +22,14 @@ from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, re
 
 
 def stored_windows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
-    """Return the windows that anything is known of, one seek for each; the others are open."""
+    """Return the known windows: one seek for each. Unknown windows are open."""
     return rows(connection, addresses)
 
 
 def accept(ledger: Ledger, address: WindowAddress, reason: str, by: str, now: datetime) -> bool:
-    """Accept a window as complete that never will be. Later counts are still added. Return whether its state changed.
+    """Accept an incomplete window as complete. Later counts are still added. Return whether its state changed.
 
-    Raises InvalidName for a window that the dataset does not have, or a dataset that nobody has reported or declared,
-    PartitionClosed if it is final.
+    Raise InvalidName for an unknown window or dataset, and PartitionClosed if the window is closed.
     """
     with ledger.write() as connection:
         if not window_policies.tracked(connection, [address.dataset]):
@@ -54,11 +53,11 @@ def report_quality(
     now: datetime,
     version: str | None = None,
 ) -> ReportOutcome:
-    """Record the state of a check of a window, if `quality.report` takes it.
+    """Record the state of a check of a window, if `quality.report` accepts it.
 
-    A failed check makes the window invalid, once all of it is there. Raises InvalidName for a window that the dataset
-    does not have, InvalidReport for other content of the same version. Raises PartitionClosed if it, or what holds it,
-    is final.
+    A failed check makes the window invalid once all its data are there. Raise InvalidName if the dataset does not have
+    the window, InvalidReport for different content of the same version, and PartitionClosed if the window, or one
+    that contains it, is closed.
     """
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
@@ -73,7 +72,7 @@ def report_quality(
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now: datetime) -> None:
-    """Judge windows that were closed, by what was reported in between and not refused. Repeatable."""
+    """Judge reopened windows by the accepted reports that arrived meanwhile. Repeatable."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
@@ -84,7 +83,7 @@ def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now:
 
 
 def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
-    """Set `issue`, `stale` and `marked` of a row from its checks, by their states."""
+    """Set `issue`, `stale` and `marked` of a row from the states of its checks."""
     at = row.address.partition
     row.issue, row.stale, row.marked = (
         quality.failed(connection, [at], [state]).get(at) for state in (quality.FAILED, quality.STALE, quality.MARKED)
@@ -100,10 +99,10 @@ def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
 
 
 def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
-    """Store how datasets are judged. Write what differs from before, and judge its windows again.
+    """Store the changed policies of datasets, and judge their windows again. Return refusals by dataset.
 
-    A sub-partition that joins or leaves a dataset is dated, and changes nothing of the past. Repeatable. Return what is
-    refused, such as a smaller base grain than that of existing counts: it concerns that dataset alone.
+    Sub-partitions that join or leave get dates, so the past does not change. A refusal, such as a base grain smaller
+    than that of existing counts, affects only its dataset. Repeatable.
     """
     with ledger.read() as connection:
         differing = window_policies.differing(connection, declared)
@@ -137,17 +136,17 @@ def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: da
 
 
 BY = "declaration"
-"""The author of changes of state that follow from another declaration."""
+"""The author of transitions that follow from a changed declaration."""
 
 
 def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
-    """Return the sub-partitions for which counts are reported, not summed up from others."""
+    """Return the sub-partitions with reported counts, not summed up from others."""
     paths = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in paths if path not in before.below}
 
 
 def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> date:
-    """Return the batch date of now in a sub-partition's zone, or the first that begins after all complete above it."""
+    """Return the current batch date in a sub-partition's zone, or the first one after all complete windows above it."""
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
     day = window_of(DAY, now, life.zone)
     last = max(complete, default=day.start)
@@ -157,7 +156,7 @@ def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> d
 
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], now: datetime) -> None:
-    """Remove windows of grains that are not declared any more. Log those that were not open."""
+    """Remove windows of grains that are no longer declared. Log those that were not open."""
     if not_open := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
         why = "its grain is declared no more"
@@ -170,7 +169,7 @@ def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], no
 
 
 def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[WindowRow]) -> None:
-    """Raise InvalidDefinition if the counts cannot be given by the windows of another base grain."""
+    """Raise InvalidDefinition if existing counts cannot be converted to a new base grain."""
     if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
         raise InvalidDefinition(
             f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "

@@ -1,4 +1,4 @@
-"""The rows of windows: read by their addresses, written together."""
+"""Rows of windows: read by address, written in bulk."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,18 +20,18 @@ _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
 _OFFSETS = ("uncovered", "doubled")
 _KEY = ("dataset", "sub_partition", "grain", "key")
 _STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told", *_OFFSETS)
-"""The columns of what is known of a window, in the order of the fields of `Row`."""
+"""The stored columns of a window, in the order of the fields of `WindowRow`."""
 
 COLUMNS = tuple(window.c[name] for name in (*_KEY, "start", "end", *_STATE))
 """The columns from which `row_of` reads a window, in this order."""
 
 DIGESTS = 1 << 62
-"""Limit of the digests of reports: sums of several are taken modulo this."""
+"""Modulus of sums of report digests."""
 
 
 @dataclass(slots=True)
 class WindowRow:
-    """A window as it is stored. Times are UTC; `sources` has by tier the records, and how many reports name it."""
+    """A window as it is stored. Times are UTC. `sources` has the records and the number of reports by tier."""
 
     address: WindowAddress
     start: datetime
@@ -45,38 +45,38 @@ class WindowRow:
     since: datetime | None = None
     accepted: str | None = None
     issue: str | None = None
-    """Reason why a check of it failed."""
+    """The reason of its failed check."""
     marked: str | None = None
-    """Problem of what it was made of."""
+    """Problem of the data from which it was built."""
     flagged: str | None = None
-    """Problem of a larger window that holds it, or of that of a sub-partition above."""
+    """Problem of a window that contains it: a larger one, or that of a sub-partition above."""
     stale: str | None = None
-    """Reason why a check of it failed before it was made again; it has not run since."""
+    """The reason of a check that failed before the window was made again, and has not run since."""
     held: str | None = None
-    """Problem in it, if nothing else keeps it open."""
+    """Problem of a part of it, if nothing else keeps it open."""
     folded: bool = False
     data: int = 0
-    """A digest of the reports of ingested parts that are in it, whatever their order."""
+    """A digest of the ingested reports in it, independent of their order."""
     told: int | None = None
-    """The digest when its state changed last: what comes later is no news before it changes again."""
+    """The digest at its last transition. Later data are not announced before the next transition."""
     uncovered: str | None = None
-    """The offsets between those that it names that no part holds, in words."""
+    """Text about offsets, between those that it names, that no part holds."""
     doubled: str | None = None
-    """The offsets that several of its parts hold, in words."""
+    """Text about offsets that several of its parts hold."""
 
     @property
     def window(self) -> Window:
-        """Return its times."""
+        """Return the window of the row."""
         return Window(self.start, self.end, self.address.grain, self.address.key)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return records by tier, of the sources that have reported them."""
+        """Return the reported records of sources by tier."""
         return {tier: records for tier, (records, parts) in self.sources.items() if parts}
 
     @property
     def offsets(self) -> OffsetProblems:
-        """Return the issues with its offsets, in words."""
+        """Return its offset problems."""
         return OffsetProblems(self.uncovered, self.doubled)
 
     @offsets.setter
@@ -85,15 +85,15 @@ class WindowRow:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether it has anything to store: a report names it, or somebody has judged it, or its parts."""
+        """Return whether it has content to store: a report, or an acceptance, check result or flag."""
         remark = self.accepted or self.issue or self.marked or self.stale or self.held
         return bool(self.parts or remark) or self.state is not WindowState.OPEN
 
     @property
     def suspicion(self) -> str | None:
-        """Return why its data, which are there, are not to be trusted, nor those of windows in it, or None.
+        """Return why its existing data, and those of windows in it, are suspect, or None.
 
-        Windows in it may be judged before it, by the state that it will have then.
+        Windows in it may be judged before it, by the state that it is going to have.
         """
         problem = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
@@ -102,13 +102,13 @@ class WindowRow:
 
     @property
     def judged_as(self) -> WindowState:
-        """Return its state, as windows above count it: one that is stale is still invalid."""
+        """Return the state that windows above count: with a stale check it is still invalid."""
         is_stale = self.stale and self.state in DONE
         return WindowState.INVALID if is_stale else self.state
 
     @property
     def bad(self) -> str | None:
-        """Return what is wrong with it, in it, or with what holds it, if all of its data are there, or None."""
+        """Return the problem of the window, of its parts, or of a window that contains it, if all data are there."""
         if self.state is WindowState.COMPLETE_WITH_ISSUE:
             return self.flagged or self.marked or self.stale
         is_bad = self.judged_as is WindowState.INVALID
@@ -116,7 +116,7 @@ class WindowRow:
 
     @property
     def named(self) -> str:
-        """Return its grain, key and sub-partition in words."""
+        """Return a text with its grain, key and sub-partition."""
         at = self.address
         return f"{at.grain} {at.key}{f' in {at.sub_partition}' if at.sub_partition else ''}"
 
@@ -138,7 +138,7 @@ class WindowRow:
 
 
 def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
-    """Return the windows that have a row, of some datasets: one index seek for each."""
+    """Return the stored windows: one index seek for each."""
     values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     if not values:
         return {}
@@ -156,23 +156,23 @@ def row_of(columns: Sequence[Any]) -> WindowRow:
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
-"""Condition with a literal, not a parameter: so the index of these few is used."""
+"""Condition with a literal, because a parameter would prevent the use of the partial index."""
 
 
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[WindowRow]:
-    """Return the windows of some datasets that are being made again: few, by an index of their own."""
+    """Return the backfilling windows of datasets, found by a partial index."""
     condition = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(condition)).all())] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
-    """Return a window that nothing is known of."""
+    """Return the row of an unknown window."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
     return WindowRow(at, window.start, window.end)
 
 
 def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
-    """Write windows. Delete those that nothing is known of any more."""
+    """Write windows. Delete rows without content."""
     kept: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for row in sorted(changed, key=_by_address):
@@ -189,7 +189,7 @@ def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
 
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
-    """Return every window of a dataset: only if its declaration has changed."""
+    """Return every window of a dataset. Needed only after a change of its declaration."""
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
 
 
@@ -201,7 +201,7 @@ def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) ->
 
 
 def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
-    """Put levels of sub-partitions into the declared order, where they were reported before."""
+    """Bring the levels of stored sub-partitions into the declared order."""
     for table in (report, window, watermark, coverage, window_offsets):
         of_dataset = table.c.dataset == str(dataset)
         paths = connection.execute(sa.select(table.c.sub_partition).where(of_dataset).distinct()).scalars().all()
@@ -220,7 +220,7 @@ def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
 
 
 def state_counts(states: Iterable[WindowState]) -> Mapping[WindowState, int]:
-    """Return how many windows are in which state."""
+    """Return the number of windows by state."""
     counts: dict[WindowState, int] = {}
     for state in states:
         counts[state] = counts.get(state, 0) + 1
