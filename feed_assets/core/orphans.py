@@ -38,7 +38,7 @@ class Contents(Enum):
 
 
 class Treatment(Enum):
-    """What a cleaner does with an update id."""
+    """The action of a cleaner for an update id."""
 
     KEEP = "keep"
     """No object is touched."""

@@ -273,7 +273,7 @@ def test_writers_who_do_not_compare_are_caught(ledger):
 def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(ledger):
     check_writers(ledger, 2)  # It was complete, and is backfilled: from both it may be made again.
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
-    with pytest.raises(IllegalTransition, match="is backfilled, expected complete: somebody was faster"):
+    with pytest.raises(IllegalTransition, match="is backfilled, expected complete: another process changed it first"):
         backfills.begin(ledger, at, "again", "ada", NOW, WindowState.COMPLETE)
     assert len([row for row in log_of(ledger, at.partition.key) if row.why == "again"]) == 2
 

@@ -188,7 +188,7 @@ class Oracle:
         """What is said of an hour that somebody waits for."""
         hour = self.hours[at]
         if hour.made_again == "backfilling":
-            return ["is backfilling: somebody makes it again"]
+            return ["is backfilling: its backfill began"]
         if not hour.is_complete:
             return [
                 f"20min 2026-01-02-{at}:{40 if hour.version else '00'} has {hour.last or 0} of 100 records at kafka"

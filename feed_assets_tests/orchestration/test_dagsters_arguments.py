@@ -141,7 +141,7 @@ def test_a_dep_that_is_newer_or_rolled_back_builds_again_as_late_says_and_one_wi
     served = tested.newest(SUMS, DAY)
     tested.invalidate(SETTLED, DAY, first)
     tested.drop(RAW, DAY, rows(2))
-    waits = f"no valid update of {SETTLED} {DAY}; {served}, which was built before, goes on being served"
+    waits = f"no valid update of {SETTLED} {DAY}; {served}, which was built before, is still served"
     assert (outcomes(tested.run_until_idle()), verdict_of(tested)) == ([], ("waits for input", waits))
 
 
