@@ -133,7 +133,7 @@ def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -
         return f"{ingested:,} records, and no count of {', '.join(missing)} yet"
     count_by_tier = {tier: sources[tier] for tier in tiers or sorted(sources) if tier in sources}
     if not count_by_tier:
-        return f"{ingested:,} records, and no source has told its count yet"
+        return f"{ingested:,} records, and no source has reported its count yet"
     return "; ".join(
         f"{ingested:,} of {each:,} records at {tier}{_share(ingested, each)}" for tier, each in count_by_tier.items()
     )

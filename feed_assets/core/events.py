@@ -190,7 +190,7 @@ def _text_of(utc: datetime) -> str:
 
 
 def decode(text: str) -> Marker:
-    """Return the marker that `encode` made `text` of. Raise InvalidEvent for any other text."""
+    """Parse a text that `encode` returned. Raise InvalidEvent for any other text."""
     match = _ENCODED.fullmatch(text)
     if match and match["number"]:
         return int(text)

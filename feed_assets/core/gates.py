@@ -182,7 +182,7 @@ def _inputs(case: Case) -> Answer | None:
     if case.choice.due.waits and all(have_come):
         return Answer(State.WAITS_FOR_PROPAGATION, case.choice.due.waits)
     published = case.built.published
-    served = f"; {published}, which was built before, goes on being served" if published else ""
+    served = f"; {published}, which was built before, is still served" if published else ""
     absent = [f"no valid update of {shortened(missing, NAMED) or 'any input'}"] if missing or not behind else []
     again, enough = _enough(case)
     again = min((each for each in (again, _look_again(case)) if each), default=None)
@@ -195,9 +195,11 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = shortened(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
         explanation = f"{waits.phrase} are enough, {len(needed - case.lacking)} are there"
-        suffix = f", and nothing of {nothing_of}, of which there has to be something" if nothing_of else ""
+        suffix = f", and nothing of {nothing_of}, which needs at least one" if nothing_of else ""
         return None, [f"{explanation}{suffix}"] * bool(waits.after)
-    return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.phrase} are enough"]
+    return waits.after, [
+        f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it is built without them, as {waits.phrase} are enough"
+    ]
 
 
 def _look_again(case: Case) -> datetime | None:

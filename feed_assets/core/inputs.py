@@ -59,7 +59,9 @@ class UpdateInput:
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
-        reached_text = f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not say up to when they go"
+        reached_text = (
+            f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not show up to which time they go"
+        )
         return (
             f"the data of {self.partition} {reached_text}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
         )
@@ -265,7 +267,7 @@ def of_checks(
     """
     results = [(name, facts.checks.get((partition, name), "" if name in performed else None)) for name in checks]
     unknown = [name for name, why in results if why is None]
-    pending = [f"nobody has said yet what check {shortened(unknown, NAMED)} finds"] if unknown else []
+    pending = [f"check {shortened(unknown, NAMED)} has no result yet"] if unknown else []
     failed = [f"check {name}: {why}" for name, why in results if why and partition not in facts.waived]
     return "; ".join([*pending, *failed]) or None
 

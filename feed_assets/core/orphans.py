@@ -38,7 +38,7 @@ class Contents(Enum):
 
 
 class Treatment(Enum):
-    """The action of a cleaner on an update id."""
+    """The action of a cleaner for an update id."""
 
     KEEP = "keep"
     """No object is touched."""

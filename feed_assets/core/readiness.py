@@ -70,7 +70,10 @@ def _go(case: Case) -> Answer:
     if built.lost:
         return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
     if case.is_told_again and not case.changes:
-        return Answer(State.REBUILD, f"what {built.published} has read was told of since: it is read again")
+        return Answer(
+            State.REBUILD,
+            f"events since {built.published} report changes of data that it has read: they are read again",
+        )
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     if is_reprocessed(case):

@@ -69,7 +69,7 @@ Queue = Annotated[
 def check_queue(url: str, queue: str | None) -> None:
     """Raise ValueError if a blackboard that is not on S3 has a queue."""
     if queue and not url.startswith("s3:"):
-        raise ValueError(f"expected a blackboard on s3://, whose bucket tells the queue, and it is {url}")
+        raise ValueError(f"expected a blackboard on s3://, whose bucket notifies the queue, and it is {url}")
 
 
 class BlackboardLocation(BaseModel):

@@ -168,7 +168,7 @@ def _is_enough(policy: Late, grown: Growth) -> bool:
 
 
 def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
-    """Return whether late data are worth what a re-run costs, and the words for it; windows have no known bytes."""
+    """Return whether late data are worth the cost of a re-run, and a text about it. Windows have no known bytes."""
     price = arrivals.policy.value_per_gb
     if price is None or any(address_of(each.change.partition) for each in grown):
         return True, ""

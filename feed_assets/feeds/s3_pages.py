@@ -90,7 +90,7 @@ class S3Pages:
         place, empty = {"StartAfter": after} if after else {}, 0
         while True:
             yield (
-                page := _whole(self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
+                page := _checked_page(self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
             )
             if not page["IsTruncated"]:
                 return
@@ -156,7 +156,7 @@ class S3Pages:
         )
 
 
-def _whole(page: dict[str, Any]) -> dict[str, Any]:
+def _checked_page(page: dict[str, Any]) -> dict[str, Any]:
     """Return a page of a listing. Raise OSError if it lacks something: a store of others may send anything."""
     lacking = {"IsTruncated"} - page.keys()
     lacking |= {"NextContinuationToken"} - page.keys() if page.get("IsTruncated") else set()

@@ -153,7 +153,7 @@ def _doubtful(
 def _too_old(new: WriteEvent, marker: str) -> str:
     return (
         f"{new.partition} {in_words(marker)} is from before the events that were removed as they were old "
-        "(FEED_ASSETS_LOG_DAYS), and was published after them: what it covers is not known any more. Publish what has "
+        "(FEED_ASSETS_LOG_DAYS), and was published after them: the data that it covers are unknown. Publish what has "
         "changed with a later marker."
     )
 

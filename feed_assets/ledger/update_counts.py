@@ -61,7 +61,7 @@ def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Coun
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """Return for each partition the counts of its newest valid update, or None, with their number.
+    """Return the counts (or None) of each partition's newest valid update, and a number that versions them.
 
     The number is that of the partition's last change, so changed counts have another one. A few index seeks for each.
     """

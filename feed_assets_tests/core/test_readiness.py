@@ -317,7 +317,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": {CLICKED: C1}, **BUILT},
             State.WAITS_FOR_INPUT,
-            "no valid update of ads/shown/v1.0 2019-11-24/men; 20191125.030000, which was built before, goes on being "
+            "no valid update of ads/shown/v1.0 2019-11-24/men; 20191125.030000, which was built before, is still "
             "served",
             id="an input lost its last valid update",
         ),

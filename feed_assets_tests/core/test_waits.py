@@ -115,8 +115,8 @@ def there(*numbers: int) -> dict[Partition, Pin]:
             (0, 1, 3),
             State.WAITS_FOR_INPUT,
             NOW + MINUTE,
-            "no valid update of web/foo/v1.0 2026-01-02-02:00; from 2026-01-03 02:01:00 UTC on it goes without, as 3 "
-            "of 4 are enough",
+            "no valid update of web/foo/v1.0 2026-01-02-02:00; from 2026-01-03 02:01:00 UTC on it is built without "
+            "them, as 3 of 4 are enough",
         ),
         (
             ENOUGH,
@@ -160,7 +160,7 @@ def test_a_partial_build_needs_at_least_one_partition_of_each_input():
     one = UpdateInput(Partition(BAR, "2026-01-02"))
     found = verdict(Need(OUT, (*FOUR, one), waits=Waits(after=NOW, least=4, total=5)), newest=there(0, 1, 2, 3))
     assert found.state is State.WAITS_FOR_INPUT
-    said = f"4 of 5 are enough, 4 are there, and nothing of {BAR}, of which there has to be something"
+    said = f"4 of 5 are enough, 4 are there, and nothing of {BAR}, which needs at least one"
     assert found.reason.endswith(said)
 
 
@@ -234,7 +234,7 @@ CHECKED = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots", "sum"), made_check
 @each_case(
     ("checks", "state", "said"),
     [
-        ({}, State.WAITS_FOR_QUALITY, "(nobody has said yet what check no_bots finds)"),
+        ({}, State.WAITS_FOR_QUALITY, "(check no_bots has no result yet)"),
         ({"no_bots": ""}, State.BUILD, "every input is there"),
         ({"no_bots": "41 % are bots"}, State.WAITS_FOR_QUALITY, "(check no_bots: 41 % are bots)"),
         ({"no_bots": "", "sum": "off"}, State.WAITS_FOR_QUALITY, "(check sum: off)"),

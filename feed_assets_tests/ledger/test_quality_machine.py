@@ -273,7 +273,7 @@ def test_writers_that_do_not_compare_states_are_caught(ledger):
 def test_transition_from_an_outdated_state_is_refused(ledger):
     check_writers(ledger, 2)  # It was complete, and is backfilled: both states may be backfilled again.
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
-    with pytest.raises(IllegalTransition, match="is backfilled, expected complete: somebody was faster"):
+    with pytest.raises(IllegalTransition, match="is backfilled, expected complete: another process changed it first"):
         backfills.begin(ledger, at, "again", "ada", NOW, WindowState.COMPLETE)
     assert len([row for row in log_of(ledger, at.partition.key) if row.why == "again"]) == 2
 

@@ -261,6 +261,6 @@ def test_reason_of_a_held_day_names_every_bad_hour(complete_day):
 
 def test_window_in_backfill_is_explained_as_such(complete_day):
     backfills.begin(complete_day, HOUR, "again", "ada", NOW)
-    said = "somebody makes it again since 2026-01-01 17:00 UTC; `feed-assets state transitions` says who"
+    said = "its backfill began at 2026-01-01 17:00 UTC; `feed-assets state transitions` says who began it"
     assert window_fact(complete_day, HOUR).phrase == f"is backfilling: {said}"
     assert window_fact(complete_day, DAY).phrase == f"is open: hour 2026-01-01-15:00 is backfilling: {said}"

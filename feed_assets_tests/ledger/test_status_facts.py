@@ -121,7 +121,7 @@ COMPLETE, ISSUE, OPEN = WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE, W
         ([ISSUE, COMPLETE, OPEN], OPEN, ""),
         ([COMPLETE, ISSUE, COMPLETE], ISSUE, "its day"),
         ([ISSUE, WindowState.INVALID], WindowState.INVALID, "bots"),
-        ([COMPLETE, WindowState.BACKFILLING], WindowState.BACKFILLING, "somebody makes it again"),
+        ([COMPLETE, WindowState.BACKFILLING], WindowState.BACKFILLING, "its backfill began"),
         ([COMPLETE, None], OPEN, "nothing is reported of hour 2026-01-20-01:00"),
         ([ISSUE, None], OPEN, "nothing is reported of hour 2026-01-20-01:00"),
         ([None, None], None, ""),

@@ -187,7 +187,7 @@ class Oracle:
         """Return the reasons that `explain` may name for an hour."""
         hour = self.hours[at]
         if hour.made_again == "backfilling":
-            return ["is backfilling: somebody makes it again"]
+            return ["is backfilling: its backfill began"]
         if not hour.is_complete:
             return [
                 f"20min 2026-01-02-{at}:{40 if hour.version else '00'} has {hour.last or 0} of 100 records at kafka"

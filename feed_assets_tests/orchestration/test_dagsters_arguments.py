@@ -149,7 +149,7 @@ def test_a_changed_dep_rebuilds_by_its_late_policy_and_an_absent_one_is_waited_f
     served = tested.newest(SUMS, DAY)
     tested.invalidate(SETTLED, DAY, first)
     tested.drop(RAW, DAY, rows(2))
-    waits = f"no valid update of {SETTLED} {DAY}; {served}, which was built before, goes on being served"
+    waits = f"no valid update of {SETTLED} {DAY}; {served}, which was built before, is still served"
     assert (outcomes(tested.run_until_idle()), verdict_of(tested)) == ([], ("waits for input", waits))
 
 

@@ -251,7 +251,7 @@ def test_an_input_with_a_named_check_waits_for_that_check_alone():
     report_check(part, "sums", quality.FAILED, "off by 3")
     drop(tested, DAY)
     assert made(tested.run_until_idle()) == []
-    assert verdict(tested).reason.endswith("(nobody has said yet what check no_bots finds)")
+    assert verdict(tested).reason.endswith("(check no_bots has no result yet)")
     report_check(part, "no_bots", quality.FAILED, "41 % are bots")
     assert made(tested.run_until_idle()) == []
     assert verdict(tested).reason.endswith("(check no_bots: 41 % are bots)")
@@ -270,7 +270,7 @@ def test_a_reader_of_a_table_waits_for_the_named_check_of_each_hour():
         report_quality(ledger, each, "no_bots", "passed", None, "dq", MIDNIGHT)
     report_quality(ledger, addresses[3], "sums", "failed", "off", "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == []
-    assert verdict(tested).reason == (f"hour {KEYS[23]} of web/foo: nobody has said yet what check no_bots finds")
+    assert verdict(tested).reason == (f"hour {KEYS[23]} of web/foo: check no_bots has no result yet")
     report_quality(ledger, addresses[23], "no_bots", "passed", None, "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
 

@@ -242,7 +242,7 @@ def test_a_reopened_window_is_late_data_once_it_is_complete_again(harness):
     found = verdict(tested, "hourly", "2026-01-02-15:00")
     assert found.state is State.WAITS_FOR_INPUT
     assert "is open: 5min 2026-01-02-15:00 has 90 of 100 records" in found.reason
-    assert found.reason.endswith("which was built before, goes on being served")
+    assert found.reason.endswith("which was built before, is still served")
     report_counts("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
     assert made(tested.run_until_idle()) == []

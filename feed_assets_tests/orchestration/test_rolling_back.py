@@ -74,7 +74,7 @@ def test_a_roll_back_of_the_only_update_builds_nothing_and_is_reported(capfd):
     world.invalidate(RAW, DAY, only)
     capfd.readouterr()
     assert world.run_until_idle() == []
-    reported = f"no valid update of {RAW} {DAY}; {served}, which was built before, goes on being served"
+    reported = f"no valid update of {RAW} {DAY}; {served}, which was built before, is still served"
     assert verdict_of(world) == ("waits for input", reported)
     assert capfd.readouterr().err.count(f"{SUMS} {DAY} waits for input: {reported}") == 1
     assert (world.newest(SUMS, DAY), verdict_of(world, PICKED)[0]) == (served, "current")

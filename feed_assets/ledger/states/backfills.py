@@ -91,7 +91,9 @@ def _move(
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         if expected is not None and row.state is not expected:
-            raise IllegalTransition(f"{address.partition} is {row.state}, expected {expected}: somebody was faster.")
+            raise IllegalTransition(
+                f"{address.partition} is {row.state}, expected {expected}: another process changed it first."
+            )
         if row.state is target:
             return ReportOutcome(known=1)
         state = prepare(connection, row)

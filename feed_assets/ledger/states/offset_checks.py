@@ -295,7 +295,7 @@ def _compared(
 
 
 _Wrong = tuple[dict[str, list[Range]], dict[str, list[Range]]]
-"""By partition the ranges that no part holds, and those that several parts hold."""
+"""Ranges that no part holds, and ranges that several parts hold, by partition."""
 
 
 def _wrong(

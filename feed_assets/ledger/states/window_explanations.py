@@ -58,7 +58,9 @@ def _own(tracked: Tracked, row: WindowRow) -> str:
     """Explain a window by itself, without its parts."""
     at = row.address
     if row.state is WindowState.BACKFILLING:
-        return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"
+        return (
+            f"its backfill began at {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who began it"
+        )
     if reason := row.bad or (row.accepted if row.state is WindowState.COMPLETE else None):
         return reason
     if not row.is_kept:
