@@ -90,7 +90,9 @@ class S3Pages:
         place, empty = {"StartAfter": after} if after else {}, 0
         while True:
             yield (
-                page := _checked_page(self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place))
+                page := _checked_page(
+                    self._answer("list_objects_v2", Bucket=self._bucket, Prefix=below, **request, **place)
+                )
             )
             if not page["IsTruncated"]:
                 return
