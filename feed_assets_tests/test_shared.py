@@ -29,7 +29,7 @@ def user(folder):
             process.kill()
 
 
-def test_a_server_runs_until_its_last_user_has_left_or_was_killed_and_the_next_one_has_a_new_one(tmp_path):
+def test_a_shared_server_runs_until_its_last_user_has_left_or_was_killed(tmp_path):
     address = tmp_path / "postgresql.json"
     with user(tmp_path) as one, user(tmp_path) as other:
         uri = one.stdout.readline()

@@ -176,8 +176,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources/test_too_large.py::test_a_read_gives_rows_of_so_many_bytes",
         "test_tutorial.py",
         "warehouse/test_chain.py",
-        "warehouse/test_command_datasets.py::"
-        "test_one_load_waits_for_a_file_that_is_open_elsewhere_for_half_a_minute_and_then_loads",
+        "warehouse/test_command_datasets.py::test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere",
         "warehouse/test_datasets_killed.py",
         "warehouse/test_killed.py",
         "warehouse/test_outages.py",
@@ -256,8 +255,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "spark/test_merge_model.py",
     ),
     "`run`, `build` and `explain` work in a project": (
-        "cli/test_build.py::test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked",
-        "cli/test_run.py::test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_the_pause",
+        "cli/test_build.py::test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person",
+        "cli/test_run.py::test_a_failed_run_is_retried_later_and_explain_keeps_its_error",
         "cli/test_run.py::test_explain_names_ready_and_waiting_partitions_and_run_builds_the_ready_ones",
         "test_tutorial.py",
     ),
@@ -280,7 +279,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "kafka/test_service.py::test_produced_messages_become_chunks_on_the_grid",
         "warehouse/test_datasets.py::test_a_late_run_reloads_its_partition_and_no_other",
         "warehouse/test_datasets.py::test_a_table_has_the_rows_of_each_partitions_newest_update",
-        "warehouse/test_load.py::test_an_older_offset_never_replaces_a_newer_one_even_where_the_positions_are_lost",
+        "warehouse/test_load.py::test_an_older_offset_never_replaces_a_newer_one_without_positions",
         "warehouse/test_load.py::test_a_table_has_the_newest_row_of_each_key",
         "warehouse/test_loader.py::test_a_table_follows_its_topic",
     ),
@@ -296,7 +295,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "the web UI shows it, and its runs begin warm": (
         "integration/test_web_ui.py::test_the_graph_leads_from_the_raw_feeds_to_the_result",
-        "launcher/test_warm.py::test_runs_are_forks_of_one_process_that_has_loaded_the_location_and_opened_nothing",
+        "launcher/test_warm.py::test_runs_are_forks_of_one_loaded_process_without_open_connections",
     ),
     "alerts are sent": ("alerts/test_mail.py::test_mails_report_the_opening_and_the_resolution_of_an_alert",),
     "a server that is silent or down is an outage, and holds up nothing else": (

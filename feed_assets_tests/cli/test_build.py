@@ -38,7 +38,7 @@ def test_a_plan_has_updates_bytes_and_order_and_builds_nothing() -> None:
     assert for_people == f"3 partitions to build, {sum(each['bytes'] for each in planned):,} bytes to read"
 
 
-def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked() -> None:
+def test_build_repeats_a_failed_partition_by_its_ui_key_and_records_the_person() -> None:
     drop("ads/clicked_raw/v1.0", WRONG_HEADER)
     assert invoke("run", "--until-idle").exit_code == 3
     again = invoke("build", "--failed")

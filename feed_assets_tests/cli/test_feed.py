@@ -305,7 +305,7 @@ def test_verify_checks_every_batch(feed, appended):
     assert (code, "2 of 3 partitions are bad" in errors) == (1, True)
 
 
-def test_a_batch_is_published_to_and_invalidated_as_a_partition_with_one_more_segment(feed, appended, tmp_path):
+def test_a_batch_is_published_and_invalidated_by_a_longer_partition_path(feed, appended, tmp_path):
     (tmp_path / "part").write_text("new")
     published = json.loads(feed("publish", "ads/shown/v1.0", "2019-11-24/c", tmp_path / "part", "--json")[1])
     assert [row["id"] for row in json.loads(feed("ls", *DAY, "--json")[1])] == [NEW, OLD, published["id"]]

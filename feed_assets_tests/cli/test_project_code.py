@@ -63,7 +63,7 @@ def test_a_module_with_several_definitions_needs_an_attribute(folder):
     assert isinstance(caught.value.__cause__, InvalidDefinition)
 
 
-def test_a_missing_attribute_in_a_module_is_a_mistake_with_its_place_not_a_missing_module(folder):
+def test_a_missing_attribute_of_a_module_is_a_mistake_with_its_line(folder):
     with pytest.raises(ModuleNotLoaded, match=r"here_wrong.py:2: AttributeError: 'NoneType' object has no attribute"):
         getattr(project_code, attribute_for("here_wrong", None, str(folder)))
 

@@ -110,7 +110,7 @@ def without_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, 
     return "-m", "shop_without_answer"
 
 
-def test_a_failed_run_is_tried_again_later_and_explain_has_its_error_also_after_the_pause(
+def test_a_failed_run_is_retried_later_and_explain_keeps_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = without_answer(tmp_path, monkeypatch)

@@ -48,7 +48,7 @@ def test_new_partitions_come_before_history_which_is_ordered_by_time(order, expe
         ({"bytes": 100}, TODAY.plus(1, 5000), 0, "bytes a day"),
     ],
 )
-def test_a_day_has_room_for_so_many_runs_and_bytes_and_always_for_its_first_partition(limits, spent, size, said):
+def test_a_day_is_limited_in_runs_and_bytes_but_always_fits_one_partition(limits, spent, size, said):
     found = why_not(History(**limits), spent, size)
     assert found is None if said is None else said in str(found)
 
@@ -82,7 +82,7 @@ def test_a_count_of_a_day_that_a_wrong_clock_has_seen_holds_nothing():
     assert Spent(date(2027, 1, 1), 5).on(now) == Spent(date(2026, 1, 1))
 
 
-def test_each_day_of_utc_begins_anew_and_a_clock_that_is_behind_counts_on_the_later_day():
+def test_the_budget_restarts_each_utc_day_and_a_late_clock_counts_on_the_later_day():
     spent = replace(TODAY, runs=3, bytes=7, full="limits")
     assert spent.on(NOW) == spent
     assert spent.on(NOW + timedelta(hours=12)) == Spent(date(2026, 3, 11))

@@ -83,7 +83,7 @@ def test_growth_of_two_inputs_is_not_added_up():
     assert not weigh([grown(100, 104), grown(100, 104, WOMEN)], FIVE_PERCENT, ARRIVED).rerun
 
 
-def test_many_small_updates_add_up_because_growth_is_measured_against_what_was_consumed():
+def test_growth_of_many_small_updates_adds_up_against_the_consumed_data():
     sizes = [100_000 + 1_000 * update for update in range(1, 7)]
     reruns = [weigh([grown(100_000, size)], FIVE_PERCENT, ARRIVED).rerun for size in sizes]
     assert reruns == [False, False, False, False, True, True]

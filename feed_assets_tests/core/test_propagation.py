@@ -57,7 +57,7 @@ def test_the_update_failed_to_propagate_to_all_the_tables(on_incomplete):
 FAILED_THEN_GOOD = [("purchases", "X"), ("purchases", "Y"), ("num_purchases_per_day", "Y")]
 
 
-def test_an_update_failed_and_a_later_one_succeeded_is_skipped_and_taken_when_it_is_mended():
+def test_a_failed_update_is_skipped_and_consumed_once_it_is_repaired():
     found = due_of(SUMMARY, arrived(*FAILED_THEN_GOOD))
     assert taken(found) == ["Y"]
     assert ranges(found) == {"purchases": (1, 2), "num_purchases_per_day": (None, 3)}
@@ -166,7 +166,7 @@ def test_a_slice_never_spans_skipped_events():
     assert [each.correlation for each in found.later] == ["Y"]
 
 
-def test_a_table_that_publishes_twice_for_one_correlation_id_does_not_stand_for_another():
+def test_two_events_of_one_table_do_not_count_for_another_table():
     found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X")))
     assert found.selected == ()
     whole = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X"), ("num_purchases_per_day", "X")))

@@ -38,7 +38,7 @@ def refusal(record, **changed):
     return str(refused.value)
 
 
-def test_a_part_is_one_report_with_the_counts_of_its_windows_also_of_an_hour_that_comes_twice():
+def test_a_part_is_one_report_with_counts_of_windows_even_in_a_repeated_hour():
     (report,) = parsed(PART)
     assert report == Report(
         FOO, "region=utc", "s3://lake/foo/part-1", ((AT, 7), (NEXT, 1234)), offsets='{"0": [10, 20]}'

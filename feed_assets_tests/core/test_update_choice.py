@@ -93,7 +93,7 @@ def test_a_manual_run_with_mixed_inputs_is_refused():
     )
 
 
-def test_an_update_that_is_gone_is_not_replaced_by_the_newest_beside_another_propagation():
+def test_a_lost_update_is_not_replaced_by_the_newest_of_another_propagation():
     made = lake()
     made.drop("r", "r3")
     for name in "abc":

@@ -125,7 +125,7 @@ def test_data_after_the_cut_off_are_only_counted(came, state):
     assert ("after the cut-off of 2024-03-06 00:00 UTC and are only counted" in found.reason) is (state is SKIPS)
 
 
-def test_an_overwrite_after_the_cut_off_is_only_counted_but_a_withdrawal_is_no_late_data():
+def test_an_overwrite_after_the_cut_off_is_only_counted_and_a_withdrawal_is_not_late():
     late = Late("5%", cut_off=7 * DAY)
     assert weighed(late, END + 21 * DAY, at(20, 1000, 9)).state is SKIPS
     older = pin(RAW, END - DAY, 1010)

@@ -137,7 +137,7 @@ def test_runs_are_of_one_process(definitions):
     assert definitions.executor is dg.in_process_executor
 
 
-def test_loading_the_definitions_loads_neither_spark_nor_arrow_nor_aws_nor_requests_nor_the_samples():
+def test_loading_the_definitions_imports_no_heavy_library_and_no_sample():
     program = (
         "import sys; opened = []\n"
         "sys.addaudithook(lambda name, args: opened.append(str(args[0])) if name == 'open' else None)\n"

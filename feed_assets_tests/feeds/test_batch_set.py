@@ -100,7 +100,7 @@ def test_a_set_without_valid_updates_names_the_reason_for_each_batch(board):
     assert "; and 2 more. Publish one again." in str(caught.value)
 
 
-def test_a_set_costs_one_listing_and_three_requests_for_each_batch_whatever_its_history(board):
+def test_a_set_costs_one_listing_and_three_requests_for_each_batch(board):
     for number in range(5):
         for day in range(1, 9):
             put(board, f"b{number}", f"2019120{day}.000000")

@@ -65,7 +65,7 @@ def test_updates_are_ordered_by_id_and_not_by_when_they_were_written(board):
         (b"999999999999999999", "its manifest says 999999999999999999 files and there are 2"),
     ],
 )
-def test_an_invalid_newest_update_is_skipped_with_its_reason_and_the_older_one_served(board, manifest, reason):
+def test_an_invalid_newest_update_is_skipped_and_the_older_one_served(board, manifest, reason):
     write(board, OLD)
     write(board, NEW, manifest)
     reading = latest(board, MEN)
@@ -206,7 +206,7 @@ def test_reading_the_newest_valid_update_takes_three_requests(board):
     assert counted.requests == [*requests, *([manifest] if board._root else [])]
 
 
-def test_a_skipped_update_without_manifest_takes_two_requests_more_itself_and_whether_it_was_pruned(board):
+def test_a_skipped_update_without_a_manifest_takes_two_more_requests(board):
     write(board, OLD)
     write(board, NEW, None)
     counted = Counting.around(board)

@@ -121,7 +121,7 @@ def test_a_moment_before_that_is_refused_rather_than_answered_with_an_older_upda
             latest(three, MEN, asked)
 
 
-def test_a_moment_whose_own_updates_were_all_invalidated_is_refused_where_the_one_before_was_pruned(three):
+def test_a_time_with_only_invalid_and_pruned_updates_is_refused(three):
     pruned(three, OLD)
     three.delete([f"{MEN.path}/{NEW}/_SUCCESS"])
     assert latest(three, MEN).update.id == OLDEST

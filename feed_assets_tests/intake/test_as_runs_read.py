@@ -111,7 +111,7 @@ def test_receiver_and_run_reject_and_accept_the_same_lines(spark, local_board):
     assert 1_000 < taken < 5_000
 
 
-def test_an_hour_is_cleaned_and_enriched_from_what_was_pushed_and_again_from_what_comes_late(home, spark, tmp_path):
+def test_an_hour_is_built_from_pushed_events_and_rebuilt_from_late_ones(home, spark, tmp_path):
     """Use two receivers, HTTP, a tick and Spark: each event is there once, though one was sent twice."""
     now = datetime.now(UTC)
     hour = (now - timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)

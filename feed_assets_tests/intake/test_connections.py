@@ -92,7 +92,7 @@ def test_a_head_or_trailer_without_end_is_refused_before_it_is_in_memory(partner
         assert answer_of(connection).split()[1] == status
 
 
-def test_a_long_head_that_comes_at_once_is_refused_and_one_of_ten_times_the_usual_size_is_taken(partner):
+def test_a_huge_request_head_is_refused_and_a_tenfold_one_accepted(partner):
     for size, status in ((8000, 200), (connections.HEAD_BYTES, 431)):
         answer = partner.post(lines(event(1)), headers={**LINES, **{f"X-{n}": "x" * (size // 8) for n in range(8)}})
         assert answer.status_code == status
@@ -161,9 +161,7 @@ def status_of_next(answers: BinaryIO) -> int:
     return status
 
 
-def test_a_connection_is_a_partner_s_from_its_first_answer_on_until_its_key_is_revoked(
-    door, partner, ledger, monkeypatch
-):
+def test_a_connection_belongs_to_a_partner_until_its_key_is_revoked(door, partner, ledger, monkeypatch):
     """Strangers cannot displace it while its next header arrives, or before the next key is checked."""
     monkeypatch.setattr(connections, "WITHOUT_KEY", 1)
     admitted, states, admit, look_up = list[BoundedHttp](), list[bool](), Admission.admit, door.keys.of
@@ -271,7 +269,7 @@ def test_a_client_has_a_whole_network_of_ipv6(address, network):
     assert connections._network(address) == network
 
 
-def test_nonsense_of_a_stranger_is_one_line_of_the_log_and_its_count_when_the_minute_is_over(door, monkeypatch, caplog):
+def test_nonsense_of_a_stranger_is_logged_once_a_minute_with_its_count(door, monkeypatch, caplog):
     monkeypatch.setattr(limited_log, "monotonic", lambda: 0.0)
     with listening(door) as partner:
         for _ in range(20):

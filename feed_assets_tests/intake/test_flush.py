@@ -210,7 +210,7 @@ def dies_at(services: Services, step: int) -> Services:
     return replace(services, board=Counting.around(services.board, each).board, on_step=before)
 
 
-def test_the_wrong_control_that_removes_a_segment_before_the_ledger_knows_it_loses_events(quiet, monkeypatch):
+def test_removing_a_segment_before_its_ledger_record_loses_events(quiet, monkeypatch):
     def removed_first(services, batch, who):
         for segment in quiet.spool.sealed():
             segment.unlink()
@@ -288,7 +288,7 @@ def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(
 
 
 @pytest.mark.parametrize("end", ["is answered", "is answered and published", "fails"])
-def test_a_request_that_ends_while_another_with_its_key_asks_the_ledger_is_not_taken_twice(quiet, monkeypatch, end):
+def test_a_retry_during_a_slow_ledger_read_is_accepted_once(quiet, monkeypatch, end):
     """Repeat a request whose client got no answer in time, while the ledger is slow."""
     take, at = idempotency.take, (MEN, "k")
     push(quiet, event(1), key="k")

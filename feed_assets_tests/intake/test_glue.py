@@ -72,7 +72,7 @@ def told() -> dict[str, str]:
         return {each.name: each.reason for each in alerts.open_alerts(connection)}
 
 
-def test_a_table_follows_the_schema_and_a_partition_is_where_the_newest_valid_data_are(glue):
+def test_a_glue_table_follows_the_schema_and_partitions_the_newest_valid_data(glue):
     tested, first = world(), published()
     watched(tested)
     table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]

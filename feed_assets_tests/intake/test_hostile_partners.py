@@ -150,7 +150,7 @@ def test_the_stand_in_partner_is_pulled_like_any_store(partner):
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_redirect_of_a_partner_is_not_followed_and_our_session_token_goes_nowhere_else(status, partner, served):
+def test_a_partner_s_redirect_is_not_followed_and_our_token_stays_private(status, partner, served):
     elsewhere = Served()
     with serving(elsewhere) as url:
         served.objects[BAD] = len(BODY)

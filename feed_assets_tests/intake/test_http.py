@@ -125,7 +125,7 @@ def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
     assert status(third) == 401
 
 
-def test_under_load_a_key_that_ended_takes_nothing_more_and_no_accepted_event_is_lost(local_board, ledger, tmp_path):
+def test_a_key_revoked_under_load_accepts_nothing_more_and_loses_nothing(local_board, ledger, tmp_path):
     door, sent, accepted = door_of(local_board, ledger, tmp_path / "spool"), count(), list[int]()
 
     def post(key: str) -> int:
@@ -228,7 +228,7 @@ class Turn:
         """Release the turn for the next request."""
 
 
-def test_a_large_body_waits_for_its_turn_and_is_refused_if_others_were_too_many_meanwhile(door, partner):
+def test_a_large_body_waits_for_its_turn_and_is_refused_beyond_the_rate(door, partner):
     door.large = Turn(door)
     assert partner.post(lines(*map(event, range(unpacking.LARGE_EVENTS + 1)))).status_code == 429
 
@@ -447,7 +447,7 @@ def test_no_secret_is_in_the_ledger_or_in_listings(door, ledger, tmp_path):
     door.receiver.spool.close()
 
 
-def test_a_receiver_without_its_ledger_goes_on_with_the_keys_that_it_knows_for_a_while(partner, door, monkeypatch):
+def test_a_receiver_without_its_ledger_keeps_its_known_keys_for_a_while(partner, door, monkeypatch):
     monkeypatch.setattr(authentication, "HOLD_SECONDS", 0)
     assert partner.post(lines(event(1))).status_code == 503
     monkeypatch.setattr(authentication, "HOLD_SECONDS", 3600)

@@ -137,9 +137,7 @@ class Pushing:
 
 
 @pytest.mark.usefixtures("flushing")
-def test_on_a_full_disk_what_is_acknowledged_is_kept_what_is_refused_is_not_and_flushes_make_room(
-    home, spool, receivers
-):
+def test_on_a_full_disk_exactly_acknowledged_events_are_kept(home, spool, receivers):
     """Use a real full disk: the kernel fails in the middle of a write, and the partial frame must be truncated."""
     needs_small_disks(spool)
     partner = partner_of(home, port := free_port())
@@ -187,9 +185,7 @@ def test_memory_is_limited_under_any_load(home, spool, receivers, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_eight_small_bodies_that_unpack_to_much_take_little_memory_and_others_are_answered(
-    home, spool, receivers, monkeypatch, name
-):
+def test_decompression_bombs_take_little_memory_and_block_no_other_request(home, spool, receivers, monkeypatch, name):
     monkeypatch.setenv("FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND", "1e9")
     begin, piece, times, media = BOMBS[name]
     packed, headers = gzip.compress(begin + piece * times, mtime=0), {**media, "Content-Encoding": "gzip"}

@@ -116,7 +116,7 @@ def test_wrong_files_are_reported_for_the_lookback_and_one_day(partner, then):
         assert {name for name in ("a.csv", "empty.csv") if f"/{name}" in said} == names
 
 
-def test_a_rename_onto_another_one_is_an_alert_and_withdraws_nothing_where_changes_are_alerts(partner):
+def test_with_the_alert_policy_a_rename_onto_a_file_withdraws_nothing(partner):
     for name, number in (("a", 1), ("b", 5)):
         put(partner, f"{TODAY}/{name}.csv", rows(number))
     world = world_of(theirs(changed="alert"))
@@ -156,7 +156,7 @@ def test_two_processes_of_a_home_do_not_pull_at_once(partner, home):
     assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
 
 
-def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_that_is_not_over_is_taken(partner):
+def test_files_of_impossible_hours_are_reported_and_the_current_hour_is_pulled(partner):
     put(partner, f"{NOW:%Y-%m-%d/%H}/a.csv", rows(1))
     put(partner, f"{NOW - timedelta(days=5):%Y-%m-%d/%H}/a.csv", rows(1))
     world = world_of(theirs(days=HOURS, lookback=9), days=HOURS)

@@ -18,7 +18,7 @@ def test_a_file_that_is_renamed_is_not_pulled_again(on_disk):
     assert on_disk.updates() == 3
 
 
-def test_a_file_that_is_renamed_onto_another_one_is_there_once_and_what_it_replaced_is_not(on_disk):
+def test_a_file_renamed_onto_another_one_replaces_it(on_disk):
     other = "2024-02-29/05/b.csv"
     for name, content in ((FIRST, "id\n1\n"), (other, "id\n2\n")):
         on_disk.put(name, content)

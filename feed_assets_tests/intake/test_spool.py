@@ -91,7 +91,7 @@ def test_a_partial_frame_from_a_full_disk_is_truncated(spool, monkeypatch):
 
 
 @each_case("call", ["open", "fsync", "write", "fdatasync", "close"])
-def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_that_is_accepted_is(call):
+def test_a_full_disk_at_any_call_keeps_exactly_accepted_frames(call):
     """Let the second frame meet a full disk, in its own segment; the third one finds room again."""
     real = getattr(os, call)
 
@@ -121,7 +121,7 @@ def test_whichever_call_finds_the_disk_full_what_is_refused_is_not_kept_and_all_
 
 
 @each_case("call", ["fsync", "rename"])
-def test_a_receiver_that_first_starts_on_a_full_disk_says_so_and_starts_once_there_is_room(call):
+def test_a_first_start_on_a_full_disk_is_refused_until_there_is_room(call):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -171,7 +171,7 @@ def test_a_segment_is_sealed_by_its_size_and_by_its_age(tmp_path):
     spool.close()
 
 
-def test_a_folder_is_one_receiver_s_which_keeps_its_name_and_never_uses_one_of_a_segment_again(tmp_path):
+def test_a_spool_belongs_to_one_receiver_and_never_reuses_segment_names(tmp_path):
     first = Spool(tmp_path / "spool")
     first.append([frame(1)])
     with pytest.raises(HomeBusy, match="one receiver per folder"):

@@ -71,7 +71,7 @@ def test_messages_removed_before_they_were_counted_are_an_error(broker):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_cells_are_the_same_however_the_reads_are_cut_and_have_each_committed_message_once(broker, seed, monkeypatch):
+def test_counts_are_independent_of_read_boundaries_and_exactly_once(broker, seed, monkeypatch):
     monkeypatch.setattr(message_counts, "CELL", 10)
     log, dice = CountedTopic(broker), Random(seed)  # noqa: S311
     sent, cells, after = list[tuple[int, datetime]](), {}, {}

@@ -143,7 +143,7 @@ def test_values_of_any_schema_end_no_service(world):
     assert [(each.records, each.dead_letters) for each in world.signals()] == [(1, 1)]
 
 
-def test_poison_of_a_time_that_the_broker_refuses_elsewhere_is_a_dead_letter_of_that_time(world):
+def test_a_dead_letter_keeps_a_timestamp_that_the_broker_would_refuse(world):
     world.create(**{"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"})
     stamp = 4_000_000_000_000
     world.producer.produce(world.name, b"poison", world.key(1), 0, timestamp=stamp)

@@ -49,7 +49,7 @@ def threads_and_files(pid: int) -> tuple[int, list[str]]:
     return process.num_threads(), [each.path for each in process.open_files() if each.path.endswith((".db", ".lock"))]
 
 
-def test_runs_are_forks_of_one_process_that_has_loaded_the_location_and_opened_nothing(location: Location) -> None:
+def test_runs_are_forks_of_one_loaded_process_without_open_connections(location: Location) -> None:
     first, second = location.run(), location.run()
     parent = first["loaded by"]
     assert parent == first["parent"] == second["loaded by"]
@@ -87,7 +87,7 @@ def test_a_run_whose_process_was_killed_is_found_and_can_be_cancelled(location: 
     assert location.status(run_id) is CANCELED
 
 
-def test_a_run_of_a_host_whose_name_is_another_now_is_found_by_the_lock_that_its_process_let_go(location: Location):
+def test_a_dead_run_of_a_renamed_host_is_found_by_its_released_lock(location: Location):
     run_id = location.launch("endless")
     pid = location.told(run_id)["pid"]
     location.instance.add_run_tags(run_id, {WORKER: f"{run_id} elsewhere:{pid}:0.00"})
@@ -150,7 +150,7 @@ def test_a_parent_that_was_killed_is_followed_by_another(location: Location) -> 
     assert after["parent"] == after["loaded by"] != before["parent"]
 
 
-def test_a_parent_that_hangs_is_followed_by_another_and_what_it_was_asked_for_begins_once(
+def test_a_hanging_parent_is_replaced_and_its_runs_start_once(
     location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parents, "FORK_SECONDS", 2)

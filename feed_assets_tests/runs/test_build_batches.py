@@ -70,7 +70,7 @@ def test_a_batch_that_is_gone_or_invalid_is_read_no_more_and_is_named(lake):
         assert [pin.partition.name for pin in batch_sets.pins_of(connection, [HELD])[HELD]] == ["a"]
 
 
-def test_a_partition_without_a_batch_that_has_a_valid_update_is_an_error_with_reasons(lake):
+def test_a_partition_without_a_valid_batch_is_an_error_with_reasons(lake):
     spoilt = drop(lake, "a", 1)
     invalidate(lake.services.board, spoilt.partition, spoilt.id)
     with pytest.raises(NoValidUpdate, match=f"{HELD} has no batch with a valid update. a: {spoilt.id}: it has no"):

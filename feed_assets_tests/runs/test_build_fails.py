@@ -152,7 +152,7 @@ def test_a_failure_after_the_manifest_still_publishes(lake, step):
     assert (lake.bad_ends(), lake.running()) == ([], [])
 
 
-def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the_next_reconcile(lake):
+def test_a_run_that_fails_during_an_outage_is_settled_by_reconcile(lake):
     reachable = Counting.around(lake.services.board)
 
     def refuse():

@@ -88,9 +88,7 @@ def test_a_notified_manifest_is_recorded_and_its_message_deleted(heard, local_bo
     assert rung.left == 0
 
 
-def test_an_update_that_is_no_longer_valid_is_recorded_whether_its_manifest_went_or_a_file_came(
-    heard, local_board, ledger, rung
-):
+def test_an_invalidated_update_is_recorded_for_each_way_of_invalidation(heard, local_board, ledger, rung):
     first, second = written(local_board, DAY)[-1], written(local_board, NEXT_DAY)[-1]
     rung.write(first, second)
     hear(heard)
@@ -184,9 +182,7 @@ def test_a_feed_that_cannot_be_read_holds_up_no_other_and_its_messages_come_agai
     assert (newest(ledger, batch), rung.left) == ({batch.key: update_id(NOW)}, 0)
 
 
-def test_a_kill_between_the_look_and_the_deletion_lets_the_message_come_again_and_changes_nothing(
-    heard, local_board, ledger, rung, monkeypatch
-):
+def test_a_kill_before_the_deletion_repeats_the_message_without_effect(heard, local_board, ledger, rung, monkeypatch):
     rung.write(written(local_board, DAY)[-1])
 
     def killed(*_: object) -> None:
@@ -255,9 +251,7 @@ def as_listed_alone(board: Blackboard, folder) -> dict[str, str]:
     return newest(alone)
 
 
-def test_a_manifest_that_is_told_of_before_its_files_are_there_is_found_by_the_listing(
-    heard, local_board, ledger, rung, tmp_path
-):
+def test_a_manifest_notified_before_its_files_is_found_by_the_listing(heard, local_board, ledger, rung, tmp_path):
     keys = written(local_board, DAY)
     part = keys[0].removeprefix(f"{ROOT}/")
     local_board.delete([part])
@@ -280,7 +274,7 @@ def test_a_manifest_notified_before_its_files_is_found_by_a_file_notification(he
     assert newest(ledger) == {DAY.key: update_id(NOW)}
 
 
-def test_blackboards_of_others_have_queues_of_their_own_and_one_queue_may_tell_of_several(local_board, ledger, rung):
+def test_foreign_blackboards_have_separate_or_shared_queues(local_board, ledger, rung):
     partner = BlackboardLocation(url=f"s3://{BUCKET}/partner", queue=rung.url)
     settings = Settings(
         blackboard=f"s3://{BUCKET}/{ROOT}", blackboard_queue=rung.url, blackboards=Secret({"partner": partner})

@@ -46,7 +46,7 @@ def audited(spark):
         ("CAST('NaN' AS double)", "clicks is NULL: the median of 7 is 5, deviating by 0", ["deep"]),
     ],
 )
-def test_measures_and_checks_are_counted_together_and_deep_checks_run_where_one_is_off(audited, clicks, said, ran):
+def test_measures_and_checks_share_a_pass_and_deep_checks_run_if_one_is_off(audited, clicks, said, ran):
     results, measures, _ = audit(recipe(clicks=clicks), audited, BEFORE)
     assert [each.check.name for each in results] == ["not_null_n", "profile", "deep"]
     assert (results[1].finding, results[1].passed, SEEN) == (said, not ran, ran)
@@ -138,7 +138,7 @@ def test_findings_of_an_unpublished_update_are_dropped(lake):
 COMPANION = {"is_companion": True, "rejects": None, "event_time": None, "profile": MEASURES, "deep_checks": (NOT_TWO,)}
 
 
-def test_a_companion_publishes_the_profile_of_what_others_wrote_and_says_of_that_what_it_found(lake):
+def test_a_monitor_publishes_the_profile_of_foreign_rows_with_its_findings(lake):
     lake.drop(*LINES)
     assert isinstance(lake.clean(**COMPANION), Published)
     assert rows(lake) == [("ids", 2.0, None, None, False), ("rows", 2.0, None, None, False)]

@@ -73,7 +73,7 @@ def bomb(tmp_path_factory):
 
 
 @pytest.mark.parametrize("way", ["plain", "struct", "delta"])
-def test_a_row_group_that_would_become_450_mb_takes_little_and_reading_goes_on_after_it(local_board, bomb, way):
+def test_a_row_group_of_450_mb_takes_little_memory_and_reading_continues(local_board, bomb, way):
     data = bomb(way)
     assert len(data) < 300_000
     local_board.put(f"{FOLDER}/0", encoded("parquet", [row(1, "integer")]))

@@ -140,7 +140,7 @@ def test_no_event_of_two_simultaneous_publishers_is_lost(local_board):
     assert read_all(FileEvents(local_board, "events", "jsonl"))[0] == of(numbered(1, 9))
 
 
-def test_a_cursor_that_went_back_publishes_no_event_under_a_name_that_readers_are_past(local_board):
+def test_an_earlier_cursor_publishes_no_event_behind_the_readers(local_board):
     sink, source = FileSink(local_board, "events"), FileEvents(local_board, "events", "jsonl")
     sink.publish(numbered(1, 3))
     sink.publish(numbered(4, 6))

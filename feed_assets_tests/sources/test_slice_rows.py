@@ -83,7 +83,7 @@ def test_spark_reads_the_rows_of_a_slice_in_ranges_with_their_values(spark, post
         piece(60, 9_999).read(spark, url, "orders", by="at :%x").collect()
 
 
-def test_spark_reads_moments_of_sqlite_in_each_form_and_names_the_column_of_one_that_is_none(spark, tmp_path):
+def test_spark_reads_sqlite_times_in_each_form_and_names_a_wrong_column(spark, tmp_path):
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     forms = ["2024-01-01T12:00:00", "2024-01-01 12:01:00", "2024-01-01T14:02:00.5+02:00", "2024-01-01T12:03:00Z"]
     with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:

@@ -109,7 +109,7 @@ def test_broker_counts_are_refused_for_topics_with_producer_timestamps(log):
         counts(log, "broker", Clock()).read(None)
 
 
-def test_a_reader_tells_of_what_comes_into_any_window_and_a_repeated_report_changes_nothing(log, ledger):
+def test_a_reader_counts_every_window_and_repeated_reports_change_nothing(log, ledger):
     source, position, reports = counts(log, "reader", Clock()), None, []
     for batch in (minutes(1, 2, 11), minutes(1, 7), minutes(59)):
         log.send([(0, each) for each in batch])

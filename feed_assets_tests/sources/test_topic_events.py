@@ -42,7 +42,7 @@ def test_events_behind_an_open_transaction_wait_with_the_reason(theirs):
     assert [each.correlation_id for each in theirs.source().read(batch.position, 10).events] == ["c-2"]
 
 
-def test_every_partition_goes_on_from_its_own_place_and_one_that_is_added_from_its_beginning(theirs):
+def test_each_partition_resumes_at_its_position_and_a_new_one_at_its_beginning(theirs):
     theirs.add([row(1, "integer"), row(2, "integer")])
     _, _, position = read_all(theirs.source(), limit=1)
     theirs.grow(3)
@@ -102,7 +102,7 @@ SCHEMA = {
 }
 
 
-def test_avro_is_read_by_the_schemas_of_the_registry_and_a_messages_place_may_be_a_column(theirs, registry):
+def test_avro_is_read_by_registry_schemas_with_the_offset_as_a_column(theirs, registry):
     with closing(Schemas(registry.url)) as schemas:
         check_avro(theirs, schemas)
 
@@ -143,7 +143,7 @@ def published(theirs):
     return [each.correlation_id for each in read_all(theirs.source())[0]]
 
 
-def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leaves_none_out(theirs):
+def test_foreign_messages_and_earlier_positions_lose_none_of_our_events(theirs):
     sink = TopicSink(theirs.clients, theirs.topic)
     sink.publish(numbered(1, 3))
     for value in (b"not json", b"[1]", b'{"sequence": "x"}'):

@@ -80,7 +80,7 @@ def test_every_line_is_clean_or_rejected_with_its_text_and_reasons(spark, local_
     assert {row["_file"] for row in rows} == {update.files[0].key}
 
 
-def test_bytes_that_are_not_utf8_are_rejected_and_a_real_replacement_character_is_not(spark, local_board):
+def test_invalid_utf8_is_rejected_and_a_real_replacement_character_accepted(spark, local_board):
     update = put_update(local_board, {"part.json": b'{"s": "\xff"}\n{"s": "\xef\xbf\xbd"}\n'})
     rows = read(spark, local_board, [update], "json", "s string").select("s", "_raw", "_reasons").collect()
     assert rows == [("\ufffd", '{"s": "\ufffd"}', ["not UTF-8"]), ("\ufffd", '{"s": "\ufffd"}', [])]

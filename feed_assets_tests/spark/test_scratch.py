@@ -185,7 +185,7 @@ FORKS = dedent(
 )
 
 
-def test_a_process_removes_its_scratch_folders_as_it_ends_and_one_that_it_forked_does_not(tmp_path, monkeypatch):
+def test_a_process_removes_its_scratch_folders_at_its_end_and_a_fork_does_not(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     command = [sys.executable, "-P", "-c", FORKS, str(tmp_path)]
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == "True\n"

@@ -38,7 +38,7 @@ def test_spark_writes_no_extra_files_into_updates(master):
     assert found["spark.sql.files.ignoreCorruptFiles"] == found["spark.sql.files.ignoreMissingFiles"] == "false"
 
 
-def test_checksum_files_are_off_for_a_folder_and_s3a_keeps_the_file_system_that_it_needs():
+def test_checksum_files_are_off_locally_and_s3a_keeps_its_file_system():
     raw = "org.apache.hadoop.fs.RawLocalFileSystem"
     assert conf(Settings(blackboard="file:///lake"))["spark.hadoop.fs.file.impl"] == raw
     assert "spark.hadoop.fs.file.impl" not in conf(Settings(blackboard="s3://bucket/lake"))

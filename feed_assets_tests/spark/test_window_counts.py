@@ -97,7 +97,7 @@ def test_rows_from_too_far_apart_are_counted_in_what_was_written(spark, local_bo
     assert (found, ran > 1) == ([((first, 1), (last, 1))], jobs > 1)
 
 
-def test_as_many_windows_as_are_told_apart_in_passing_are_counted_there_whatever_tasks_there_are(spark, local_board):
+def test_windows_up_to_the_limit_are_counted_in_passing_for_any_tasks(spark, local_board):
     """Put each window in every task, so that a histogram must merge equal windows only."""
     moment = sf.timestamp_seconds(sf.col("id") % SPAN * 300 + 1_574_553_600)
     frame = spark.range(0, SPAN * 6, 1, 6).select(moment.alias("at"))

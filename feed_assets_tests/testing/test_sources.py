@@ -111,9 +111,7 @@ SETTINGS = [
 
 
 @each_case(("variable", "value"), SETTINGS)
-def test_a_setting_of_the_shell_or_the_projects_env_file_is_refused_and_one_of_the_test_is_not(
-    variable, value, tmp_path
-):
+def test_settings_of_the_shell_are_refused_and_those_of_the_test_accepted(variable, value, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         # A program that loads a `.env` file takes ${PLACE} from the file, or from the shell.
         patch.setenv("PLACE", "there")

@@ -90,7 +90,7 @@ def test_tables_of_datasets_are_planned_and_loaded_without_the_packages_of_kafka
     assert table(target_of(duckdb_url).engine, one, "id") == [(1,)]
 
 
-def test_one_load_waits_for_a_file_that_is_open_elsewhere_for_half_a_minute_and_then_loads(pair, duckdb_url, tmp_path):
+def test_a_single_load_waits_half_a_minute_for_a_file_open_elsewhere(pair, duckdb_url, tmp_path):
     one, _ = pair
     one.publish("1", {"id": 1})
     code = "from feed_assets.cli import main; main()"

@@ -20,7 +20,7 @@ MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 @pytest.mark.parametrize("name", MIGRATIONS)
-def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_older_rows_are_now(loader, stream, name):
+def test_rows_of_both_schemas_are_loaded_and_older_chunks_are_migrated(loader, stream, name):
     old_fields, old, new_fields, new, expected = MIGRATIONS[name]
     first, second = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
     stream.send(first, {"id": 1, **old})

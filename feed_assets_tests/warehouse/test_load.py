@@ -87,7 +87,7 @@ def test_a_repeated_signal_changes_nothing(loader, stream, schema):
     assert stream.table(loader.engine) == stream.model()
 
 
-def test_an_older_offset_never_replaces_a_newer_one_even_where_the_positions_are_lost(loader, stream, schema):
+def test_an_older_offset_never_replaces_a_newer_one_without_positions(loader, stream, schema):
     old = stream.send(schema, row(1, "a"), row(2, "a"), row(3, "a"))
     stream.send(schema, row(1, "b"), (None, row(2)))
     loader.load(stream)
