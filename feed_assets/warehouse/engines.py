@@ -207,7 +207,7 @@ class Engine(ABC):
         for each in shape.columns:
             if each.kind.name in ("json", "decimal"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
-                yield wrong, f"{each.name} is not a {self.type_of(each.kind)}"
+                yield wrong, f"{each.name} is no {self.type_of(each.kind)}"
         yield from self.limits(shape)
 
 

@@ -133,7 +133,7 @@ def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream)
     names = [f"d{number}" for number in range(1200)]
     schema = stream.schemas.add(ID, *({"name": name, "type": "double"} for name in names))
     stream.send(schema, {"id": 1, **dict.fromkeys(names, 1.5)})
-    with pytest.raises(LoadFailed, match="cannot hold it: row is too big"):
+    with pytest.raises(LoadFailed, match="cannot store it: row is too big"):
         loader.load(stream)
 
 
