@@ -171,4 +171,4 @@ def _value(cell: Any) -> Any:
         inner = cell.value if hasattr(cell, "dictionary") else cell
         if hasattr(inner, "as_buffer"):
             return bytes(inner.as_buffer()).decode(errors="surrogateescape")
-        return f"a {cell.type} out of Python's range"
+        return f"a {cell.type} outside the years 1 to 9999"

@@ -138,7 +138,7 @@ def test_a_refusing_catalog_raises_an_alert_and_is_updated_later(glue, monkeypat
         patch.delenv("AWS_DEFAULT_REGION")
         watched(tested)
     (said,) = [reason for name, reason in told().items() if name.startswith("failing:watch")]
-    assert "Glue's database raw cannot be kept" in said
+    assert "Glue's database raw cannot be updated" in said
     watched(tested)
     assert partitions(glue) == {("2026-01-01", "05", "one"): location(first)}
     assert not any(name.startswith("failing:watch") for name in told())

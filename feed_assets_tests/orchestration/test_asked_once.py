@@ -1,6 +1,7 @@
 """Several processes decide at once while others wake the loop: each partition is requested once."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
@@ -11,6 +12,7 @@ from feed_assets.cli.receive import polled, written_sources
 from feed_assets.core.feeds import Feed
 from feed_assets.core.launching import SHORTEST_WAIT
 from feed_assets.feeds.opened import open_board
+from feed_assets.intake import authentication
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import DueOutput
@@ -125,13 +127,16 @@ def test_simultaneous_wakes_events_and_ticks_request_each_run_once(tmp_path):
     graph, ledger = Graph(world.definitions.resolve_asset_graph()), open_ledger(settings().ledger)
     calls = {"sources": written_sources(graph), "polled": polled(graph), "now": utc_now}
     door = door_of(open_board(settings()), ledger, tmp_path / "spool", **calls)
-    with listening(door, scopes=[RAW, "events:team"]) as team:
+    scopes = [RAW, "events:team"]
+    key = authentication.add(ledger, "other", scopes, utc_now())
+    with listening(door, scopes=scopes) as team:
+        other = replace(team, key=key)  # A key has one wake at a time.
         for marker in (1, 2):
             world.drop(RAW, DAY, rows(*range(marker)))
             event = lines({"table_name": "a", "marker": marker, "correlation_id": f"c{marker}"})
             paths = {f"/wake/{RAW}?partition={DAY}": b"", "/events/team": event}
             with ThreadPoolExecutor(4) as pool:
-                answers = [pool.submit(team.call, path, body) for path, body in [*paths.items()] * 2]
+                answers = [pool.submit(each.call, *call) for call in paths.items() for each in (team, other)]
                 ran = world.tick()
             assert [answer.result().status_code for answer in answers] == [200] * 4
             ran += world.run_until_idle()

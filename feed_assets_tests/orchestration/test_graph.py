@@ -138,14 +138,14 @@ def own_of_a_window(raw_parts=DAYS, mapping=WINDOW):
 def test_required_own_makes_all_other_partitions_of_the_input_optional(
     raw_parts, mapping, output, inputs, optional, unknown
 ):
-    need = own_of_a_window(raw_parts, mapping).need(Partition(Feed.parse(SUMS), output))
+    need = need_of(own_of_a_window(raw_parts, mapping), Partition(Feed.parse(SUMS), output))
     assert [each.key for each in need.partitions] == inputs
     assert sorted(each.key for each in need.optional) == optional
     assert absent(need) == unknown
 
 
 def test_without_required_own_every_partition_is_required():
-    assert graph_of(DAYS, DAYS, WINDOW).need(Partition(Feed.parse(SUMS), "2020-01-04")).optional == frozenset()
+    assert need_of(graph_of(DAYS, DAYS, WINDOW), Partition(Feed.parse(SUMS), "2020-01-04")).optional == frozenset()
 
 
 def test_a_change_of_an_optional_partition_affects_every_output_that_reads_it():
@@ -155,8 +155,8 @@ def test_a_change_of_an_optional_partition_affects_every_output_that_reads_it():
 def test_a_need_carries_the_late_policy_and_inputs_with_ignored_quality():
     raw = raw_feed()
     sums = sums_of(Input(raw, ignore_quality_issue=True), late=Late(growth=0.05))
-    need = Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph()).need(
-        Partition(Feed.parse(SUMS), ALL_DAYS[0])
+    need = need_of(
+        Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph()), Partition(Feed.parse(SUMS), ALL_DAYS[0])
     )
     assert need.late == Late(growth=0.05)
     assert [each.partition.feed for each in need.inputs if each.ignores_quality] == [Feed.parse(RAW)]

@@ -594,7 +594,7 @@ def test_an_input_with_a_watermark_is_waited_for_and_never_causes_a_rerun(harnes
 
 def test_a_watermark_on_an_appendable_feed_is_refused():
     raw = foreign_feed("web/raw/v1.0", partitions_def=DAYS, schema="k string", appendable=True)
-    with pytest.raises(InvalidDefinition, match=r"web/daily/v1\.0 waits until the batches of web/raw/v1\.0 go far"):
+    with pytest.raises(InvalidDefinition, match=r"web/daily/v1\.0 waits until the batches of web/raw/v1\.0 reach far"):
         reader("daily", DAYS, Input(raw, beyond=Watermark("end of partition")))
 
 

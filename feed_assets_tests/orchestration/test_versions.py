@@ -122,7 +122,7 @@ def test_explain_names_readers_of_the_older_version_and_the_newer_one(monkeypatc
     assert still in command(monkeypatch, loop, "explain", SUMS, DAY, "--json").stdout
     assert still in command(monkeypatch, loop, "explain", SUMS, "--json").stdout
     assert (
-        "it reads t/sums/v1.0, and t/sums/v2.0 is there"
+        "it reads t/sums/v1.0, but t/sums/v2.0 exists"
         in command(monkeypatch, loop, "explain", "t/picked/v1.0", DAY, "--json").stdout
     )
     assert "is newer" not in command(monkeypatch, loop, "explain", NEWER_SUMS, DAY, "--json").stdout

@@ -238,6 +238,6 @@ def test_a_bucket_is_reached_in_one_way():
     two = {"a": {"url": "s3://lake/a", "profile": "a"}, "b": {"url": "s3://lake/b", "profile": "b"}}
     with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['b'\]: the bucket lake has another endpoint"):
         conf(Settings(blackboards=two))
-    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['a'\]: the bucket lake is reached"):
+    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['a'\]: the bucket lake has another endpoint"):
         conf(Settings(blackboard="s3://lake/ours", blackboards={"a": two["a"]}))
     conf(Settings(blackboard="s3://lake/ours", blackboards={"a": {"url": "s3://lake/a"}}))
