@@ -196,7 +196,7 @@ def test_a_lease_that_is_none_is_refused_and_free_again_once_its_rows_are_delete
     ):
         with subtests.test(msg=change):
             run(loading, change)
-            error = refused(loading, world, "expected one row with a holder and a moment")
+            error = refused(loading, world, "expected one row with a holder and a time")
             assert "DELETE FROM feed_assets.lease" in str(error)
             run(loading, "DELETE FROM feed_assets.lease")
     load(loading, world)
