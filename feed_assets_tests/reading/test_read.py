@@ -18,6 +18,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
 from feed_assets.settings import settings
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.owners_boards import open_as_owner
 from feed_assets_tests.support.parquet_lake import (
     DAILY,
     MONDAY,
@@ -265,9 +266,7 @@ def test_a_partners_bucket_is_read_as_its_profile(home, s3_env, partner_url, mon
     place = f'{{"url": "{partner_url}", "endpoint": "{s3_env.endpoint}", "profile": "partners"}}'
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", f'{{"partner": {place}}}')
     settings.cache_clear()
-    from feed_assets.feeds.opened import open_board
-
-    lake = Lake(open_board(settings(), name="partner"))
+    lake = Lake(open_as_owner(settings(), "partner"))
     lake.put(MONDAY, {"n": [1]})
     assert feed_assets.read(DAILY, MONDAY, blackboard="partner").to_arrow().to_pydict() == {"n": [1]}
 

@@ -7,6 +7,7 @@ from feed_assets.core.feeds import Update
 from feed_assets.feeds.opened import open_board
 from feed_assets.settings import Settings
 from feed_assets.spark.input_frames import read
+from feed_assets_tests.support.owners_boards import open_as_owner
 from feed_assets_tests.support.servers import S3Server, partner_settings
 from feed_assets_tests.support.spark_updates import PARTITION
 
@@ -27,7 +28,7 @@ def given(s3_env: S3Server, s3_url: str, partner_url: str, monkeypatch: pytest.M
 
 def test_a_blackboard_is_read_with_its_own_profile_and_with_no_other(given):
     board = open_board(given, name="partner")
-    board.put("theirs/1.csv", b"id\n1\n")
+    open_as_owner(given, "partner").put("theirs/1.csv", b"id\n1\n")
     assert [file.size for file in board.files("theirs")] == [5]
     assert board.page("").names == ("theirs",)
     with pytest.raises(BlackboardRefused, match="the blackboard 'theirs'"):
@@ -44,7 +45,7 @@ def test_spark_reads_a_foreign_bucket_with_its_profile(spark, given):
     """Use a bucket that does not exist, since the session's keys are the admin's and may read all."""
     board = open_board(given, name="partner")
     key = f"{PARTITION.path}/{UPDATE}/part.csv"
-    board.put(key, b"id\n1\n")
+    open_as_owner(given, "partner").put(key, b"id\n1\n")
     update = Update(PARTITION, UPDATE, board.files(PARTITION.path))
     rows = read(spark, board, [update], "csv", "id int").collect()
     assert [(row["id"], row["_file"], row["_reasons"]) for row in rows] == [(1, key, [])]
