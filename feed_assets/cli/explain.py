@@ -252,7 +252,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """Return the parts of inputs, as they are on the blackboard now, that a run would not read."""
+    """Return the parts of inputs that a run would not read, judged by the blackboard as it is now."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(

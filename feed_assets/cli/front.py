@@ -87,7 +87,7 @@ def foreign(request: CheckedRequest, port: int) -> str | None:
 
 
 def no_command(request: CheckedRequest) -> str | None:
-    """Return why a GraphQL request is refused that a form or an image could have sent; None if it is accepted."""
+    """Return why a GraphQL request is refused; None if it is accepted. A form or an image could have sent it."""
     if request.path.rstrip("/") != "/graphql" or request.is_websocket:
         return None
     if request.method == "POST":

@@ -211,7 +211,7 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
 def _logged(
     stack: ExitStack, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Started:
-    """Start a process with its own log file for its output: what concerns a person is read from the ledger."""
+    """Start a process whose output goes to its own log file. The terminal shows only what the ledger says."""
     return stack.enter_context(group(f"{name} (log: {log})", command, log, env))
 
 

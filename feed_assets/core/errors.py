@@ -236,7 +236,7 @@ class UpdateAbandoned(FeedAssetsError):
 
 
 class UnstableRejects(FeedAssetsError):
-    """A function rejected different records when it ran again: records would be lost, or published and rejected."""
+    """A function rejected other records when it ran again: some would be lost, or be both published and rejected."""
 
 
 class UpdateChanged(FeedAssetsError):

@@ -76,7 +76,7 @@ class KnownWindow:
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 
     def pin(self, window: Partition) -> Pin | None:
-        """Return the pin that records a read of the window. Return None if it is not readable; bad windows are."""
+        """Return the pin for a read of the window; None if it is not readable. Windows with bad data are readable."""
         position = f"{self.changed:020d}"
         version = f"{self.data:016x}" if self.data else position
         return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None

@@ -274,7 +274,7 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Stop a partition if an input's newest update is older than a pruned one, as a re-run would lose data.
+    """Stop a partition if a newer update of an input was pruned than the newest that is left: a re-run would lose data.
 
     A batch that was replaced by a range is not lost: the range holds its rows.
     """

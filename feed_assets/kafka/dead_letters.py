@@ -122,7 +122,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
 
 
 def _first_kept(clients: Clients, topic: str) -> int:
-    """Return the first time, in milliseconds since 1970, whose messages the topic keeps; -1 if it keeps all."""
+    """Return the earliest timestamp that the topic still keeps, in milliseconds since 1970; -1 if it keeps all."""
     config = config_of(clients.admin(), topic)
     kept = int(config["retention.ms"].value)
     is_removed = "delete" in config["cleanup.policy"].value and config["message.timestamp.type"].value == "CreateTime"

@@ -35,7 +35,7 @@ class Appender:
             reader.close()
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write keys and values, all or none. Raise FencedOff; or KafkaUnavailable, after which both are possible."""
+        """Write keys and values, all or none. Raise FencedOff. After KafkaUnavailable all or none were written."""
         with translated(f"write to {self._topic}"):
             self._producer.begin_transaction()
             for key, value in messages:

@@ -135,7 +135,7 @@ def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dic
 
 
 def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
-    """Raise LogTrimmed if the first offsets may be wrong for the time."""
+    """Raise LogTrimmed if messages from the start time on may already have been removed."""
     for partition, (low, high) in ends.items():
         if after.get(partition, 0) > high:
             raise LogTrimmed(

@@ -158,7 +158,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Open and return a partition; None if it needs a person, unless no other is left: then raise the error."""
+        """Open and return a partition. If it needs a person return None, or raise the error if it was the last one."""
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:

@@ -308,7 +308,7 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Make undecidable outputs due now, because a new start of `run` may follow a fix of their cause."""
+    """Make undecidable outputs due now: whoever starts `run` again may have fixed the cause."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)

@@ -145,7 +145,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
 
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
-    """Remove events, and move markers forwards only, because a skipped propagation has older markers."""
+    """Remove events. Never move a marker back: a propagation that was skipped earlier has older markers."""
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
     query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)

@@ -119,7 +119,7 @@ def sync(
     """Record the newest valid update of a partition as just read on the blackboard.
 
     Newer published updates are invalidated, with the reason in `reasons`. Claimed updates are not touched. `as_of` is
-    the last change before the reading began: the ledger is right about anything that changed later. A new batch is
+    the last change before the reading began: what changed after it stays as the ledger has it. A new batch is
     recorded under its parent partition.
     """
     with ledger.read() as connection:

@@ -153,7 +153,7 @@ def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
 def build(
     graph: Graph, services: Services, planned: Sequence[Planned], asked_by: str, run: Run
 ) -> dict[Partition, str]:
-    """Build planned partitions one after the other. Return why some were not built, unless a run has reported it.
+    """Build planned partitions one after the other. Return the reasons of failures that no run has reported.
 
     Each is decided in its turn, so that its inputs include what was built before it.
     """

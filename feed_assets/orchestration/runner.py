@@ -262,7 +262,7 @@ class Runner:
 
     @cached_property
     def _job(self) -> dg.JobDefinition:
-        """Return the job for all assets, without sensors' checks: a failing run would fail them, too."""
+        """Return the job for all assets, without the checks that sensors report: a failing run would fail them."""
         definitions = self.definitions
         run_checks = [
             each for each in definitions.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}

@@ -134,7 +134,7 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
-    """Return evidence with the keys missing in the parent, those with the most rows first."""
+    """Return the keys that the parent lacks as evidence, the ones with the most rows first."""
 
     def rows(audited: Audited) -> "DataFrame":
         lost = known_keys(audited, child, parent, on).where("rows > 0 AND NOT known").drop("known")

@@ -179,7 +179,7 @@ def _known_windows(order: BuildRequest, services: Services) -> Facts:
 
 
 def backfilled(order: BuildRequest, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
-    """Return whether a window was backfilled since it was read, with `reprocess="always"`.
+    """Return whether a window was backfilled after it was read; False unless `reprocess="always"`.
 
     For windows without a pin, count backfills after `since`.
     """
@@ -190,7 +190,7 @@ def backfilled(order: BuildRequest, services: Services, since: int, consumed: Se
 
 
 def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
-    """Raise MixedInputs if inputs of a run by hand come from different data, since a pipeline is still at work.
+    """Raise MixedInputs if a manual run's inputs were made from different data: a pipeline is still at work.
 
     For other runs the sensor has checked this.
     """

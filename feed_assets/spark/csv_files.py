@@ -128,7 +128,7 @@ def _is_record() -> Column:
 def _opaque(column: Column) -> Column:
     """Return an expression of all columns that Spark's optimizer cannot analyze.
 
-    It would keep each inference under the old and new name of each column: 2^n inferences, which never finish.
+    Otherwise it keeps each inference under both names of each of n columns: 2^n inferences, and planning never ends.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 

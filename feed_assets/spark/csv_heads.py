@@ -96,7 +96,7 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
 def _first_line(spark: SparkSession, path: str) -> bytes:
     """Return the text up to the first LF, including any CR. Only Spark can decompress the file.
 
-    A CR in it may be a line end without LF: the file's records may end with CR alone.
+    Each CR is kept: in some files the records end with CR alone.
     """
     lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
     begins = sf.substring("value", 1, HEAD_BYTES).alias("value")

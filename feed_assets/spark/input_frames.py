@@ -79,7 +79,7 @@ def read(
 
 
 def clean(tagged: DataFrame) -> DataFrame:
-    """Return the rows without reasons, without the three columns that `read` added."""
+    """Return the rows that have no reject reasons, and drop the three columns that `read` added."""
     return tagged.where(is_clean()).drop(*META)
 
 

@@ -102,7 +102,7 @@ def scratch(conf: Mapping[str, str]) -> Generator[Scratch]:
 
 
 def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
-    """Remove scratch folders when this process ends, once its JVM has."""
+    """Remove scratch folders when this process ends, after the end of its JVM."""
     owner = os.getpid()
 
     def remove() -> None:
@@ -145,7 +145,7 @@ def _make_folder(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder is this user's, and no process holds its lock or is about to."""
+    """Return whether a folder is this user's, and no process holds its lock or is about to take it."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False

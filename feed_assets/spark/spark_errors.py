@@ -112,7 +112,7 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return our error that a Python worker raised, if it does not count as an attempt; else None."""
+    """Return the error of ours that a Python worker raised. Return None if it counts as an attempt."""
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
         return None

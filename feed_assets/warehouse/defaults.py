@@ -26,7 +26,7 @@ def default_of(schema: Any, default: Any, named: Mapping[str, Any]) -> str | Non
 
 
 def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
-    """Return the value that Avro reads from a default's JSON. A union's default is of its first non-null branch."""
+    """Return the value that Avro reads from a default's JSON. A union's default is one of its first non-null branch."""
     if default is None:
         return None
     if isinstance(schema, list):

@@ -72,7 +72,7 @@ def _forms(connection: Connection) -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """Return a foreign name unchanged if it could be ours; else quoted and cut."""
+    """Return a name unchanged if it meets our rules for names; otherwise quote and shorten it."""
     return name if name.isidentifier() and len(name) < _SHOWN else repr(name)[:_SHOWN]
 
 

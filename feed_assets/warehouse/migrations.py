@@ -52,7 +52,7 @@ class MakeNullable:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """Step that sets the value of rows that have none for a column."""
+    """Step that sets a column's default, for rows without a value."""
 
     column: Column
 

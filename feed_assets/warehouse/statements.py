@@ -186,7 +186,7 @@ def drop_older(quoted_table: str, shape: Shape) -> str:
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
-    """Merge the newest rows into the table. None is older than the row that it replaces."""
+    """Merge the newest rows into the table. Each is at least as new as the row that it replaces."""
     target, deleted = quoted(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")

@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The periods end now. If a node has no data that recent, they end with its newest data, and the current period is
-    added. `notes` is used as in `extents_within`.
+    The periods end now. If a node's newest data are older, they end there, and the current period is added. `notes`
+    is used as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)

@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger, now: datetime) -> None:
-    """List all partitions for decision, of datasets whose partitioning differs from the one recorded in the ledger.
+    """Put all partitions of a dataset on the due list if its partitioning differs from the recorded one.
 
     This is done once per change of a declaration, and not for a new dataset, which reads the whole log. The list, the
     inboxes and the recorded partitioning change in one transaction, so a kill changes nothing.

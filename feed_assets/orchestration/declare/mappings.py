@@ -85,7 +85,7 @@ class BatchDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:
-        """Return the day in the input's zone that has the output's date."""
+        """Return the input's day with the same date as the output's, each in its own zone."""
         return days(TimeSpan(output.start, output.start + _TICK), zone, of)
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:

@@ -147,7 +147,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _started(load: str, location: GrpcServerCodeLocation, load_request: Load, until: float) -> Parent | Unloadable:
-    """Return a parent with the same load as the code server, or why there is none. The server's id changes per load."""
+    """Return a parent that has loaded the same code as the server, or why there is none. Each load has another id."""
     try:
         server = server_behind(location.client, load_request.origin.executable_path)
         parent = Parent.start(load, server, load_request, until)

@@ -132,7 +132,7 @@ def _name(url: str) -> str:
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    Search for these before publishing, too: between two of our numbers they would not be found afterwards.
+    Search before publishing, too: a foreign file with a number between two of ours cannot be found later.
     """
     foreign_files = _strangers(services, outlet)
     published = 0
