@@ -96,7 +96,7 @@ def _services() -> "Services":
 
 
 def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:
-    from feed_assets.ledger.pruning import is_ours
+    from feed_assets.ledger.pruned_updates import is_ours
 
     with services.ledger.read() as connection:
         is_own = is_ours(connection, feed)

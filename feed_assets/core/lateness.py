@@ -1,4 +1,4 @@
-"""Policies for late data: which are worth a re-run, and when that is checked."""
+"""Policies for late data: which are worth a re-run, and when that is checked. `weighing` applies them."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from feed_assets.ledger import event_rejects, log
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.old_events import OldEvents
-from feed_assets.ledger.states.folding import fold_all
+from feed_assets.ledger.states.old_reports import fold_all
 from feed_assets.ledger.tables import subscription
 
 ROWS_PER_STEP = 500
@@ -76,7 +76,7 @@ def prune_log(
     """Remove rows older than `days`, or count them without `apply`. `after` is the `stopped` of an earlier call.
 
     Changes go before events, which stay as long as their changes do. Reports of windows that have been complete for
-    `report_days` are merged into one row (`states/folding.py`); None leaves that to the sensor `watch`.
+    `report_days` are merged into one row (`states/old_reports.py`); None leaves that to the sensor `watch`.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:

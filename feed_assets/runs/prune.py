@@ -11,7 +11,7 @@ from feed_assets.core.batch_names import numbers_in, replaced
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Judgement, Retention, StoredUpdate, judge, kept_from
 from feed_assets.feeds import read, removal
-from feed_assets.ledger import batch_partitions, pruning, updates
+from feed_assets.ledger import batch_partitions, pruned_updates, updates
 from feed_assets.runs.orphan_sweep import forget_claims
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -82,8 +82,8 @@ def _stored_updates(services: Services, partition: Partition) -> tuple[StoredUpd
     """
     stored = removal.find(services.board, partition)
     with services.ledger.read() as connection:
-        recorded = pruning.recorded_updates(connection, partition, stored[-1].id if stored else "")
-        readers = pruning.readers(connection, partition)
+        recorded = pruned_updates.recorded_updates(connection, partition, stored[-1].id if stored else "")
+        readers = pruned_updates.readers(connection, partition)
     return tuple(_with(each, recorded.get(each.id), readers.get(each.id)) for each in stored)
 
 
@@ -102,7 +102,7 @@ def _remove(
 ) -> dict[str, str]:
     """Remove updates, oldest first, so that no gap arises. Return why some updates stay after all."""
     valid = {each.id: going[each.id] for each in stored if each.valid and each.id in going}
-    pinned = pruning.give_up(services.ledger, partition, valid, services.now())
+    pinned = pruned_updates.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
     if kept := kept_from(stored, going, holder and holder.id):
@@ -114,6 +114,6 @@ def _remove(
             stays[update_id] = "the newer ones were invalidated meanwhile"
             sync(services.board, services.ledger, partition, services.now())
         elif update_id not in valid:
-            pruning.removed(services.ledger, partition, update_id)
+            pruned_updates.removed(services.ledger, partition, update_id)
         services.on_step(f"removed {update_id}")
     return stays

@@ -10,9 +10,9 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.reports import FOLDED, Report
 from feed_assets.core.sub_partitions import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.states import backfills, folding, window_queries
+from feed_assets.ledger.states import backfills, old_reports, window_queries
 from feed_assets.ledger.states.count_reports import report
-from feed_assets.ledger.states.folding import fold
+from feed_assets.ledger.states.old_reports import fold
 from feed_assets.ledger.tables import event_reject
 from feed_assets.ledger.tables import report as table
 from feed_assets.ledger.update_counts import COUNTER
@@ -145,8 +145,8 @@ def test_reports_of_feeds_are_not_folded_and_still_correct_counts(ledger):
 
 def test_dry_run_of_folding_counts_reports_and_changes_nothing(complete):
     before = parts(complete), states(complete)
-    assert folding.fold_all(complete, LATER, 30, 2, apply=False) == 4
+    assert old_reports.fold_all(complete, LATER, 30, 2, apply=False) == 4
     assert (parts(complete), states(complete)) == before
-    assert folding.fold_all(complete, LATER, 30, 2, apply=True) == 4
+    assert old_reports.fold_all(complete, LATER, 30, 2, apply=True) == 4
     assert parts(complete) == FOLDED_ROWS
-    assert folding.fold_all(complete, LATER, 30, 2, apply=True) == 0
+    assert old_reports.fold_all(complete, LATER, 30, 2, apply=True) == 0

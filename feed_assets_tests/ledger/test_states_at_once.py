@@ -11,7 +11,7 @@ from feed_assets.core.sub_partitions import Tracked
 from feed_assets.ledger import log
 from feed_assets.ledger.states import count_reports, window_policies
 from feed_assets.ledger.states.deltas import Delta
-from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.rollup import Judging
 from feed_assets.ledger.tables import report, window
 from feed_assets_tests.ledger.state_reports import FOO, NOW, part, source, transitions
 from feed_assets_tests.support.feed_processes import processes, start

@@ -9,7 +9,7 @@ from feed_assets import ByEvents, event_table, feed_asset, foreign_feed, with_au
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import inbox, update_changes, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.pruning import is_ours
+from feed_assets.ledger.pruned_updates import is_ours
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker

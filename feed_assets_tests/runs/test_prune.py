@@ -11,7 +11,7 @@ from feed_assets.core.pins import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import CLAIMS, invalidate
-from feed_assets.ledger import claims, log, pruning, runs, update_changes, updates
+from feed_assets.ledger import claims, log, pruned_updates, runs, update_changes, updates
 from feed_assets.runs.orphan_sweep import sweep
 from feed_assets.runs.prune import prune, prune_feed
 from feed_assets.runs.revalidate import revalidate
@@ -113,7 +113,7 @@ def test_prune_keeps_an_update_pinned_just_before_its_removal(services):
     """Let a run claim the second update at the step 'given up' of the first: the ledger's lock decides about each."""
     runs.start(services.ledger, new_run("r1"))
     claim(services.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
-    assert pruning.give_up(services.ledger, MEN, {OLD: "why", OLDEST: "why"}, utc_now()) == {OLD: "r1"}
+    assert pruned_updates.give_up(services.ledger, MEN, {OLD: "why", OLDEST: "why"}, utc_now()) == {OLD: "r1"}
     assert states(services) == ["pruned", "published", "published"]
 
 
@@ -282,5 +282,7 @@ def test_an_update_recorded_without_files_is_not_revalidated(services):
 def test_a_feed_is_ours_once_a_run_has_written_to_it(services):
     claim(services.ledger, "r1", (EFFECT, NEW))
     with services.ledger.read() as connection:
-        ours = [pruning.is_ours(connection, feed) for feed in (EFFECT.feed, MEN.feed, Feed.parse("no/such/v1.0"))]
+        ours = [
+            pruned_updates.is_ours(connection, feed) for feed in (EFFECT.feed, MEN.feed, Feed.parse("no/such/v1.0"))
+        ]
     assert ours == [True, False, False]

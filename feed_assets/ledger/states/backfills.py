@@ -21,7 +21,7 @@ from feed_assets.ledger.runs import RUNNING
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import window_policies
 from feed_assets.ledger.states.count_reports import ReportOutcome
-from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.rollup import Judging
 from feed_assets.ledger.states.window_queries import look_at_checks, placed
 from feed_assets.ledger.states.window_rows import BACKFILLING, COLUMNS, WindowRow, row_of
 from feed_assets.ledger.tables import change, run, window

@@ -23,7 +23,7 @@ from feed_assets.ledger import bulk, closures, event_rejects, key_tables
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import offset_checks, window_policies
 from feed_assets.ledger.states.deltas import Delta
-from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.rollup import Judging
 from feed_assets.ledger.tables import report as table
 from feed_assets.ledger.update_counts import COUNTER
 

@@ -17,7 +17,7 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import offset_checks, window_policies
 from feed_assets.ledger.states.count_reports import ReportOutcome, all_deltas
-from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.rollup import Judging
 from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, remove, rows
 
 

@@ -1,9 +1,9 @@
-"""The steps of ticks. Each is idempotent: after a kill the next tick repeats it."""
+"""The steps of ticks. Each is idempotent: after a kill the next tick repeats it. `tick` has their order and time."""
 
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.message_words import shortened
 from feed_assets.core.readiness import NAMED, State
-from feed_assets.ledger.states.folding import fold
+from feed_assets.ledger.states.old_reports import fold
 from feed_assets.ledger.states.window_queries import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to, look_at_held
 from feed_assets.orchestration.decide.requests import in_progress, requests_for

@@ -1,4 +1,4 @@
-"""Judging of windows: the state changes that follow from changed counts, also of larger windows.
+"""Roll-up of counts: the state changes of windows that follow from changed counts, also of larger windows.
 
 The transaction must hold the lock of the dataset (`window_policies.lock`). It locks the log as soon as a state changes,
 and judges larger windows after that: if two reports complete two siblings, the later one sees both.
