@@ -112,10 +112,10 @@ class ConnectorSession:
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
         if error := received.error():  # Also if the broker lacks the next messages: the next opening reports that.
-            if partition and error.code() in _UNREADABLE:
-                self._leave(consumer, partition, error)
-            else:
+            if error.code() not in _UNREADABLE:
                 self._heed(error, received.topic() or "")
+            elif partition is not None:  # Else it is left already, and what was fetched before comes still.
+                self._leave(consumer, partition, error)
         elif partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received)))
@@ -129,7 +129,7 @@ class ConnectorSession:
         )
         say(f"connector: does not read {place}: {self._aside[place]}")
         self._open.pop(place).drop()
-        consumer.incremental_unassign([TopicPartition(*place)])
+        consumer.pause([TopicPartition(*place)])
         if not self._open:
             self._raise_aside()
 

@@ -129,7 +129,7 @@ def test_an_unparsable_body_is_answered_without_waiting_for_the_rest(partner, mo
         connection.sendall(head + b"%x\r\n%b" % (100_000, bytes(100_000)) + b"nonsense")
         connection.sendall(bytes(16 << 20))
         wait_until(lambda: refused in partner.get("/metrics").text, "the end of the request")
-        assert b"found no request of HTTP/1.1" in connection.recv(65_536)
+        assert b"found no HTTP/1.1 request" in connection.recv(65_536)
 
 
 def test_what_cannot_be_parsed_behind_requests_is_answered_in_place_of_none_of_them(partner):
@@ -275,7 +275,7 @@ def test_nonsense_of_a_stranger_is_logged_once_a_minute_with_its_count(door, mon
         for _ in range(20):
             with connected(partner) as connection:
                 connection.sendall(b"nonsense\r\n\r\n")
-                assert b"found no request of HTTP/1.1" in answer_of(connection)
+                assert b"found no HTTP/1.1 request" in answer_of(connection)
         monkeypatch.setattr(limited_log, "monotonic", lambda: 100.0)
     line = "Invalid HTTP request received. (from '127.0.0.1')"
     assert [each.getMessage() for each in caplog.records] == [line, f"{line}: 20 times in the last minute"]
