@@ -9,12 +9,18 @@ import gzip
 import zlib
 from collections import deque
 
+from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import ChunkDiffers
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 
 FOLDER = "chunks"
 """Prefix of the keys of chunks on the blackboard."""
+
+
+def signalled_key(topic: str, partition: int, first_offset: int, path: str) -> str:
+    """Return the key of a signal's file, from its place and offsets. Only the suffix `.gz` comes from its path."""
+    return f"{FOLDER}/{key_of(topic, partition, first_offset, is_packed=path.endswith('.gz'))}"
 
 
 def packed(content: bytes) -> bytes:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
-from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.kafka import avro
-from feed_assets.kafka.chunk_files import FOLDER
+from feed_assets.kafka.chunk_files import signalled_key
 
 SCHEMA = {
     "type": "record",
@@ -129,19 +128,14 @@ def _check_file(signal: Signal) -> None:
         if signal.records:
             raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
         return
-    key, path = chunk_key(signal), signal.path
+    path = signal.path
+    key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
     if not path.endswith(f"/{key}") or not path.isprintable() or ".." in path.split("/"):
         raise InvalidEvent(f"path: found {path!r:.200}, expected one without '..' that ends with /{key}.")
     if signal.size < 0:
         raise InvalidEvent(f"size: found {signal.size}, expected a number of bytes.")
     if not _DIGEST.fullmatch(signal.sha256 or ""):
         raise InvalidEvent(f"sha256: found {signal.sha256!r:.80}, expected 64 hexadecimal digits.")
-
-
-def chunk_key(signal: Signal) -> str:
-    """Return the key of a signal's file, from its place and offsets. Only the suffix `.gz` comes from its path."""
-    is_packed = str(signal.path).endswith(".gz")
-    return f"{FOLDER}/{key_of(signal.topic, signal.partition, signal.first_offset, is_packed=is_packed)}"
 
 
 def _check_minute(minute: str) -> None:

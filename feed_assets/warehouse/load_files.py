@@ -17,8 +17,7 @@ from feed_assets.core.errors import ChunkBroken, DiskFull
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
-from feed_assets.kafka.chunk_files import packed
-from feed_assets.kafka.signal_message import chunk_key
+from feed_assets.kafka.chunk_files import packed, signalled_key
 from feed_assets.warehouse.shapes import OFFSET
 
 if TYPE_CHECKING:
@@ -152,7 +151,8 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
     """Return a chunk's object, and its content in parts. Raise ChunkBroken if it has another place, or is missing."""
-    path, key = str(signal.path), chunk_key(signal)
+    path = str(signal.path)
+    key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
     if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":
         expected = f"expected {dialect.NAME} at {board.url}/{key}"
         raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")

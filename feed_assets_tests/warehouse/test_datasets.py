@@ -477,7 +477,7 @@ def test_a_table_that_a_reader_holds_waits_alone(local_board, ledger, postgresql
         check_table(target.engine, free)
         assert len(state_rows(target.engine, held)) == 1
     assert load(target, held, free) == 1
-    check_table(target.engine, held)
+    assert table(target.engine, held, "id, text, more") == [(1, "text 1", "x")]
 
 
 def test_a_service_tries_a_table_again_that_was_held(local_board, ledger, postgresql_url, monkeypatch):
@@ -502,4 +502,4 @@ def test_a_service_tries_a_table_again_that_was_held(local_board, ledger, postgr
         now[0] += 1
         session._look()
     assert session._busy == {}
-    check_table(target.engine, held)
+    assert table(target.engine, held, "id, text, more") == [(1, "text 1", "x")]

@@ -93,7 +93,7 @@ def test_an_older_file_goes_where_its_columns_are_now():
 
 
 def test_an_older_file_that_the_table_cannot_hold_is_refused():
-    with pytest.raises(NotMigratable, match="n is text, which integer does not hold"):
+    with pytest.raises(NotMigratable, match="n is text, which integer cannot store"):
         places(shape(N), shape(column(kind=TEXT)))
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import dialect
+from feed_assets.kafka.chunk_files import signalled_key
 from feed_assets.kafka.messages import OFFSET, OPERATION
-from feed_assets.kafka.signal_message import Signal, chunk_key
+from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.load import change, load
 from feed_assets.warehouse.load_groups import LoadGroup, Signalled
@@ -42,7 +43,7 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
         content = b"".join(dialect.line(each) for each in [[OPERATION, OFFSET, *columns], *lines])
         facts = (len(rows), 0, dialect.NAME, None, len(content), sha256(content).hexdigest())
         signal = Signal(topic, 0, first_offset, first_offset + len(rows) - 1, *facts, schema_id)
-        board.put(key := chunk_key(signal), content)
+        board.put(key := signalled_key(signal.topic, signal.partition, signal.first_offset, str(signal.path)), content)
         return Signalled(replace(signal, path=f"{board.url}/{key}"), first_offset + 1)
 
     one = signalled(1, 0, [id_, old], ["update", name, name], ["update", "b", "c"])
