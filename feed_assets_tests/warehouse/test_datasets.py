@@ -482,7 +482,7 @@ def test_a_table_that_a_reader_holds_waits_alone(local_board, ledger, postgresql
 
 def test_a_service_tries_a_table_again_that_was_held(local_board, ledger, postgresql_url, monkeypatch):
     monkeypatch.setattr(postgresql, "WAIT_SECONDS", 0.2)
-    held, free = (Dataset(local_board, ledger, Feed.parse(f"ads/{name}/v1.0")) for name in ("a", "b"))
+    held, free = (Dataset(local_board, ledger, Feed.parse(f"ads/{name}/v1.0")) for name in ("c", "d"))
     target, now = target_of(postgresql_url), [0.0]
     for each in (held, free):
         each.publish("1", row(1))
