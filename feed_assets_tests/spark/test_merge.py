@@ -125,7 +125,7 @@ def test_different_rows_of_one_key_are_an_error_that_names_it(merged):
 
 
 def test_a_tie_is_an_error_that_names_the_key(merged):
-    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: at does not say which'):
+    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: at does not order them'):
         merged([("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y")], newest_by="at")
 
 
