@@ -84,7 +84,7 @@ def test_an_older_chunk_that_the_table_cannot_hold_is_refused(loader, stream):
     stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
     loader.load(stream)
     stream.send(older, {"id": 2, "n": "no number"})
-    with pytest.raises(NotMigratable, match="n is text, which integer does not hold"):
+    with pytest.raises(NotMigratable, match="n is text, which integer cannot store"):
         loader.load(stream)
 
 
