@@ -112,9 +112,9 @@ class S3Pages:
     def _named(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": f"{self._below('')}{key}"}
 
-    def _answer(self, request: str, **wanted: str) -> dict[str, Any]:
+    def _answer(self, request: str, **parameters: str) -> dict[str, Any]:
         """Return S3's answer. Raise FileNotFoundError if the object is missing, otherwise OSError with S3's code."""
-        ask = partial(getattr(self._client(), request), **wanted)
+        ask = partial(getattr(self._client(), request), **parameters)
         try:
             return self._answers.within(ask) if self._answers else ask()
         except (
