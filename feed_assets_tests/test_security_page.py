@@ -17,10 +17,13 @@ from feed_assets.core.limits import (
     SEGMENTS,
 )
 from feed_assets.core.report_lines import PART_BYTES
+from feed_assets.feeds import answers
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
+from feed_assets.feeds.read import MOST_SKIPPED
 from feed_assets.feeds.s3_others import SLOWEST
 from feed_assets.feeds.stores import PATIENCE
+from feed_assets.intake.connections import PIPELINED
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -29,6 +32,7 @@ from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.sinks import SINK_SECONDS
+from feed_assets.warehouse.postgresql import WAIT_SECONDS
 from feed_assets_tests.support.each_case import each_case
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -52,6 +56,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ),
         ("an event that is sent to OpenLineage", f"{EVENT_SECONDS} s"),
         ("a try of a request to an object store that is silent", f"{PATIENCE.timeout} s"),
+        ("an answer of a bucket of others, all tries together", f"{answers.ANSWER_SECONDS:g} s"),
+        ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
+        ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
+        ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (
             "an object in a bucket of others",
             f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s",

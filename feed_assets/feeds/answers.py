@@ -5,11 +5,12 @@ whoever waits for it goes on after ANSWER_SECONDS. Without the pause, each tick 
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cache
-from threading import Thread
+from threading import Event
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from feed_assets.core.time_limits import in_time
 
 ANSWER_SECONDS = 10.0
 """Seconds for one answer, with its retries: a listing, or the head of an object. A body has its own time."""
@@ -26,31 +27,32 @@ class Answers:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._until = float("-inf")
-        self._unanswered: Thread | None = None
+        self._ended = Event()
+        """Set when the last request that was left behind has ended."""
+        self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
         """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, and at once until then.
 
         At most the threads that asked at the same time are left behind: while one still waits, nobody asks again.
         """
-        is_waiting = self._unanswered is not None and self._unanswered.is_alive()
-        if is_waiting or self._now() < self._until:
+        if not self._ended.is_set() or self._now() < self._until:
             raise OSError(f"it did not answer within {ANSWER_SECONDS:g} s, and is asked again in a minute or later")
-        answer: Future[T] = Future()
-        thread = Thread(target=_put, args=(answer, ask), daemon=True)
-        thread.start()
-        thread.join(ANSWER_SECONDS)
-        if not answer.done():
-            self._until, self._unanswered = self._now() + AGAIN_SECONDS, thread
-            raise OSError(f"no answer within {ANSWER_SECONDS:g} s")
-        return answer.result()
+        ended, over = Event(), self._now() + ANSWER_SECONDS
 
+        def answer() -> T:
+            try:
+                return ask()
+            finally:
+                ended.set()
 
-def _put(answer: "Future[Any]", ask: Callable[[], Any]) -> None:
-    try:
-        answer.set_result(ask())
-    except BaseException as error:  # noqa: BLE001 (whoever waits raises it)
-        answer.set_exception(error)
+        try:
+            return in_time(answer, lambda: self._now() > over, ())
+        except TimeoutError:
+            if ended.is_set():  # It is the store's own error.
+                raise
+            self._until, self._ended = self._now() + AGAIN_SECONDS, ended
+            raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
 
 
 @cache

@@ -123,11 +123,11 @@ class ConnectorSession:
     def _leave(self, consumer: Consumer, partition: PartitionReader, error: KafkaError) -> None:
         """Read a partition no more, whose next messages nobody can unpack. Without others there is an error."""
         place = partition.place
-        self._aside[place] = MessageUnreadable(
+        unreadable = MessageUnreadable(
             f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
             "signalled. Stop their producer, delete them (kafka-delete-records), then start the connector again."
         )
-        say(f"connector: does not read {place}: {self._aside[place]}")
+        self._set_aside(place, unreadable)
         self._open.pop(place).drop()
         consumer.pause([TopicPartition(*place)])
         if not self._open:
@@ -162,10 +162,13 @@ class ConnectorSession:
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:
-            place = PartitionOfTopic(writer.topic, writer.partition)
-            self._aside[place] = error
-            say(f"connector: does not read {place}: {error}")
+            self._set_aside(PartitionOfTopic(writer.topic, writer.partition), error)
         return None
+
+    def _set_aside(self, place: PartitionOfTopic, error: LogTrimmed | SignalsLost | MessageUnreadable) -> None:
+        """Keep and print why a partition is not read: it needs a person."""
+        self._aside[place] = error
+        say(f"connector: does not read {place}: {error}")
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop open chunks. The partitions' next owners read them again from the last signals."""

@@ -16,7 +16,7 @@ from dagster._core.event_api import PartitionKeyFilter
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.opened import open_board
+from feed_assets.feeds.opened import open_as_owner, open_board
 from feed_assets.home import home
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_blocks import PARTITION, named_by
@@ -132,10 +132,7 @@ class Harness:
         """Return the blackboard that a feed is declared to be on, as its owner has it: others may only read it."""
         __tracebackhide__ = True
         name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
-        if name is None:
-            return self.board
-        place = self._settings.place(name)
-        return Blackboard.open(place.url, endpoint=place.endpoint)
+        return open_as_owner(self._settings, name) if name else self.board
 
     @property
     def runner(self) -> Runner:

@@ -94,10 +94,8 @@ def follower(
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)
-    from feed_assets.warehouse.table import (
-        Loading,
-        TopicTable,
-    )  # Imported here: it needs Kafka's packages, which a dataset does not.
+    # Imported here, as it needs Kafka's packages, which a dataset does not.
+    from feed_assets.warehouse.table import Loading, TopicTable
 
     if not isinstance(loading, Loading):
         raise TypeError(f"{name} is a topic: expected a Loading, which has the place of its chunks.")

@@ -15,10 +15,10 @@ from feed_assets.core.errors import BlackboardMissing, InvalidName, InvalidSetti
 from feed_assets.core.feeds import MANIFEST
 from feed_assets.feeds import read as feeds_read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_as_owner
 from feed_assets.feeds.write import invalidate
 from feed_assets.settings import settings
 from feed_assets_tests.support.each_case import each_case
-from feed_assets_tests.support.owners_boards import open_as_owner
 from feed_assets_tests.support.parquet_lake import (
     DAILY,
     MONDAY,

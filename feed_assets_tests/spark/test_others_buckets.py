@@ -4,10 +4,9 @@ import pytest
 
 from feed_assets.core.errors import BlackboardRefused
 from feed_assets.core.feeds import Update
-from feed_assets.feeds.opened import open_board
+from feed_assets.feeds.opened import open_as_owner, open_board
 from feed_assets.settings import Settings
 from feed_assets.spark.input_frames import read
-from feed_assets_tests.support.owners_boards import open_as_owner
 from feed_assets_tests.support.servers import S3Server, partner_settings
 from feed_assets_tests.support.spark_updates import PARTITION
 

@@ -17,7 +17,7 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import Row, figures, moved, told_csv, told_json
-from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.opened import open_as_owner
 from feed_assets.intake import authentication
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
@@ -121,7 +121,7 @@ def _hour(row: Row) -> str:
 def _write(name: str, rows: Iterable[Row]) -> None:
     """Write a file for each hour, as the partner does: `2026-11-20/13/ads_0.csv`."""
     files = [(_hour(row).replace(" ", "/"), row) for row in rows]
-    theirs = Blackboard.open(settings().place(WOMEN).url)  # As its owner: by its name it is only read.
+    theirs = open_as_owner(settings(), WOMEN)
     for hour, hour_files in groupby(files, lambda each: each[0]):
         theirs.put(f"{hour}/{name}", told_csv(row for _, row in hour_files))
 
