@@ -173,6 +173,19 @@ def test_without_a_day_each_dataset_has_its_newest_periods_the_worst_first(fille
     assert "@media (prefers-color-scheme: dark)" in page
 
 
+def test_a_topic_that_was_never_read_has_a_line_without_periods(filled, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "never_read.py"
+    module.write_text(
+        "import dagster as dg\nfrom feed_assets import kafka_topic\n\n"
+        'clicks = kafka_topic("web/clicks", topic="clicks", key=["id"])\n'
+        "defs = dg.Definitions([clicks])\n"
+    )
+    file = tmp_path / "status.html"
+    CliRunner().invoke(app, ["status", "-m", module.stem, "--html", str(file)], catch_exceptions=False)
+    assert "web/clicks" in _Read(file.read_text()).text
+
+
 def test_one_dataset_has_a_page_with_its_partitions_which_lead_to_dagster(filled, tmp_path):
     file = tmp_path / "status.html"
     newest("--live", "--dataset", "web/sums/v1.0", "--html", str(file))

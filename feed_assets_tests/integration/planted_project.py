@@ -1,16 +1,26 @@
-"""A dataset, an event table whose database does not answer, and a dataset whose function fails."""
+"""A dataset, a dataset whose function fails, and a table, a topic and a warehouse whose servers do not answer."""
 
 import os
 
 import dagster as dg
 
-from feed_assets import EventSource, SqlTable, event_table, feed_asset, foreign_feed, with_automation
+from feed_assets import (
+    EventSource,
+    SqlTable,
+    event_table,
+    feed_asset,
+    foreign_feed,
+    kafka_topic,
+    warehouse_table,
+    with_automation,
+)
 
 RAW, MADE, BROKEN, URL = "planted/raw/v1.0", "planted/made/v1.0", "planted/broken/v1.0", "PLANTED_EVENTS_URL"
 
 raw = foreign_feed(RAW, format="csv", schema="k string, n int")
 away = EventSource("away", (SqlTable(f"env:{URL}", "events", order_by="id"),))
 told = event_table("planted/told", source=away)
+clicks = kafka_topic("planted/clicks", topic="planted.clicks", key=["id"])
 
 
 @feed_asset(MADE, inputs={"rows": raw})
@@ -33,4 +43,6 @@ def ask(url):
     raise LookupError(f"no answer: {url}")
 
 
-defs = with_automation(dg.Definitions(assets=[raw, told, made, broken]))
+loaded = warehouse_table("main/planted/made", dataset=made, warehouse="main")
+
+defs = with_automation(dg.Definitions(assets=[raw, told, clicks, made, broken, loaded]))

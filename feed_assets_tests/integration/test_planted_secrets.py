@@ -21,6 +21,7 @@ from feed_assets_tests.support.servers import PostgreSQL, family
 
 SECRET = "Pl4nted"
 PROGRAM = str(Path(sys.executable).with_name("feed-assets"))
+_PLAIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
 NOWHERE = f"postgresql+psycopg://me:half,{SECRET}@{SECRET}@127.0.0.1:1/none"
 
 
@@ -45,6 +46,10 @@ def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
         "ALERT_MAIL_TO": "you@here.example",
         "SPARK_CONF": json.dumps({"spark.hadoop.fs.s3a.secret.key": SECRET}),
         "SPARK_PROFILES": json.dumps({"big": {"spark.hadoop.fs.s3a.session.token": SECRET}}),
+        "ALERT_APPRISE": f"jsons://me:{SECRET}@127.0.0.1:9/{SECRET}",
+        "KAFKA": json.dumps({"bootstrap.servers": "127.0.0.1:9", "sasl.password": SECRET} | _PLAIN),
+        "KAFKA_REGISTRY": f"http://me:{SECRET}@127.0.0.1:9",
+        "WAREHOUSES": json.dumps({"main": {"url": away}}),
     }
     named = {f"FEED_ASSETS_{name}": value for name, value in settings.items()}
     own = {"AWS_SECRET_ACCESS_KEY": SECRET, project.URL: NOWHERE, "DAGSTER_HOME": str(home)}
@@ -114,7 +119,9 @@ def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     found.call("doctor", *module)
     explain = ["explain", project.BROKEN, *module]
     page = ["status", *module, "--html", str(tmp_path / "status.html")]
-    for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"], page):
+    away = ["kafka", "lag", *module], ["warehouse", "load", "main", "--once", *module]
+    events = ["events", "due", *module], ["events", "ls", "--json"]
+    for each in (explain, [*explain, "--json"], *events, page, *away):
         found.fork(forker, *each)
     for name, value in {
         "FEED_ASSETS_LEDGER": NOWHERE,

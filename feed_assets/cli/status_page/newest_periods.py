@@ -33,8 +33,8 @@ def _line(row: "GridRow", links: Links) -> str:
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
     """Yield the cells. A gap precedes a cell that does not follow directly on the one before."""
-    apart = [False, *(before.partitions[0].end != after.partitions[0].start for before, after in pairwise(strip))]
-    for cell, is_apart in zip(strip, apart, strict=True):
+    for before, cell in pairwise((None, *strip)):
+        is_apart = before is not None and before.partitions[0].end != cell.partitions[0].start
         title, inner = links.cell(cell, LEGEND[cell.state][0])
         name = f"cell {cell.state.name.lower()}{' apart' * is_apart}"
         yield f'<span class="{name}" {title}>{inner}</span>'
