@@ -14,7 +14,7 @@ def is_key(key: str) -> bool:
 def checked(key: str) -> str:
     """Return `key` if it is below the blackboard, otherwise raise InvalidName.
 
-    A backslash is an ordinary character, on disk and on S3: partners on Windows have it in names.
+    A backslash is an ordinary character, on disk and on S3: partners on Windows use it in names.
     """
     if not is_key(key):
         raise InvalidName(
