@@ -1,4 +1,4 @@
-"""`feed-assets connector`: topics become chunks."""
+"""`feed-assets connector`: write the messages of Kafka topics to chunks, and signal the chunks."""
 
 import signal
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def run(
     ] = None,
     module: Module = None,
 ) -> None:
-    """Keep and signal the chunks of topics until Ctrl-C or SIGTERM; several processes share the partitions."""
+    """Write and signal chunks of topics until Ctrl-C or SIGTERM. Several processes share the topics' partitions."""
     from feed_assets.kafka import check_installed
 
     check_installed()
@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
-    """Return a note with the topic that was probably meant, if its name or its table's is similar; else ''."""
+    """Return a note with the declared topic whose name, or whose table's name, is similar. Return '' without one."""
     topics = {
         **{str(table.feed): topic for topic, table in table_by_topic.items()},
         **{topic: topic for topic in table_by_topic},

@@ -65,7 +65,7 @@ def publish(
     ] = "",
     operation: Annotated[str, typer.Option("--operation", help="How it was written.")] = "OVERWRITE",
     updated_at: Annotated[
-        tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of its rows.")
+        tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of the written rows.")
     ] = None,
     context: Annotated[str, typer.Option("--context", help="Further facts about the write, as a JSON object.")] = "{}",
     as_json: AsJson = False,
@@ -169,7 +169,7 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """Return what is due by partition. A partition that also waits for something else takes nothing of it yet."""
+    """Return the due propagations by partition. The next run takes none if the partition also waits for an input."""
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
@@ -245,7 +245,7 @@ def _trend_note(trends: "Sequence[Trend]") -> str:
         return ""
     comparison, factor = compared(trends), settings().slower_factor
     if not comparison:
-        return f"no two versions have {UPDATES_COMPARED} updates each, the fewest that are compared"
+        return f"no two versions have {UPDATES_COMPARED} updates each, which a comparison needs"
     if comparison.times <= 1:
         return f"{comparison}: it is not slower"
     is_alert = factor and comparison.times > factor

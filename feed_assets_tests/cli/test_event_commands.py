@@ -159,7 +159,7 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
         "code_version  count  median    p95       change   against",
         "1             2      15.000 s  19.500 s",
         "2             1      30.000 s  30.000 s  +100.0%  1",
-        "no two versions have 5 updates each, the fewest that are compared",
+        "no two versions have 5 updates each, which a comparison needs",
     ]
     assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
     assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"

@@ -135,7 +135,7 @@ def test_invalidating_a_compacted_batch_names_the_range_that_holds_its_rows(feed
         write(board, OLD, partition=LINES.batch(name))
     code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
     assert code == 0
-    assert "b00000002: its rows are still read, as b00000001-00000002 holds them." in err
+    assert "b00000002: its rows are still read, because b00000001-00000002 contains them." in err
     code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000001-00000002", OLD)
     assert "still read" not in err
 
