@@ -44,16 +44,19 @@ CHANNEL_SECONDS = 5
 """Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
 
 FEWEST_SECONDS = 1
-"""Seconds that a delivery may take once the tick's time is over, so that a tick that is always late ends."""
+"""Seconds that a delivery may take even if the tick's time is over. So alerts of a late tick are delivered, too."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
     "FEED_ASSETS_ALERT_SMTP is no mail server: expected smtp://host, smtp://user:password@host:587 or "
-    "smtps://user:password@host. Special characters in user and password, ASCII ones, are written as %XX."
+    "smtps://user:password@host. User and password are ASCII. Write special characters in them as %XX."
 )
 
 Channel = Callable[[Notice, datetime, list[Opened]], None]
-"""A function that delivers a notice at a moment (UTC) and adds its connections to a list. Raises AlertNotDelivered."""
+"""A function that delivers a notice at a time (UTC), or raises AlertNotDelivered.
+
+It adds each connection that it opens to the list, so that the caller can end a delivery that takes too long.
+"""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
@@ -112,7 +115,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if it takes too long: the next notice would take as long."""
+    """Deliver a notice. Raise AlertChannelDown if that takes too long: other notices would take as long."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:

@@ -33,7 +33,7 @@ def ls(
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
     decisions = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not decisions:  # Check whether the name is a dataset's at all.
+    if feed and not decisions:  # Raise an error if there is no dataset with this name.
         load_graph(module).dataset_of(Feed.parse(feed))
     _list(decisions, as_json)
 
@@ -64,7 +64,10 @@ def report(
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition of this path if a run of ours has built it, so that no declaration is needed; else None."""
+    """Return the partition with this path if one of our runs has built it. Otherwise return None.
+
+    If there is one, the command need not load the declarations.
+    """
     from feed_assets.ledger import updates
 
     with suppress(InvalidName), ledger_of_settings(makes=False).read() as connection:
@@ -74,7 +77,7 @@ def _built_partition(feed: Feed, key: str) -> Partition | None:
 
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
-    """Return the partition of a dataset; the key may have the UI's form. Raise InvalidName for an unknown one."""
+    """Return the partition of a dataset. The key may have the UI's form. Raise InvalidName for an unknown partition."""
     from feed_assets.orchestration.decide.typed_keys import keys_of
 
     graph = load_graph(module)

@@ -163,4 +163,4 @@ def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board
 def test_compact_refuses_partitions_without_own_batches(feed, where):
     code, _, err = feed("compact", *where)
     assert code == 1
-    assert "has no batches written by runs of ours: expected a partition of an appendable dataset" in err
+    assert "has no batches that our runs wrote: expected a partition of an appendable dataset" in err

@@ -31,7 +31,7 @@ LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
 
 
 AHEAD = 8
-"""Hours by which the story is ahead of the clock at its end: two pulls of the partner's files."""
+"""Hours by which the demo's clock is ahead of the real one at the end, for two pulls of the partner's files."""
 
 
 def play(stage: "Stage") -> None:
@@ -50,7 +50,7 @@ def play(stage: "Stage") -> None:
     stage.later(hours=4)
     stage.run(len(days))
     stage.step(
-        f"four hours later they arrive, and growth is measured: {days[0]} has grown by 5 % or more, and is built again"
+        f"four hours later these arrive, and growth is measured: {days[0]} has grown by 5 % or more, and is built again"
     )
     _write("ads_1.csv", (row for _, after in parts for row in after))
     stage.later(hours=AHEAD)
@@ -88,7 +88,7 @@ def _push(stage: "Stage", days: list[str]) -> None:
 
 @contextmanager
 def _receiver(stage: "Stage") -> Generator[str]:
-    """Yield the URL of a receiver in a thread. At its end it publishes the accepted events."""
+    """Run a receiver in a thread, and yield its URL. When the receiver ends, it publishes the accepted events."""
     from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import door_of, server_of
 
