@@ -20,7 +20,7 @@ def attribute_for(module: str, attribute: str | None, folder: str) -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Return the definitions of the module in `name`. Raise ModuleNotLoaded, not AttributeError, for a mistake in it."""
+    """Return the definitions of the module in `name`. Raise ModuleNotLoaded, not AttributeError, if they are wrong."""
     module, *parts = name.split(":", 2)
     if not parts:
         raise AttributeError(name)
