@@ -48,7 +48,7 @@ FEWEST_SECONDS = 1
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
-    "FEED_ASSETS_ALERT_SMTP is no mail server: expected smtp://host, smtp://user:password@host:587 or "
+    "FEED_ASSETS_ALERT_SMTP is not a mail server: expected smtp://host, smtp://user:password@host:587 or "
     "smtps://user:password@host. User and password are ASCII. Write special characters in them as %XX."
 )
 
@@ -204,7 +204,7 @@ def _webhook(settings: Settings) -> _Webhook | None:
         )
     parts = _parts(url, "https", "http")
     if not parts:
-        raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is no URL to post to: expected https://host/path.")
+        raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is not a URL to post to: expected https://host/path.")
     return _Webhook(url, secret, str(parts.hostname))
 
 
@@ -284,7 +284,7 @@ def _mail(settings: Settings) -> _Mail | None:
             "expected all three, or none."
         )
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
-        raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
+        raise InvalidSetting(f"{wrong[0]!r} is not a mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
     parts = _parts(url, "smtp", "smtps")
     # An unescaped `/` or `#` in a password ends the host too early. The "host" is then part of a secret: do not use it.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:

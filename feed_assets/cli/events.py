@@ -89,7 +89,7 @@ def publish(
 def _event(partition: Partition, marker: Marker, correlation: str, operation: str, context: str) -> WriteEvent:
     """Return the event that the options describe. Raise InvalidEvent if they are not a valid event."""
     if operation not in list(Operation):
-        raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
+        raise InvalidEvent(f"{operation!r} is not an operation: expected one of {', '.join(Operation)}.")
     return WriteEvent(
         str(partition.feed),
         marker,

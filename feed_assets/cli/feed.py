@@ -280,5 +280,5 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidName(f"{text!r} is no time: expected ISO 8601 such as 2019-11-25T06:00Z, or an id.") from error
+        raise InvalidName(f"{text!r} is not a time: expected ISO 8601 such as 2019-11-25T06:00Z, or an id.") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -33,12 +33,14 @@ class Answers:
         self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, during the pause at once.
+        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, or at once in a pause.
 
-        An abandoned request keeps its thread until it ends. No new request is sent before, so threads do not pile up.
+        An abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
         """
         if not self._ended.is_set() or self._now() < self._until:
-            raise OSError(f"it did not answer within {ANSWER_SECONDS:g} s, and is asked again in a minute or later")
+            raise OSError(
+                f"it did not answer within {ANSWER_SECONDS:g} s: the next request is sent in a minute or later"
+            )
         ended, over = Event(), self._now() + ANSWER_SECONDS
 
         def answer() -> T:

@@ -69,7 +69,7 @@ def _is_pruned(look: "Future[read.Reading]") -> bool:
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:
-    """Return the valid range that holds the rows of one of our batches, even an invalid one. Return None without it."""
+    """Return the valid range that holds the rows of one of our batches, even of an invalid batch; None without one."""
     if batch.parent is None or numbers_in(batch.name) is None:
         return None  # This saves the listing of the partition.
     return batch_names.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))
@@ -85,7 +85,7 @@ def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
 
 
 def require(reading: SetReading, as_of: datetime | None = None) -> tuple[Update, ...]:
-    """Return the set. Raise NoValidUpdate, with the reason for each batch, if it is empty."""
+    """Return the set of valid updates. If it is empty, raise NoValidUpdate with the reason for each batch."""
     if reading.updates:
         return reading.updates
     if not reading.left_out:
@@ -99,7 +99,7 @@ def _sorted_out(partition: Partition, names: Iterable[str]) -> tuple[list[Partit
     strange: list[Skipped] = []
     for name in names:
         if is_update_id(name):
-            strange.append(Skipped(name, "an update, where the partition of an appendable feed holds batches"))
+            strange.append(Skipped(name, "an update id: expected the name of a batch, because the feed is appendable"))
             continue
         try:
             batches.append(partition.batch(name))

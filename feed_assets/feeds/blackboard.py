@@ -175,7 +175,7 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Return whether a listing shows one moment. Folders on local disk, and several pages, are read one by one."""
+        """Return whether a listing is a snapshot. Folders on local disk, and several pages, are read one by one."""
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:

@@ -37,7 +37,7 @@ class NoFooter(UnreadableUpdate):
 
 
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Check the footer of each file against the file. Return the announced numbers of rows by key.
+    """Check the footer of each file against the file. Return the numbers of rows that the footers announce, by key.
 
     This costs one request of at most 64 KiB for each file, rarely two.
 
@@ -124,7 +124,8 @@ def footer_of(board: Blackboard, file: File) -> bytes:
     """Return the end of a file, from its footer on.
 
     Raises:
-        UnreadableUpdate: The file is encrypted. The subclass NoFooter: the file does not end like Parquet.
+        UnreadableUpdate: The file is encrypted.
+        NoFooter: The file does not end like Parquet.
         UpdateChanged: The file is not the one that was listed.
         BlackboardError: The store refuses, or does not answer.
     """
@@ -137,7 +138,7 @@ def footer_of(board: Blackboard, file: File) -> bytes:
         )
     if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
         raise NoFooter(
-            f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
+            f"{file.key} is not a Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
             f"{tail[-_START:]!r}. Have it published again, or correct the format.",
             tail[-_START:],
         )

@@ -1,7 +1,7 @@
 """A folder on local disk as a store. Only regular files are objects.
 
 Every folder below the root is opened from its parent. No symbolic link is followed, even if somebody replaces a folder
-by a link while we read. The user chooses the root, so the path to the root may contain links. Hard links are files.
+by a link meanwhile. The user chooses the root, so the path to the root may contain links. Hard links count as files.
 """
 
 import errno
@@ -98,7 +98,7 @@ def looked_at(root: Path, key: str) -> "ObjectMeta":
 def _no_object(key: str, status: os.stat_result) -> Exception:
     if stat.S_ISDIR(status.st_mode):
         return FileNotFoundError(key)
-    return InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, and no object. Remove it.")
+    return InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, not an object. Remove it.")
 
 
 @contextmanager
@@ -188,14 +188,14 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
 
 
 def remove(root: Path, key: str) -> None:
-    """Remove a file. Of a link, remove the link, not its target. A missing file is not an error."""
+    """Remove a file. If it is a link, remove the link, not its target. A missing file is not an error."""
     parent, name = _split(key)
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
         os.unlink(name, dir_fd=above)
 
 
 def sweep(root: Path, key: str) -> int:
-    """Remove a folder with its contents. Of a link, remove only the link. Return the number of removed files."""
+    """Remove a folder with its contents. If it is a link, remove only the link. Return the number of removed files."""
     parent, name = _split(key)
     count = 0
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
@@ -222,7 +222,7 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, link or empty folder. Empty a full folder in `top`. Move a full folder that is deeper to `top`."""
+    """Remove a file, link or folder. A full folder directly in `top` is emptied first. Move a deeper one to `top`."""
     with suppress(FileNotFoundError):  # Another process has removed it meanwhile.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)

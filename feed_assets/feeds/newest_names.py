@@ -21,8 +21,8 @@ def newest_first(
     """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
     If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. It takes
-    one more request if updates arrive steadily, else about twice the logarithm of the number of pages. `known_id`, an
-    update id, starts the search: one request suffices if at most one page is newer. It does not change the result.
+    one more request if updates arrive steadily, else about twice the logarithm of the number of pages. With `known_id`
+    the search starts at that update: one request suffices if at most one page is newer. The result is the same.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
@@ -47,7 +47,7 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """Yield the names after `start` in lists, newest first. Each list takes a search that ends below the one before."""
+    """Yield the names after `start` in lists, newest first. For each list, search for the page before the last list."""
     first = head = pages(start)
     within = pages
     while True:

@@ -18,7 +18,7 @@ def checked(key: str) -> str:
     """
     if not is_key(key):
         raise InvalidName(
-            f"{key!r:.200} is no key: expected segments joined by '/', none of them empty, '.' or '..', without "
-            "control characters. Rename or remove it."
+            f"{key!r:.200} is not a valid key: expected segments joined by '/', none of them empty, '.' or '..', "
+            "without control characters. Rename or remove it."
         )
     return key

@@ -5,10 +5,10 @@ may be out of date after a rename or cast, and Spark would trust it.
 
 | in a file | here |
 |---|---|
-| integers without a sign | the next larger integer; of 64 bits `decimal(20,0)` |
+| unsigned integers | the next larger signed integer; for 64 bits `decimal(20,0)` |
 | TIMESTAMP of any unit, INT96 | microseconds; a finer value is refused |
 | STRING, ENUM, JSON | string |
-| no annotation, BSON, UUID, GEOMETRY, GEOGRAPHY | binary |
+| bytes without an annotation, BSON, UUID, GEOMETRY, GEOGRAPHY | binary |
 | a column of NULLs alone (UNKNOWN) | the type that it is stored as |
 | TIME, INTERVAL, FLOAT16, decimals of more than 38 digits, types of a newer format | refused |
 | names that differ by case alone, no columns, a codec that Spark lacks | refused |
@@ -36,7 +36,7 @@ DIGITS = 38
 _AT_A_TIME = 8
 _SHOWN = 3
 _OLD_DATES, _OLD_INT96 = "3.0.0", "3.1.0"
-"""The first version of Spark that wrote dates and timestamps in today's calendar, and the same for INT96."""
+"""The first Spark versions that wrote today's calendar: for dates and timestamps, and for INT96."""
 
 _GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*)$")
 _NOTE = re.compile(r" \((\w+)[()]")
@@ -174,7 +174,7 @@ class _Walk:
 
 
 _LONG_DIGITS = 18
-"""Digits of a decimal that 64 bits hold."""
+"""The most digits of a decimal that fits into 64 bits."""
 
 
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
@@ -277,7 +277,7 @@ class _Shape:
 
     def wrong(self) -> Iterator[Wrong]:
         for name in self._deep_variants:
-            yield name, "found VARIANT inside of a column, expected it as a column"
+            yield name, "found VARIANT inside of a column, expected it as a column of its own"
         above: dict[int, tuple[str, str | None]] = {}
         maps = 0
         for depth, repeats, kind, name, note in self._lines:

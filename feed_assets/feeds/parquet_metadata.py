@@ -20,9 +20,10 @@ _SIZE = 1 << 62
 
 
 def check_columns(metadata: Any) -> None:
-    """Raise OSError for a footer whose columns would end the process. The check is done by one of pyarrow's readers.
+    """Raise OSError for column metadata that would end the process. One of pyarrow's readers does the check.
 
-    It checks all columns, and the codecs of the first row group, before it reads the first page. No page is read.
+    The reader checks all columns, and the codecs of the first row group, before it reads the first page. Then it is
+    stopped: no page is read.
     """
     groups = [*range(metadata.num_row_groups)]
     for number in groups:

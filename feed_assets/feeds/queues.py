@@ -44,7 +44,7 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue at a URL, which also names endpoint and region. Credentials: a profile of boto3, or its default chain.
+    """A queue at a URL, which also names endpoint and region. Without a profile, boto3's default credentials are used.
 
     Each request is tried once. If it fails, it raises QueueUnavailable.
     """

@@ -43,7 +43,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
-"""The prefix of the promises of prunes. A promise is an empty object in the path of a partition.
+"""The prefix of the promises of prunes. A promise is an empty object under this prefix and the partition's path.
 
 Its name is the update id from which on the partition's history is complete.
 """
@@ -295,4 +295,4 @@ def _in_the_way(board: Blackboard, path: str) -> str:
 
 
 def _no_update_id(name: str) -> str:
-    return f"{name!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"
+    return f"{name!r} is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists"

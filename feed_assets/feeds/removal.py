@@ -1,7 +1,7 @@
 """Removal of old updates from a blackboard. Neither a kill nor a concurrent reader ever sees a half-removed update.
 
-First a promise is written: from which update on the history is complete. Then each old update is removed: first the
-manifest, then the files. Every step may be repeated.
+First a promise is written. It names the update from which on the history is complete. Then each old update is removed:
+first the manifest, then the files. Every step may be repeated.
 """
 
 from feed_assets.core.errors import InvalidName

@@ -83,7 +83,7 @@ def _meta(key: str, found: dict[str, Any]) -> "ObjectMeta":
     if found.get("ContentLength", -1) < 0:
         raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
     if "LastModified" not in found:
-        raise OSError(f"the answer for {key} has no Last-Modified: expected when it was written")
+        raise OSError(f"the answer for {key} has no Last-Modified: expected the time of writing")
     _, _, whole = str(found.get("ContentRange", "")).partition("/")
     return {
         "path": key,

@@ -50,7 +50,7 @@ def store_at(url: str, patience: RequestLimits = PATIENCE) -> ObjectStore:
     if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
         return obstore.store.from_url(url, retry_config=patience.retry_config)
     raise InvalidName(
-        f"{url!r} is no blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
+        f"{url!r} is not the URL of a blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
     )
 
 
@@ -82,7 +82,7 @@ def local_root(url: str) -> Path | None:
     if parts.scheme != "file":
         return None
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InvalidName(f"{url!r} names no folder of this machine: expected file:///an/absolute/path.")
+        raise InvalidName(f"{url!r} does not name a folder of this machine: expected file:///an/absolute/path.")
     return Path(url2pathname(parts.path))
 
 

@@ -189,7 +189,7 @@ def _add_empty_file(board: Blackboard, path: str, files: Sequence[File]) -> None
 
 def _path(partition: Partition, update_id: str) -> str:
     if not is_update_id(update_id):
-        raise InvalidName(f"{update_id!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists.")
+        raise InvalidName(f"{update_id!r} is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists.")
     return f"{partition.path}/{update_id}"
 
 

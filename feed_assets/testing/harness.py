@@ -333,7 +333,7 @@ def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
 def _reported(record: dg.EventLogRecord) -> Reported:
     materialization = record.asset_materialization
     if materialization is None:  # cannot happen: `fetch_materializations` returns nothing else
-        raise ValueError(f"{record} is no materialization.")
+        raise ValueError(f"{record} is not a materialization.")
     metadata = {name: value_of(value) for name, value in materialization.metadata.items()}
     tags = materialization.tags or {}
     return Reported(materialization.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)

@@ -200,7 +200,7 @@ def test_every_call_refuses_keys_that_may_leave_the_blackboard(board):
 
 def test_sweeping_never_removes_the_blackboard(board):
     board.put("u/a", b"")
-    with pytest.raises(InvalidName, match="is no key"):
+    with pytest.raises(InvalidName, match="is not a valid key"):
         board.sweep("")
     assert len(board.files("")) == 1
 
