@@ -1,6 +1,6 @@
 """Delivery of alerts: always to the log; to a webhook, by mail and by apprise if they are configured.
 
-Each delivery is recorded per channel, after it has succeeded. If the process is killed in between, the alert is
+Each delivery is recorded per channel, after it has succeeded. If the process is killed before that, the alert is
 delivered again with the same id. An answer that arrives too late has the same effect.
 """
 
@@ -237,7 +237,7 @@ class _Mail:
         except UnicodeError as error:
             raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
         except OSError as error:
-            raise AlertChannelDown(f"no mail through {self.host}: {type(error).__name__}: {error}") from error
+            raise AlertChannelDown(f"cannot send mail through {self.host}: {type(error).__name__}: {error}") from error
         if refused:
             _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, refused)
 

@@ -25,7 +25,7 @@ _BUSY: dict[str, Lock] = {}
 
 @dataclass(frozen=True)
 class Apprise:
-    """The service of one URL. Its name is the service and a digest, which differs between URLs of one service."""
+    """The service of one URL. Its name is the kind of service and a digest of the URL: two may have the same kind."""
 
     name: str
     service: Any = field(repr=False)

@@ -119,7 +119,7 @@ def _outputs(
     if which:
         raise InvalidName(f"{node.feed}: partitions are named, and --{which[0]} is given: expected one of the two.")
     if not typed and node.partitions_def is not None:
-        raise InvalidName(f"{node.feed} has partitions: expected some, or a range FIRST...LAST, or --missing.")
+        raise InvalidName(f"{node.feed} has partitions: expected some of them, a range FIRST...LAST, or --missing.")
     outputs = {Partition(node.feed, key) for key in keys_of(node, typed, services.now())}
     by_hand.look(graph, services, outputs)
     return outputs

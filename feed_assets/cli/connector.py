@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 NAMED = 20
 """The most topics that an error names."""
 
-app = typer.Typer(help="Make files and signals of Kafka topics.", no_args_is_help=True)
+app = typer.Typer(help="Turn Kafka topics into files and signals.", no_args_is_help=True)
 
 
 @app.callback()
 def connector() -> None:
-    """Make files and signals of Kafka topics."""
+    """Turn Kafka topics into files and signals."""
 
 
 @app.command()
@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
-    """Return a note with the declared topic whose name, or whose table's name, is similar. Return '' without one."""
+    """Return a note that suggests the declared topic with a similar name, of itself or its table; '' without one."""
     topics = {
         **{str(table.feed): topic for topic, table in table_by_topic.items()},
         **{topic: topic for topic in table_by_topic},

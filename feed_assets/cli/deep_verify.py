@@ -28,7 +28,7 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return two texts by partition: why its update differs from the ledger's record, and a note if it may differ."""
+    """Return, by partition, an error if its update differs from the ledger's record, and a note if it may differ."""
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of
 

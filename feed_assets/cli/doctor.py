@@ -135,7 +135,8 @@ class _Doctor:
             board.sweep(prefix)
         if rows != 1 or not files:
             raise Doubtful(
-                f"{path}: Spark wrote one row, but {rows} rows and {len(files)} files are found: are these two stores?"
+                f"{path}: Spark wrote one row, but {rows} rows and {len(files)} files are found: are these two "
+                "different stores?"
             )
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
@@ -177,7 +178,7 @@ class _Doctor:
         os.environ["DAGSTER_HOME"] = str(self._home)
         with dg.DagsterInstance.get() as instance:
             alive = alive_daemons(instance)
-        return "runs" if alive else "does not run: `feed-assets run` does its work here"
+        return "runs" if alive else "does not run: here, `feed-assets run` does the daemon's work"
 
     def definitions(self) -> str:
         from feed_assets.sources.sinks import check_place

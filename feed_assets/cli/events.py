@@ -61,7 +61,7 @@ def publish(
     marker: MarkerText,
     partition: Annotated[str, typer.Option("--partition", help="The partition that was written.")] = "",
     correlation: Annotated[
-        str, typer.Option("--correlation", help="By default made of table, partition and marker.")
+        str, typer.Option("--correlation", help="Its correlation id; by default made of table, partition and marker.")
     ] = "",
     operation: Annotated[str, typer.Option("--operation", help="How it was written.")] = "OVERWRITE",
     updated_at: Annotated[
@@ -146,7 +146,7 @@ def due(
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
-    """Return what is due for a consumer now, that is, after its sensors' next ticks."""
+    """Return what is due for a consumer, as if its sensors had ticked now."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
@@ -192,7 +192,7 @@ def _consumer(graph: "Graph", name: str) -> "Node":
 @app.command()
 def pause(
     consumer: Consumer,
-    why: Annotated[str, typer.Option("--why", help="The reason, for people who see that it is paused.")] = "",
+    why: Annotated[str, typer.Option("--why", help="The reason, for people who find the consumer paused.")] = "",
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -238,7 +238,7 @@ def stats(
 
 
 def _trend_note(trends: "Sequence[Trend]") -> str:
-    """Return which version is slower than which, and by how much; '' if there are no updates."""
+    """Return a sentence that compares the speed of two versions of the code; '' if there are no updates."""
     from feed_assets.core.durations import UPDATES_COMPARED, compared
 
     if not trends:

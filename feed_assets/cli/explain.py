@@ -92,7 +92,7 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Read and decide what the next ticks of these datasets would. Return notes on what is still not up to date."""
+    """Do what the next ticks of these datasets would, except requests. Return notes on what is still not up to date."""
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = ingest_for(graph, services, nodes, services.now())

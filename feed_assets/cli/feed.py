@@ -34,7 +34,7 @@ Board = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Batches = Annotated[bool, typer.Option("--batches", help="For an appendable feed: every batch of the partition.")]
 Unknown = Annotated[
-    bool, typer.Option("--unknown", help="List what no declaration covers, and the name that may be meant.")
+    bool, typer.Option("--unknown", help="List feeds and partitions that no declaration covers, with similar names.")
 ]
 UpdateId = Annotated[str | None, typer.Option("--update", metavar="ID", help="This update: 20191125.060000.")]
 
@@ -74,7 +74,7 @@ def list_feeds(
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition.
 
-    With --unknown, list the feeds that no declaration covers, and such partitions of declared feeds. Nobody reads them.
+    With --unknown, list feeds, and partitions of declared feeds, that no declaration covers. Nobody reads these.
     """
     from feed_assets.feeds import batch_set, read
     from feed_assets.feeds.opened import name_in

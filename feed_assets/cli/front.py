@@ -136,7 +136,7 @@ def _is_equal(value: str, token: str) -> bool:
 
 
 class Front:
-    """An ASGI application that passes on to another one only what `judge` allows."""
+    """An ASGI application in front of another one. It passes on only the requests that `judge` allows."""
 
     def __init__(self, app: "ASGIApp", port: int, token: str) -> None:
         self._app, self._port, self._token = app, port, token
@@ -148,7 +148,9 @@ class Front:
         if answer is None:
             await self._app(scope, receive, _unframed(send))
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # The handshake is open, so the server answers 403.
+            await send(
+                {"type": "websocket.close", "code": 1008}
+            )  # The handshake is not complete: the server answers 403.
         else:
             await _say(answer, _checked_request(scope), send)
 

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 SHOWN = 20
-"""Decisions that are listed by default."""
+"""The number of decisions that are listed by default."""
 
 
 @app.command()
@@ -58,7 +58,7 @@ def _list(decisions: "tuple[Decision, ...]", as_json: bool) -> None:
 def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Compare a dataset's newest update, or a named one, with the one before: changed inputs, then rows."""
+    """Compare a dataset's newest update, or a named one, with the update before it: changed inputs, then rows."""
     parsed = Feed.parse(feed)
     tell(_built_partition(parsed, partition) or _declared(module, parsed, partition), update, as_json)
 
@@ -96,7 +96,7 @@ def tell(at: Partition, update: str | None = None, as_json: bool = False) -> Non
     with ledger_of_settings(makes=False).read() as connection:
         comparison = effect(connection, at, update)
     if comparison is None:
-        show((), as_json, f"{at} has one update: there is none before it to compare it with")
+        show((), as_json, f"{at} has only one update, so there is no earlier one to compare it with")
     else:
         show(
             ComparedView.each(comparison.rows), as_json, f"update {comparison.after.id} replaces {comparison.before.id}"

@@ -40,7 +40,7 @@ Module = Annotated[
 
 
 def load(module: str | None) -> "dg.Definitions":
-    """Return the definitions of a module, by default of the project's module. Raise ModuleNotLoaded for a mistake."""
+    """Return the definitions of a module, by default of the project's. Raise ModuleNotLoaded if it has a mistake."""
     import dagster as dg
 
     name = module or module_of_project()[0]

@@ -128,7 +128,7 @@ def check_is_free(target: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Hold a folder's lock, even a kill releases it. On a network disk without locks, continue without one."""
+    """Hold a folder's lock, which ends with the process. On a network disk without locks, hold none."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The environment variable with the web UI's token. Other users can read a process's command line, not this."""
+"""The environment variable with the web UI's token. Other users can read a command line, but not an environment."""
 
 NOWHERE = f"{os.devnull}/nowhere"
 """A folder that cannot exist, for an option of Dagster. Dagster puts the option's folder first in `sys.path`."""

@@ -76,12 +76,12 @@ def loading(module: str) -> Generator[None]:
                 f"there is no module {module}: {cause}. Expected one that Python finds in {Path.cwd()} or installed: "
                 "correct -m MODULE, or go to the project's folder."
             ) from None
-        trace = f"`dagster definitions validate -m {module}` has the trace"
+        trace = f"`dagster definitions validate -m {module}` shows the stack trace"
         raise ModuleNotLoaded(f"{_description(cause, error)}\nmodule {module} does not load: {trace}.") from error
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error of a chain that users should see: ours, else the first not of Dagster, else the original one."""
+    """Return the error of a chain that users should see: one of ours, else the first that is not Dagster's, if any."""
     chain = [error]
     while parent := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(parent)

@@ -1,4 +1,4 @@
-"""A module that Dagster's processes load instead of the user's module. The attribute that they request names that one.
+"""A module that Dagster's processes load instead of the user's module. They request an attribute that names the latter.
 
 Dagster itself would put the user's folder before the installed packages, so that a file in it may hide a library.
 """
@@ -20,7 +20,10 @@ def attribute_for(module: str, attribute: str | None, folder: str) -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Return the definitions of the module in `name`. Raise ModuleNotLoaded, not AttributeError, if they are wrong."""
+    """Return the definitions of the user's module that `name` contains. Raise ModuleNotLoaded for a mistake in it.
+
+    Dagster would report an AttributeError as a missing attribute, without the reason.
+    """
     module, *parts = name.split(":", 2)
     if not parts:
         raise AttributeError(name)

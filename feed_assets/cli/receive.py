@@ -85,7 +85,7 @@ def polled(graph: "Graph") -> dict[str, bool]:
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """Return the feeds of a code location that take pushed events, by name. A feed with sources has one entry each."""
+    """Return the feeds of a code location that take pushed events, by name. A feed with sources has one per source."""
     return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 
@@ -125,7 +125,7 @@ def add(
 
 
 def _print(partner: str, key: str, as_json: bool) -> None:
-    """Print a key, for people without a header, so that `KEY=$(…)` works."""
+    """Print a key. Without --json print nothing else, so that `KEY=$(…)` works."""
     if as_json:
         show(Values.of(partner=partner, key=key), as_json)
     else:

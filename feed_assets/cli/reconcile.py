@@ -41,7 +41,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
-    """Finish dead runs, then sweep parts, then their claims: claims come last, so that none of swept parts is left."""
+    """Finish dead runs, then sweep unclaimed parts, then old claims. In this order no claim of swept parts remains."""
     from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 

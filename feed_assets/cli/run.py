@@ -29,7 +29,7 @@ STARTING_SPARK = "starting Spark"
 def run(
     module: Module = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Continue until nothing is requested any more.")
+        bool, typer.Option("--until-idle", help="Continue until no run is requested any more.")
     ] = False,
     verbose: Verbose = False,  # noqa: ARG001 (only the option's callback uses it)
     as_json: AsJson = False,

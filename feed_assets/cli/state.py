@@ -301,7 +301,7 @@ def waive(
         raise InvalidName(
             f"{at} has no problem that stops its consumers: expected a partition with a failed check, or a window such "
             "as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
-            "names it."
+            "names the problem."
         )
     ((at, problem),) = problems.items()
     waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))

@@ -95,7 +95,7 @@ def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
         explanation = "partitions in progress are not published, finished ones stay"
-        echo(f"stopped by {name}: {explanation}. Run it again to go on.", err=True)
+        echo(f"stopped by {name}: {explanation}. Run the command again to continue.", err=True)
     raise SystemExit(128 + number)
 
 

@@ -118,7 +118,7 @@ def _only_one(folder: Path) -> Generator[None]:
 
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
-    """Yield a Spark Connect server that has run a job. Processes started later find it by their settings."""
+    """Yield a Spark Connect server that has run a job. Later processes find it by an environment variable."""
     from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
     from feed_assets.spark.scratch import UMASK, scratch

@@ -66,7 +66,7 @@ class UiLines:
 
 
 def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
-    """Yield a line for each build whose end the log has after the number `after`, up to the number `upto`."""
+    """Yield a line for each build whose end is in the log with a number greater than `after`, at most `upto`."""
     from feed_assets.orchestration.run_outcomes import Ended, numbers_of
 
     ended = runs.ended_within(connection, after, upto) if after < upto else ()

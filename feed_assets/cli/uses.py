@@ -27,7 +27,7 @@ def _in_words(via: "tuple[Partition, str]") -> str:
 
 
 class UseView(OfPartition):
-    """An update that was built from another one, the distance between them, and the update through which rows came."""
+    """An update built from the given one, in `depth` steps. It got the rows from the update `via`."""
 
     id: str
     state: str | None
@@ -41,7 +41,8 @@ def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson
     """List all our updates that were built from an update, directly or not: they show how far a bad file has spread.
 
     The list includes increments added to these updates, batches combined of them, and rejects of their readers,
-    because they contain the rows, too. For an event table, name a marker: its readers are listed.
+    because they contain the rows, too. For an event table, give a marker: the readers of rows that were updated at this
+    marker are listed.
     """
     from feed_assets.ledger.downstream import uses
 

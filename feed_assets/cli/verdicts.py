@@ -169,7 +169,7 @@ class LastRunView(View):
     parameters: str | None
     dagster_run: str | None
     reason: Annotated[str | None, Below] = None
-    """The reason of its failure, unless the verdict already has it."""
+    """Why the run failed, unless the verdict already has this reason."""
 
 
 class LateView(View):

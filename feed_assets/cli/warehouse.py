@@ -118,7 +118,7 @@ def load(
 
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
-    """Show up to which offset, or which updates, each table is loaded. If a table stopped, show the reason."""
+    """Show the offset or the updates up to which each table is loaded. If loading a table stopped, show the reason."""
     from feed_assets.warehouse import dataset_state
     from feed_assets.warehouse import load_state as states
 
@@ -142,7 +142,9 @@ def reset(
         str | None,
         typer.Option("--from", metavar="stop|OFFSET", help="Keep the present position, or begin at this offset."),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it the statements are only printed.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Execute the statements. Without --apply they are only printed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Drop a table and its load state, so that the next load makes it anew.

@@ -39,7 +39,7 @@ class Answers:
         """
         if not self._ended.is_set() or self._now() < self._until:
             raise OSError(
-                f"it did not answer within {ANSWER_SECONDS:g} s: the next request is sent in a minute or later"
+                f"it did not answer within {ANSWER_SECONDS:g} s, and will be asked again in a minute or later"
             )
         ended, over = Event(), self._now() + ANSWER_SECONDS
 

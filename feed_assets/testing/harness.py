@@ -149,7 +149,7 @@ class Harness:
         Args:
             feed: The feed's name and version.
             partition: The partition's path, such as `2019-11-24/men`; '' for a feed without partitions.
-            data: The content of its only file, or of several files by name. Text is written as UTF-8.
+            data: The content of the update's only file, or of several files by name. Text is written as UTF-8.
 
         Returns:
             The update's id.

@@ -1,6 +1,7 @@
 """A maker without Spark: the test gives the rows, check results and counts that Spark would compute.
 
-It does not call a dataset's function or evaluate a check. So no result can differ from what Spark would compute.
+It does not imitate Spark: it calls no dataset's function and evaluates no check. An imitation could compute something
+else than Spark.
 """
 
 import json

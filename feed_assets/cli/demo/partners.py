@@ -106,7 +106,10 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Return a day's rows on time, and its late rows: the ends of its busiest hours, by which it grows by `share`."""
+    """Return a day's rows on time, and its late rows. The late rows are from the ends of the busiest hours.
+
+    With the late rows the day grows by `share`.
+    """
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
     late = {row["impression_id"] for row in ends[: round(len(rows) * share / (1 + share))]}
@@ -127,7 +130,7 @@ def _write(name: str, rows: Iterable[Row]) -> None:
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
-    """Compare the days with the sample's own rows: the first day with all, the others with the rows on time."""
+    """Compare the days with the sample's own rows. The first day has all rows, the others have those on time."""
     women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one page. `anchors` has the page's own lines by partition. Other links need a live page."""
+    """The links of one page. `anchors` has the page's own lines by partition. Only a live page has other links."""
 
     status: "Status"
     is_live: bool = False
