@@ -85,7 +85,7 @@ def polled(graph: "Graph") -> dict[str, bool]:
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """Return the feeds of a code location that take pushed events, by name. A feed with sources has one per source."""
+    """Return the feeds of a code location that take pushed events, by name. Each source of a feed has its own entry."""
     return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 

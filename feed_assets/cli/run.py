@@ -36,9 +36,9 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    The steps are printed on stderr, and the end of each run on stdout. The exit code is 1 if a run failed and is
-    retried later, if a ready partition could not be built, if a dataset could not be decided, or if a feed or event
-    source could not be read. It is 3 if partitions wait for a person, and 4 if a service is not available.
+    The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions wait for a
+    person, and 4 if a service is not available. It is 1 if a run failed and is retried later, or if a ready partition
+    could not be built. It is also 1 if a dataset could not be decided, or a feed or event source could not be read.
     """
     with progress(STARTING_SPARK) as doing:
         doing.say(LOADING)

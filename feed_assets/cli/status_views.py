@@ -54,7 +54,7 @@ class MarkView(View):
 
 
 class RowView(MarkView):
-    """One line of the grid: a dataset, or its partitions with one key of its other dimensions."""
+    """One line of the grid: a dataset, or those of its partitions that have the same key in the other dimensions."""
 
     role: str = Field(validation_alias=AliasPath("node", "role"))
     partitions: tuple[GridPartitionView, ...] = Field(validation_alias="shown")

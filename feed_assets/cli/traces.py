@@ -13,7 +13,7 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Names of libraries whose errors concern data or a database, not our code. Most commands do not load them."""
+"""Libraries whose errors concern data or a database, not our code. Only names, because few commands load them."""
 
 _WANTED: set[str] = set()
 

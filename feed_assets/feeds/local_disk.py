@@ -125,7 +125,7 @@ def _no_file(key: str, above: int, name: str) -> Exception:
     kind = stat.S_IFMT(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
     if kind not in _KINDS:
         return NotADirectoryError(key)
-    return InvalidName(f"{key} is {_KINDS[kind]}, which is no part of a feed and is not followed. Remove it.")
+    return InvalidName(f"{key} is {_KINDS[kind]}, which is not part of a feed and is not followed. Remove it.")
 
 
 def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:

@@ -50,9 +50,9 @@ Wrong = tuple[str, str]
 class FileColumns:
     """The columns and the number of rows of one file.
 
-    `types` is the schema that readers return, `stored` the schema with which Spark must read the file first. `old` are
-    the columns with dates or timestamps in Spark's old calendar, `int96` those with INT96 timestamps, `variants` those
-    of type VARIANT, which only Spark reads completely.
+    `types` is the schema that readers return, `stored` the schema with which Spark must read the file first. The sets
+    are names of columns: `old` with dates or timestamps in Spark's old calendar, `int96` with INT96 timestamps. Columns
+    in `variants` have the type VARIANT, which only Spark reads completely.
     """
 
     key: str

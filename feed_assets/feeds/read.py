@@ -186,7 +186,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
     path = f"{feed}/{key}" if key else str(feed)
     names = board.children(path)
     for no_file, kind in board.no_files(path, below=False):
-        yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is no part of a feed and is not followed")
+        yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is not part of a feed and is not followed")
     if any(map(is_update_id, names)):
         yield Partition(feed, key)
         if not is_appendable:

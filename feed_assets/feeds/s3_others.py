@@ -45,7 +45,7 @@ class OthersClient(ObstoreClient):
         return ServedObject(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return one object without its bytes."""
+        """Return the metadata of one object."""
         return _meta(key, self._pages.head(key))
 
 

@@ -42,9 +42,7 @@ def play(stage: "Stage") -> None:
     days = _days(stage)
     stage.step(f"the partner men pushes the events of {days[0]} to {days[-1]} to a receiver, by an API key")
     _push(stage, days)
-    stage.step(
-        "files of the partner women are pulled, as every four hours; the last files of each day are still missing"
-    )
+    stage.step("files of the partner women are pulled, every four hours; the last files of each day are still missing")
     parts = [split(moved(day, "women", to), share) for (day, share), to in zip(LATE.items(), days, strict=True)]
     _write("ads_0.csv", (row for on_time, _ in parts for row in on_time))
     stage.later(hours=4)

@@ -1,4 +1,4 @@
-"""Complete windows: the article's story of one slot, then a day that is reported hour by hour, region by region."""
+"""Complete windows: the article's story of one slot, then a day that is complete once every region has reported it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
