@@ -245,7 +245,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
     until = [at for at in waits if at and at > now]
     if not until or verdict.state not in (State.BUILD, State.REBUILD):
         return {}
-    time_note = f"until {until[0]:%Y-%m-%d %H:%M} UTC, as {listed[0].reason}"
+    time_note = f"until {until[0]:%Y-%m-%d %H:%M} UTC, because {listed[0].reason}"
     return {"state": State.WAITS_FOR_TIME.value, "reason": "; ".join([time_note, str(spent), verdict.reason])}
 
 
