@@ -1,6 +1,6 @@
 """Delivery of alerts: always to the log; to a webhook, by mail and by apprise if they are configured.
 
-Each delivery is recorded per channel, after it has succeeded. If the process is killed in between, the alert is
+Each delivery is recorded per channel, after it has succeeded. If the process is killed before that, the alert is
 delivered again with the same id. An answer that arrives too late has the same effect.
 """
 
@@ -44,16 +44,19 @@ CHANNEL_SECONDS = 5
 """Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
 
 FEWEST_SECONDS = 1
-"""Seconds that a delivery may take once the tick's time is over, so that a tick that is always late ends."""
+"""Seconds that a delivery may take even if the tick's time is over. So alerts of a late tick are delivered, too."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
-    "FEED_ASSETS_ALERT_SMTP is no mail server: expected smtp://host, smtp://user:password@host:587 or "
-    "smtps://user:password@host. Special characters in user and password, ASCII ones, are written as %XX."
+    "FEED_ASSETS_ALERT_SMTP is not a mail server: expected smtp://host, smtp://user:password@host:587 or "
+    "smtps://user:password@host. User and password are ASCII. Write special characters in them as %XX."
 )
 
 Channel = Callable[[Notice, datetime, list[Opened]], None]
-"""A function that delivers a notice at a moment (UTC) and adds its connections to a list. Raises AlertNotDelivered."""
+"""A function that delivers a notice at a time (UTC), or raises AlertNotDelivered.
+
+It adds each connection that it opens to the list, so that the caller can end a delivery that takes too long.
+"""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
@@ -112,7 +115,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if it takes too long: the next notice would take as long."""
+    """Deliver a notice. Raise AlertChannelDown if that takes too long: other notices would take as long."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:
@@ -201,7 +204,7 @@ def _webhook(settings: Settings) -> _Webhook | None:
         )
     parts = _parts(url, "https", "http")
     if not parts:
-        raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is no URL to post to: expected https://host/path.")
+        raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is not a URL to post to: expected https://host/path.")
     return _Webhook(url, secret, str(parts.hostname))
 
 
@@ -234,7 +237,7 @@ class _Mail:
         except UnicodeError as error:
             raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
         except OSError as error:
-            raise AlertChannelDown(f"no mail through {self.host}: {type(error).__name__}: {error}") from error
+            raise AlertChannelDown(f"cannot send mail through {self.host}: {type(error).__name__}: {error}") from error
         if refused:
             _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, refused)
 
@@ -281,7 +284,7 @@ def _mail(settings: Settings) -> _Mail | None:
             "expected all three, or none."
         )
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
-        raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
+        raise InvalidSetting(f"{wrong[0]!r} is not a mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
     parts = _parts(url, "smtp", "smtps")
     # An unescaped `/` or `#` in a password ends the host too early. The "host" is then part of a secret: do not use it.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:

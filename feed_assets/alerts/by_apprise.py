@@ -17,15 +17,15 @@ from feed_assets.ledger.alerts import OPENED, REPORTED
 VARIABLE = "FEED_ASSETS_ALERT_APPRISE"
 
 _KINDS: Mapping[str, str] = {OPENED: "warning", REPORTED: "info"}
-"""Apprise's kind of notification by the state of a notice; `success` for a resolved one."""
+"""Apprise's kind of notification by the state of a notice. A resolved alert has the kind `success`."""
 
 _BUSY: dict[str, Lock] = {}
-"""A lock per channel: a delivery that takes too long continues in its thread, and no second one starts beside it."""
+"""A lock for each channel. A delivery that takes too long continues in its thread: no other one may start meanwhile."""
 
 
 @dataclass(frozen=True)
 class Apprise:
-    """The service of one URL. Its name is the service and a digest, which differs between URLs of one service."""
+    """The service of one URL. Its name is the kind of service and a digest of the URL: two may have the same kind."""
 
     name: str
     service: Any = field(repr=False)
@@ -34,7 +34,7 @@ class Apprise:
         """Send a text. Raise AlertChannelDown or AlertNotDelivered if that fails."""
         lock = _BUSY.setdefault(self.name, Lock())
         if not lock.acquire(blocking=False):
-            raise AlertChannelDown(f"{self.name} has not finished the delivery before.")
+            raise AlertChannelDown(f"{self.name} has not finished the previous delivery.")
         try:
             with _silent():
                 is_sent = self.service.notify(body=text, title=title, notify_type=_KINDS.get(state, "success"))

@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs: `--help` answers at once."""
+"""The command line. Each command imports what it needs only when it runs, so that `--help` answers at once."""
 
 import atexit
 import gc

@@ -70,16 +70,16 @@ def build(
     missing: Missing = False,
     order: InOrder = None,
     dry_run: DryRun = False,
-    verbose: Verbose = False,  # noqa: ARG001 (its callback has done it)
+    verbose: Verbose = False,  # noqa: ARG001 (only the option's callback uses it)
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build partitions by hand, one after the other, inputs first: each for its own key, whatever today's date is.
+    """Build partitions by hand, one after the other, inputs first. Each is built for its own key, not for today.
 
     Partitions that wait for a person are built, too: those that failed too often, were refused, are paused, or have
-    late data below the threshold. Each needs its inputs. New partitions are built before history. A daily limit may
-    apply to history: partitions beyond it are left, and the same command continues the next day (UTC). Exit code 1 if
-    a partition could not be built, or is left.
+    late data below the threshold. A partition without its inputs is not built. New partitions are built before history.
+    A daily limit may apply to history. Partitions beyond the limit are left: repeat the command the next day (UTC). The
+    exit code is 1 if a partition could not be built, or is left.
     """
     import dagster as dg
 
@@ -119,7 +119,7 @@ def _outputs(
     if which:
         raise InvalidName(f"{node.feed}: partitions are named, and --{which[0]} is given: expected one of the two.")
     if not typed and node.partitions_def is not None:
-        raise InvalidName(f"{node.feed} has partitions: expected some, or a range FIRST...LAST, or --missing.")
+        raise InvalidName(f"{node.feed} has partitions: expected some of them, a range FIRST...LAST, or --missing.")
     outputs = {Partition(node.feed, key) for key in keys_of(node, typed, services.now())}
     by_hand.look(graph, services, outputs)
     return outputs

@@ -1,4 +1,4 @@
-"""Shell completion: its script and its answers. Other commands do not load this module."""
+"""Shell completion: its script and its answers. Other commands do not load Typer's code for this."""
 
 import os
 from typing import Annotated, Literal
@@ -12,14 +12,14 @@ VARIABLE = "_FEED_ASSETS_COMPLETE"
 def completion(
     shell: Annotated[Literal["bash", "fish", "zsh"], typer.Argument(metavar="SHELL", help="bash, fish or zsh.")],
 ) -> None:
-    """Print the script by which a shell completes commands and options: `eval "$(feed-assets completion bash)"`."""
+    """Print a script that lets your shell complete commands and options: `eval "$(feed-assets completion bash)"`."""
     from typer.completion import get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
     typer.echo(get_completion_script(prog_name="feed-assets", complete_var=VARIABLE, shell=shell))
 
 
 def prepare() -> None:
-    """Load the completion if a shell requests it."""
+    """Load Typer's completion if the shell requests it."""
     if VARIABLE in os.environ:
         from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 

@@ -1,4 +1,4 @@
-"""`feed-assets connector`: topics become chunks."""
+"""`feed-assets connector`: write the messages of Kafka topics to chunks, and signal the chunks."""
 
 import signal
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 NAMED = 20
 """The most topics that an error names."""
 
-app = typer.Typer(help="Make files and signals of Kafka topics.", no_args_is_help=True)
+app = typer.Typer(help="Turn Kafka topics into files and signals.", no_args_is_help=True)
 
 
 @app.callback()
 def connector() -> None:
-    """Make files and signals of Kafka topics."""
+    """Turn Kafka topics into files and signals."""
 
 
 @app.command()
@@ -38,7 +38,7 @@ def run(
     ] = None,
     module: Module = None,
 ) -> None:
-    """Keep and signal the chunks of topics until Ctrl-C or SIGTERM; several processes share the partitions."""
+    """Write and signal chunks of topics until Ctrl-C or SIGTERM. Several processes share the topics' partitions."""
     from feed_assets.kafka import check_installed
 
     check_installed()
@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
-    """Return a note with the topic that was probably meant, if its name or its table's is similar; else ''."""
+    """Return a note that suggests the declared topic with a similar name, of itself or its table; '' without one."""
     topics = {
         **{str(table.feed): topic for topic, table in table_by_topic.items()},
         **{topic: topic for topic in table_by_topic},

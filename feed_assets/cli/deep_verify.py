@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
-    """Read updates to the last byte and show what is wrong with each. Raise UnreadableUpdate if anything is.
+    """Read updates to the last byte and show the damage of each. Raise UnreadableUpdate if one is damaged.
 
     `is_ours`: whether the ledger of the settings belongs to this blackboard.
     """
@@ -28,7 +28,7 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return, by partition, why its update differs from the ledger's record, and a note if it only may differ."""
+    """Return, by partition, an error if its update differs from the ledger's record, and a note if it may differ."""
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of
 

@@ -51,7 +51,7 @@ def doctor(
 ) -> None:
     """Check Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and print what to do.
 
-    Exit code 1 if something failed. No folder is made; a few bytes are written to the blackboard and removed again.
+    The exit code is 1 if a check failed. No folder is made. A few bytes are written to the blackboard and removed.
     """
     from feed_assets.settings import settings
 
@@ -61,7 +61,7 @@ def doctor(
 
 
 def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
-    """Return the outcome of a check. Whatever it raises is an outcome, so that the other checks still run."""
+    """Return the outcome of a check. An error is an outcome, too, so that the other checks still run."""
     try:
         return Diagnosis(what=subject, state=OK, said=look())
     except Doubtful as doubt:
@@ -72,7 +72,7 @@ def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
 
 @dataclass(frozen=True)
 class _Doctor:
-    """The checks. Each returns what it found, or raises."""
+    """The checks. Each returns its findings as text, or raises an error."""
 
     settings: "Settings"
     module: str | None
@@ -135,12 +135,13 @@ class _Doctor:
             board.sweep(prefix)
         if rows != 1 or not files:
             raise Doubtful(
-                f"{path}: Spark wrote one row, but {rows} rows and {len(files)} files are found: are these two stores?"
+                f"{path}: Spark wrote one row, but {rows} rows and {len(files)} files are found: are these two "
+                "different stores?"
             )
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
     def other(self, name: str) -> str:
-        """List a blackboard of others, and write nothing there."""
+        """List another team's blackboard, and write nothing there."""
         from feed_assets.feeds.opened import open_board
 
         board = open_board(self.settings, name=name)
@@ -151,7 +152,7 @@ class _Doctor:
         from feed_assets.ledger.database import schema_of
 
         if (file := self._ledger_file) and not file.exists():
-            raise Doubtful(f"{file} does not exist yet: the first command that needs it makes it.")
+            raise Doubtful(f"{file} does not exist yet: the first command that needs this file makes it.")
         schema, newest = schema_of(self.settings.ledger)
         if schema != newest:
             raise Doubtful(
@@ -164,7 +165,7 @@ class _Doctor:
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"{folder} is not writable: give this user write access, or set DAGSTER_HOME.")
         if not (folder / "dagster.yaml").exists():
-            raise Doubtful(f"{folder} has no dagster.yaml: `feed-assets run` and `ui` put ours there.")
+            raise Doubtful(f"{folder} has no dagster.yaml: `feed-assets run` and `ui` make one.")
         return str(folder)
 
     def daemon(self) -> str:
@@ -173,11 +174,11 @@ class _Doctor:
         from feed_assets.orchestration.runner import alive_daemons
 
         if not (self._home / "dagster.yaml").exists():
-            raise Doubtful("it has never been used here.")
+            raise Doubtful("the daemon has never run here.")
         os.environ["DAGSTER_HOME"] = str(self._home)
         with dg.DagsterInstance.get() as instance:
             alive = alive_daemons(instance)
-        return "runs" if alive else "does not run: `feed-assets run` does its work here"
+        return "runs" if alive else "does not run: here, `feed-assets run` does the daemon's work"
 
     def definitions(self) -> str:
         from feed_assets.sources.sinks import check_place
@@ -194,8 +195,10 @@ class _Doctor:
         apart = {name: abs((other - own).total_seconds()) for name, (own, other) in self._clocks().items()}
         listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "no other clock can be read"
         if any(seconds > CLOCK_SECONDS for seconds in apart.values()):
-            raise Doubtful(f"apart from this machine's: {listed}. Have NTP keep them together: update ids are moments.")
-        return f"apart from this machine's: {listed}"
+            raise Doubtful(
+                f"differences from this machine's clock: {listed}. Set the clocks by NTP: update ids are times."
+            )
+        return f"differences from this machine's clock: {listed}"
 
     def disks(self) -> str:
         folders = [folder for folder in (self._home_or_parent, self._local_board) if folder and folder.exists()]
@@ -208,19 +211,22 @@ class _Doctor:
         return f"free: {listed}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """Return, by clock, this machine's time and the other clock's, for the clocks that can be read."""
+        """Return pairs of this machine's time and another clock's time, by that clock's name.
+
+        Clocks that cannot be read are left out.
+        """
         from feed_assets.ledger.database import clock_of
         from feed_assets.runs.services import utc_now
 
         clocks: dict[str, tuple[datetime, datetime]] = {}
-        with suppress(Exception):  # The check of the blackboard reports it.
+        with suppress(Exception):  # The check of the blackboard reports this error.
             board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
             board.put(f"{prefix}/clock", b"probe")
             try:
                 clocks["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
             finally:
                 board.sweep(prefix)
-        with suppress(Exception):  # The check of the ledger reports it.
+        with suppress(Exception):  # The check of the ledger reports this error.
             if self._ledger_file is None:
                 clocks["ledger"] = (utc_now(), clock_of(self.settings.ledger))
         return clocks

@@ -61,11 +61,11 @@ def publish(
     marker: MarkerText,
     partition: Annotated[str, typer.Option("--partition", help="The partition that was written.")] = "",
     correlation: Annotated[
-        str, typer.Option("--correlation", help="By default made of table, partition and marker.")
+        str, typer.Option("--correlation", help="Its correlation id; by default made of table, partition and marker.")
     ] = "",
     operation: Annotated[str, typer.Option("--operation", help="How it was written.")] = "OVERWRITE",
     updated_at: Annotated[
-        tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of its rows.")
+        tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of the written rows.")
     ] = None,
     context: Annotated[str, typer.Option("--context", help="Further facts about the write, as a JSON object.")] = "{}",
     as_json: AsJson = False,
@@ -89,7 +89,7 @@ def publish(
 def _event(partition: Partition, marker: Marker, correlation: str, operation: str, context: str) -> WriteEvent:
     """Return the event that the options describe. Raise InvalidEvent if they are not a valid event."""
     if operation not in list(Operation):
-        raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
+        raise InvalidEvent(f"{operation!r} is not an operation: expected one of {', '.join(Operation)}.")
     return WriteEvent(
         str(partition.feed),
         marker,
@@ -146,7 +146,7 @@ def due(
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
-    """Return what is due for a consumer now, that is, after its sensors' next ticks."""
+    """Return what is due for a consumer, as if its sensors had ticked now."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
@@ -169,7 +169,7 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """Return what is due by partition. A partition that also waits for something else takes nothing of it yet."""
+    """Return the due propagations by partition. The next run takes none if the partition also waits for an input."""
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
@@ -192,7 +192,7 @@ def _consumer(graph: "Graph", name: str) -> "Node":
 @app.command()
 def pause(
     consumer: Consumer,
-    why: Annotated[str, typer.Option("--why", help="The reason, for people who see that it is paused.")] = "",
+    why: Annotated[str, typer.Option("--why", help="The reason, for people who find the consumer paused.")] = "",
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -238,14 +238,14 @@ def stats(
 
 
 def _trend_note(trends: "Sequence[Trend]") -> str:
-    """Return which version is slower than which, and by how much; '' if there are no updates."""
+    """Return a sentence that compares the speed of two versions of the code; '' if there are no updates."""
     from feed_assets.core.durations import UPDATES_COMPARED, compared
 
     if not trends:
         return ""
     comparison, factor = compared(trends), settings().slower_factor
     if not comparison:
-        return f"no two versions have {UPDATES_COMPARED} updates each, the fewest that are compared"
+        return f"no two versions have {UPDATES_COMPARED} updates each, which a comparison needs"
     if comparison.times <= 1:
         return f"{comparison}: it is not slower"
     is_alert = factor and comparison.times > factor

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default everything that waits.")]
 
 GROUPS = 50
-"""The most lines of `explain` without a dataset: one for each dataset and state."""
+"""The most lines that `explain` prints without a dataset. Each line is one dataset in one state."""
 
-DIED = "died; the next tick ends it"
+DIED = "died; the next tick records its end"
 """State of a run whose process has ended without a report."""
 
 READERS = 10
@@ -47,15 +47,15 @@ LATE = 3
 """The most decisions about a partition's late data that are shown, the newest ones."""
 
 DECISIONS = 1000
-"""The most partitions that are decided in one call; for others the last verdict is shown."""
+"""The most partitions that one call decides. For the others, the last verdict is shown."""
 
 
 def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
-    """Show whether a partition is built or ready, or what it waits for: as the sensor would decide now.
+    """Show whether a partition is built or ready, or what it waits for. The sensor would decide the same now.
 
-    Without a partition: how many partitions are in each state, with the first few of each. Holes and partitions
-    without any data count, too. Without a dataset: everything that waits. Event sources are read first, as the next
-    tick would. If that fails, the reason is shown, and the time of the last read.
+    Without a partition, show how many partitions are in each state, with the first few of each. Holes and partitions
+    without any data count, too. Without a dataset, show everything that waits. Event sources are read first, as in the
+    next tick. If a source cannot be read, the reason is shown, and the time of its last read.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)
@@ -92,7 +92,7 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Do what the next ticks of some datasets would do. Return notes on what is still not up to date."""
+    """Do what the next ticks of these datasets would, except requests. Return notes on what is still not up to date."""
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = ingest_for(graph, services, nodes, services.now())
@@ -108,9 +108,7 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
     declared = {feed: tracked for feed, tracked in graph.tracked().items() if feed in names}
     with services.ledger.read() as connection:
         differing = window_policies.differing(connection, declared)
-    note = (
-        "has a changed declaration that the ledger lacks: `feed-assets run`, or the daemon's next tick, puts it there"
-    )
+    note = "has a changed declaration that the ledger lacks: `feed-assets run`, or the daemon's next tick, records it"
     return [f"but {name} {note}" for name in sorted(differing)]
 
 
@@ -148,7 +146,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
-    """Do what the next ticks would do, except requests. Partitions beyond the limit keep their last verdict."""
+    """Decide what the next ticks would, but request no runs. Partitions beyond DECISIONS keep their last verdict."""
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
@@ -158,7 +156,7 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
 def _with_notes(
     services: "Services", view: VerdictView, unread: tuple[UnreadView, ...], caveats: "Sequence[str]"
 ) -> VerdictView:
-    """Return the verdict with notes in its one line: a pause, an issue, an event source that could not be read."""
+    """Return the verdict with notes in its reason: a pause, an issue, an event source that could not be read."""
     from feed_assets.ledger import pauses
 
     feed = Feed.parse(view.feed)
@@ -172,14 +170,14 @@ def _with_notes(
 
 
 def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
-    """Return the last run, with the reason of its failure unless the verdict has it."""
+    """Return the last run. Leave out the reason of its failure if the verdict's reason contains it."""
     last = view.last_run
     is_said = last and first_line(last.reason) in reason
     return last.model_copy(update={"reason": None}) if last and is_said else last
 
 
 def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tuple[Values, ...]:
-    """Return the rows that failed checks of the last run, from Dagster. A missing home is not made for it."""
+    """Return the rows that failed checks of the last run, from Dagster. Return () if Dagster's home does not exist."""
     from feed_assets.home import home
     from feed_assets.orchestration.execute.build_events import offending_rows
 
@@ -190,7 +188,7 @@ def _offending(node: "Node", output: Partition, last: LastRunView | None) -> tup
 
 
 def _queued(graph: "Graph", output: Partition) -> list[str]:
-    """Return the requested runs in Dagster's queue. Without a home, which is not made, there are none."""
+    """Return the output's requested runs in Dagster's queue. Return [] if Dagster's home does not exist."""
     from feed_assets.home import home
     from feed_assets.orchestration.decide.requests import queued
 
@@ -212,7 +210,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     from feed_assets.orchestration.decide.output_needs import deadline_said, need_of, waits_for
 
     problems, needs = dict[str, str](), list["Need"]()
-    with failing_alone(problems, output.key):  # A mapping may be a user's code, and a lineage table may not answer.
+    with failing_alone(problems, output.key):  # A user's mapping may raise, and a lineage table may not answer.
         needs.append(need_of(graph, output))
     if why := problems.get(output.key):
         return VerdictView(feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=why)
@@ -235,7 +233,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return the changes to the verdict of ready history that waits for a day with room in its limit."""
+    """Return changed fields of the verdict if a ready partition of history waits for room in the daily limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
 
@@ -247,7 +245,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
     until = [at for at in waits if at and at > now]
     if not until or verdict.state not in (State.BUILD, State.REBUILD):
         return {}
-    time_note = f"until {until[0]:%Y-%m-%d %H:%M} UTC, as {listed[0].reason}"
+    time_note = f"until {until[0]:%Y-%m-%d %H:%M} UTC, because {listed[0].reason}"
     return {"state": State.WAITS_FOR_TIME.value, "reason": "; ".join([time_note, str(spent), verdict.reason])}
 
 
@@ -263,7 +261,7 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 
 
 def _ledger_facts(connection: "Connection", output: Partition) -> dict[str, object]:
-    """Return what the ledger knows of a partition beside its verdict."""
+    """Return the other facts about a partition that are in the ledger, as fields of its verdict."""
     from feed_assets.ledger import due, inbox, late_decisions, quality, runs
     from feed_assets.runs.services import is_dead
 

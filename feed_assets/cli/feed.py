@@ -34,7 +34,7 @@ Board = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Batches = Annotated[bool, typer.Option("--batches", help="For an appendable feed: every batch of the partition.")]
 Unknown = Annotated[
-    bool, typer.Option("--unknown", help="List what no declaration covers, and which name may be meant.")
+    bool, typer.Option("--unknown", help="List feeds and partitions that no declaration covers, with similar names.")
 ]
 UpdateId = Annotated[str | None, typer.Option("--update", metavar="ID", help="This update: 20191125.060000.")]
 
@@ -47,7 +47,7 @@ class How(StrEnum):
 
 
 def report(action: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
-    """Print that a command has changed a feed, and record it in the ledger if the blackboard is the settings' own."""
+    """Print that a command changed a feed. Record the change in the ledger, if it belongs to this blackboard."""
     from feed_assets.runs.sync import sync_one
 
     if _is_of_settings(board):
@@ -74,7 +74,7 @@ def list_feeds(
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition.
 
-    With --unknown: feeds, and partitions of declared feeds, that no declaration covers, so that nobody reads them.
+    With --unknown, list feeds, and partitions of declared feeds, that no declaration covers. Nobody reads these.
     """
     from feed_assets.feeds import batch_set, read
     from feed_assets.feeds.opened import name_in
@@ -146,7 +146,7 @@ def _refuse_batches(reading: "Reading") -> None:
 
 
 def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
-    """Return, from the board's ledger, which inputs an update of ours was built without, and how many it needed."""
+    """Return the inputs that one of our updates was built without, and how many inputs it needed, from the ledger."""
     from feed_assets.ledger import updates
 
     if not _is_of_settings(board):
@@ -169,7 +169,7 @@ def get(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the files of the newest valid update (or of every batch), of the newest as of a time, or of a named one."""
+    """Copy the files of the newest valid update (or of every batch). Choose an older one by --as-of or --update."""
     from feed_assets.feeds import batch_set, read
 
     if update and (as_of or all_batches):
@@ -245,7 +245,7 @@ def invalidate(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an update invalid: readers return to the one before."""
+    """Make an update invalid: readers return to the valid update before it."""
     from feed_assets.feeds import batch_set, read, write
 
     board, feed_partition = open_board(blackboard), partition_of(feed, partition)
@@ -253,15 +253,19 @@ def invalidate(
     report("invalidated", board, feed_partition, update)
     if held := batch_set.held_by(board, feed_partition):
         echo(
-            f"{feed_partition}: its rows are still read, as {held.name} holds them. If a run by events made it, "
-            "they are read again. Otherwise invalidate that one, too: readers return to the batches that it replaced.",
+            f"{feed_partition}: its rows are still read, because {held.name} contains them. If a run by events made "
+            "this batch, a new run replaces them. Otherwise invalidate the combined batch, too: readers then return to "
+            "the batches that it replaced.",
             err=True,
         )
     say(views.ReadingView.model_validate(read.latest(board, feed_partition)), as_json)
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """Open the blackboard of a URL or a name, else that of the settings, after printing it. Only writers make one."""
+    """Open the blackboard of a URL or a name. Without one, print and open that of the settings.
+
+    `makes` creates its folder if it is missing. Only commands that write set it.
+    """
     from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings
 
@@ -276,5 +280,5 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidName(f"{text!r} is no time: expected ISO 8601 such as 2019-11-25T06:00Z, or an id.") from error
+        raise InvalidName(f"{text!r} is not a time: expected ISO 8601 such as 2019-11-25T06:00Z, or an id.") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

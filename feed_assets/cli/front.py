@@ -1,6 +1,6 @@
-"""Access control of the web UI: it serves its own pages, and programs that send the token.
+"""Access control of the web UI. Only its own pages, and programs that send the token, get an answer.
 
-Dagster's web server has no authentication. It even executes a mutation in the address of an `<img>` on any page.
+Dagster's web server has no authentication. Any web page could make it execute a mutation, by the address of an `<img>`.
 """
 
 import html
@@ -21,7 +21,7 @@ OF_OURS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-"""Headers of pages that Dagster does not serve."""
+"""Headers of the pages that feed_assets serves, not Dagster."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
@@ -33,9 +33,9 @@ _WHERE_IT_IS = (
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """The parts of a request that are checked, also of a WebSocket handshake, which has the method GET.
+    """The parts of a request that are checked. The request may be a WebSocket handshake, with the method GET.
 
-    An `Upgrade` header alone makes no WebSocket: the server answers such a request like any other GET.
+    An `Upgrade` header alone is not a handshake: the server answers such a request like any other GET.
     """
 
     method: str
@@ -45,7 +45,7 @@ class CheckedRequest:
     is_websocket: bool = False
 
     def header(self, name: str) -> str:
-        """Return a header by its name in small letters; '' if it is missing."""
+        """Return a header by its name in lower case. Return '' if it is missing."""
         return self.headers.get(name, "")
 
 
@@ -60,7 +60,7 @@ class FrontAnswer:
 
 
 def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
-    """Return the answer to a request that Dagster must not see; None if the request is passed on."""
+    """Return the answer to a request that Dagster must not get. Return None if the request is passed on."""
     if why := foreign(request, port) or no_command(request):
         return FrontAnswer(403, why)
     if any(name == "token" and _is_equal(value, token) for name, value in request.query) and request.method == "GET":
@@ -74,7 +74,7 @@ def judge(request: CheckedRequest, port: int, token: str) -> FrontAnswer | None:
 
 
 def foreign(request: CheckedRequest, port: int) -> str | None:
-    """Return why a request comes from another host or page; None if it comes from our own page or a program."""
+    """Return an error if a request comes from another host or page. Return None for our own pages and programs."""
     host, origin, site = request.header("host"), request.header("origin"), request.header("sec-fetch-site")
     name = _name(port)
     if host != name:
@@ -87,30 +87,33 @@ def foreign(request: CheckedRequest, port: int) -> str | None:
 
 
 def no_command(request: CheckedRequest) -> str | None:
-    """Return why a GraphQL request is refused; None if it is accepted. A form or an image could have sent it."""
+    """Return why a GraphQL request is refused: a form or an image of another page could have sent it.
+
+    Return None if the request is accepted.
+    """
     if request.path.rstrip("/") != "/graphql" or request.is_websocket:
         return None
     if request.method == "POST":
         kind = request.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
-    first = request.header("accept").partition("\n")[0]  # Dagster reads only the first.
+    first = request.header("accept").partition("\n")[0]  # Dagster reads only the first `Accept` header.
     is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
     return None if is_page else "GraphQL needs a POST with application/json."
 
 
 def _name(port: int) -> str:
-    """Return this server's only name: not `localhost`, which may lead to [::1], where another user may listen."""
-    return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out the port of http.
+    """Return this server's only host name. `localhost` may lead to [::1], where another user's server may listen."""
+    return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # A browser leaves out http's default port.
 
 
 def _is_visit(request: CheckedRequest) -> bool:
-    """Return whether a person follows a link on another page, which cannot see the answer."""
+    """Return whether a person follows a link on another page. The other page cannot read the answer."""
     modes = (request.header("sec-fetch-mode"), request.header("sec-fetch-dest"))
     return request.method == "GET" and modes == ("navigate", "document")
 
 
 def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
-    """Redirect to the same page without the token, which then appears in no history and no referrer."""
+    """Redirect to the same page without the token, so that the token is in no browser history and no referrer."""
     query = urlencode([(name, value) for name, value in request.query if name != "token"])
     path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which leads to another host.
     place = path + ("?" + query if query else "")
@@ -133,7 +136,7 @@ def _is_equal(value: str, token: str) -> bool:
 
 
 class Front:
-    """An ASGI application that passes on to another one only what `judge` allows."""
+    """An ASGI application in front of another one. It passes on only the requests that `judge` allows."""
 
     def __init__(self, app: "ASGIApp", port: int, token: str) -> None:
         self._app, self._port, self._token = app, port, token
@@ -145,7 +148,9 @@ class Front:
         if answer is None:
             await self._app(scope, receive, _unframed(send))
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # Before it is accepted: the server answers 403.
+            await send(
+                {"type": "websocket.close", "code": 1008}
+            )  # The handshake is not complete: the server answers 403.
         else:
             await _say(answer, _checked_request(scope), send)
 
@@ -174,7 +179,7 @@ async def _say(answer: FrontAnswer, request: CheckedRequest, send: "Send") -> No
 
 
 def _unframed(send: "Send") -> "Send":
-    """Return a `send` that forbids other sites to show Dagster's pages in a frame, where they could steer clicks."""
+    """Return a `send` that forbids other sites to show Dagster's pages in a frame. A frame could misdirect clicks."""
 
     async def add(message: "Message") -> None:
         if message["type"] == "http.response.start":

@@ -18,8 +18,8 @@ Samples = Annotated[
 def infer(files: Samples, as_json: AsJson = False) -> None:
     """Print the `foreign_feed` that fits the files of one feed: format, delimiter, columns and partitions.
 
-    It reads the first 32 MiB of CSV and JSON, and the footers of Parquet. Comments name what a person must decide, and
-    which records a run would reject.
+    The command reads the first 32 MiB of CSV and JSON files, and the footers of Parquet files. Comments in the code
+    name what a person must decide, and which records a run would reject.
     """
     from feed_assets.infer.declaration import infer as inferred_of
 

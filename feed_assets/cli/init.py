@@ -22,7 +22,7 @@ made {name}: the feed {feed} with {sample}, the dataset {dataset} and its tests
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its folder and Python package.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new folder and Python package.")],
     files: Annotated[
         list[Path] | None,
         typer.Option(
@@ -41,8 +41,8 @@ def init(
 ) -> None:
     """Make a project of your own in a new folder NAME: a foreign feed, a dataset with checks, and its tests.
 
-    With --from, the feed is declared as `feed-assets feed infer` prints it for your files, which become its sample.
-    Nothing is written into a folder that is not empty.
+    With --from, the feed has the declaration that `feed-assets feed infer` prints for your files. The files become its
+    sample. Nothing is written into a folder that is not empty.
     """
     from feed_assets.cli.new_project import Content, make_project
     from feed_assets.infer.declaration import infer
@@ -57,10 +57,10 @@ def init(
 
 
 def _elsewhere(name: str, feed: str, variables: list[str]) -> str:
-    """Return the note for a user whose settings make commands miss the sample."""
+    """Return a note for users whose settings point elsewhere, so that commands would not find the sample."""
     are = f"{' and '.join(variables)} {'are' if len(variables) > 1 else 'is'} set"
     return (
-        f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample lies. Unset "
+        f"feed-assets: {are}, so commands do not use {name}/.feed_assets alone, where the sample is. Unset "
         f"{'them' if len(variables) > 1 else 'it'}, or publish the sample where they look, in the project's folder: "
         f"feed-assets feed publish {name}/{feed}/v1.0 --tree sample/{feed}"
     )

@@ -1,4 +1,4 @@
-"""`feed-assets kafka`: how far topics are chunked, the last chunks, and the dead letters."""
+"""`feed-assets kafka`: how far topics have become chunks, the last chunks, and the dead letters."""
 
 from datetime import datetime
 from typing import Annotated
@@ -20,7 +20,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List this many
 
 
 class LagView(View):
-    """A topic partition, and how far it has signals."""
+    """A topic partition, and the offset up to which its messages are signalled."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class SignalView(View):
 
 
 class LetterView(View):
-    """A message that is not a valid record, with its place and the reason."""
+    """A message that is not a valid record, with its partition and offset, and the reason."""
 
     partition: int
     offset: int
@@ -70,7 +70,7 @@ def lag(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each partition is signalled, how many messages follow, and since when they wait."""
+    """Show up to which offset each partition is signalled, how many messages follow, and since when they wait."""
     from feed_assets.kafka.lag import lag as lag_of
     from feed_assets.sources.topic_events import clients_for
 
@@ -90,13 +90,13 @@ def lag(
 
 @app.command()
 def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json: AsJson = False) -> None:
-    """List the last chunks of each partition, newest first, by their signals."""
+    """List the last signalled chunks of each partition, newest first."""
     from feed_assets.kafka.signals import newest
     from feed_assets.sources.topic_events import clients_for
 
     named_topics(load_graph(module), [topic])
     newest_signals = newest(clients_for(topic), topic, limit)
-    show(SignalView.each(newest_signals), as_json, "" if newest_signals else f"nothing of {topic} is signalled yet")
+    show(SignalView.each(newest_signals), as_json, "" if newest_signals else f"no chunk of {topic} is signalled yet")
 
 
 @app.command()
@@ -110,14 +110,17 @@ def dead_letters(
     drop: Annotated[
         bool, typer.Option("--drop", help="Count all open dead letters as resolved, and produce nothing.")
     ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it they are only listed.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Replay or drop the messages. Without --apply they are only listed.")
+    ] = False,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the messages that are not valid records, newest first, each with its place and the reason.
+    """List the messages that are not valid records, newest first, each with its partition, offset and reason.
 
     A dead letter is open until somebody replays or drops it. A replayed message that is still invalid becomes a new
-    dead letter, so mend its cause first. A replayed message is the newest of its key, whatever was produced since.
+    dead letter, so mend its cause first. A replayed message counts as the newest of its key, even if newer messages
+    were produced meanwhile.
     """
     from feed_assets.kafka import dead_letters as letters
     from feed_assets.sources.topic_events import clients_for

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 SECONDS = 5
-"""Seconds that the broker has to answer. The registry's client has its own limit, and tries twice."""
+"""Seconds within which the broker must answer. The registry's client has its own limit, and tries twice."""
 
 NAMED = 4
 
 
 @dataclass(frozen=True)
 class KafkaLooks:
-    """The checks. Each returns what it found, or raises."""
+    """The checks. Each returns its findings as text, or raises an error."""
 
     settings: "Settings"
     module: str | None
 
     def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
-        """Return the checks by name; () if no setting is about Kafka."""
+        """Return the checks by name. Return () if no setting is about Kafka."""
         if not self.settings.kafka.get_secret_value() and self.settings.kafka_registry is None:
             return ()
         return (("Kafka", self._broker), ("schema registry", self._registry), ("topics", self._topics))

@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 SHOWN = 20
-"""Decisions that are listed by default."""
+"""The number of decisions that are listed by default."""
 
 
 @app.command()
@@ -33,7 +33,7 @@ def ls(
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
     decisions = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not decisions:  # Check whether the name is a dataset's at all.
+    if feed and not decisions:  # Raise an error if there is no dataset with this name.
         load_graph(module).dataset_of(Feed.parse(feed))
     _list(decisions, as_json)
 
@@ -58,13 +58,16 @@ def _list(decisions: "tuple[Decision, ...]", as_json: bool) -> None:
 def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Compare a dataset's newest update, or a named one, with the one before: changed inputs, then rows."""
+    """Compare a dataset's newest update, or a named one, with the update before it: changed inputs, then rows."""
     parsed = Feed.parse(feed)
     tell(_built_partition(parsed, partition) or _declared(module, parsed, partition), update, as_json)
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition of this path if a run of ours has built it, so that no declaration is needed; else None."""
+    """Return the partition with this path if one of our runs has built it. Otherwise return None.
+
+    If there is one, the command need not load the declarations.
+    """
     from feed_assets.ledger import updates
 
     with suppress(InvalidName), ledger_of_settings(makes=False).read() as connection:
@@ -74,7 +77,7 @@ def _built_partition(feed: Feed, key: str) -> Partition | None:
 
 
 def _declared(module: str | None, feed: Feed, key: str) -> Partition:
-    """Return the partition of a dataset; the key may have the UI's form. Raise InvalidName for an unknown one."""
+    """Return the partition of a dataset. The key may have the UI's form. Raise InvalidName for an unknown partition."""
     from feed_assets.orchestration.decide.typed_keys import keys_of
 
     graph = load_graph(module)
@@ -93,7 +96,7 @@ def tell(at: Partition, update: str | None = None, as_json: bool = False) -> Non
     with ledger_of_settings(makes=False).read() as connection:
         comparison = effect(connection, at, update)
     if comparison is None:
-        show((), as_json, f"{at} has one update: there is none before it to compare it with")
+        show((), as_json, f"{at} has only one update, so there is no earlier one to compare it with")
     else:
         show(
             ComparedView.each(comparison.rows), as_json, f"update {comparison.after.id} replaces {comparison.before.id}"

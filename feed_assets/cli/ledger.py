@@ -13,16 +13,19 @@ from feed_assets.cli.views import PrunedLedgerView, RebuiltView
 app = typer.Typer(help="The ledger, the global state store.", no_args_is_help=True)
 
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Take the newest inputs older than an update as what it was built from.")
+    bool, typer.Option("--trust", help="Assume that each update was built from the newest inputs older than it.")
 ]
-Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with Spark: records and data versions.")]
+Read = Annotated[
+    bool, typer.Option("--read", help="Read the newest updates with Spark, to restore record counts and data versions.")
+]
 
 
 @app.command("upgrade")
 def upgrade(as_json: AsJson = False) -> None:
     """Make the ledger's tables, or bring them up to date, and print their version.
 
-    Each command does so itself, unless its database role lacks the right. Then the database's owner runs this.
+    Every other command does this, too, unless its database role lacks the right. Then the database's owner has to run
+    this command.
     """
     from feed_assets.ledger.database import schema_of
     from feed_assets.settings import settings
@@ -37,13 +40,14 @@ def upgrade(as_json: AsJson = False) -> None:
 
 @app.command("prune")
 def prune(
-    apply: Annotated[bool, typer.Option("--apply", help="Remove them. Without it nothing is removed.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove them. Without --apply nothing is removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove old changes, events, rejects and reports that nothing needs, or print how many would be removed.
 
-    FEED_ASSETS_LOG_DAYS defines what is old; for reports, FEED_ASSETS_STATE_REPORT_DAYS. The sensor `orphans` does the
-    same once a day. Rows stay that a subscriber has not read, a propagation needs or `events stats` uses.
+    FEED_ASSETS_LOG_DAYS defines what is old, and FEED_ASSETS_STATE_REPORT_DAYS for reports. The sensor `orphans` does
+    the same once a day. Rows stay if a subscriber has not read them, a propagation needs them or `events stats` uses
+    them.
     """
     from datetime import UTC, datetime
 
@@ -59,7 +63,7 @@ def prune(
 
 @app.command("rebuild")
 def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
-    """Restore into a lost ledger what the blackboard has of our own feeds.
+    """Restore a lost ledger from our own feeds on the blackboard.
 
     Rows that the ledger still has do not change. What cannot be restored is printed. Stop the daemon while this runs.
     """

@@ -1,7 +1,7 @@
 """`/status` of the web UI: the page of `feed-assets status` as of now.
 
-A separate process makes each page and loads the definitions anew, so that their latest corrections count. By
-Dagster's design the web server holds no user code.
+A separate process makes each page. It loads the definitions anew, so that the page shows their latest state. By
+Dagster's design, the web server itself loads no user code.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEPT_SECONDS = 30
-"""Seconds after which a query's page is made anew. Requests meanwhile get the previous page."""
+"""Seconds after which a request makes the page of a query anew. Until that is done, requests get the previous page."""
 
 SOON_SECONDS = 2
 """Seconds after which a browser reloads while the page is being made."""
 
 PAGES_KEPT = 50
-"""The most queries whose last page is kept, and the most that wait for their page."""
+"""The most queries whose last page is kept, and the most queries that wait for their page."""
 
 REFRESH_SECONDS = 60
-"""Seconds after which a browser reloads."""
+"""Seconds after which a browser reloads a finished page."""
 
 PATIENCE_SECONDS = 120
 """The most seconds that making a page may take."""
@@ -92,7 +92,7 @@ class StatusPage:
         return await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     def _page(self, query: bytes) -> _Page:
-        """Return the last page of a query; if it is old, start to make it anew in the background."""
+        """Return the last page of a query. If the page is old, start to make a new one in the background."""
         arguments = _arguments(query, self._module)
         page = self._pages.get(arguments)
         if page and monotonic() - page.made_at < self._kept_seconds:
@@ -134,7 +134,7 @@ async def _make_page(arguments: Iterable[str]) -> _Page:
 
 
 async def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run a Python with these arguments, and return exit code and stderr; kill it if it takes too long."""
+    """Run a Python process with these arguments. Return its exit code and stderr. Kill it if it takes too long."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdin=nothing, stdout=nothing, stderr=pipe

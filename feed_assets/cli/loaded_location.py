@@ -34,16 +34,13 @@ Module = Annotated[
         "-m",
         "--module",
         metavar="MODULE",
-        help="Module with the Dagster definitions; else that of pyproject.toml.",
+        help="Module with the Dagster definitions; by default that of pyproject.toml.",
     ),
 ]
 
 
 def load(module: str | None) -> "dg.Definitions":
-    """Return the definitions of a module, or the project's: a `Definitions`, or a function made by `@dg.definitions`.
-
-    Raise ModuleNotLoaded for a mistake in them.
-    """
+    """Return the definitions of a module, by default of the project's. Raise ModuleNotLoaded if it has a mistake."""
     import dagster as dg
 
     name = module or module_of_project()[0]
@@ -55,7 +52,7 @@ def load(module: str | None) -> "dg.Definitions":
 
 
 def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
-    """Return what a module defines for Dagster. The module need not be installed."""
+    """Return a module's `Definitions`, or its function with `@dg.definitions`. The module need not be installed."""
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
@@ -73,7 +70,7 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
 def reach(*folders: Path) -> None:
     """Let Python find modules in these folders, after the installed ones.
 
-    `python -m` and Dagster put such folders first, where one of their files may hide a library.
+    `python -m` and Dagster put such folders first, so that a file in them may hide a library.
     """
     sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
 
@@ -86,14 +83,15 @@ def load_graph(module: str | None) -> "Graph":
 
 
 def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
-    """Return the partition that somebody typed; load a module only for a key in the UI's form (`men|2019-11-24`)."""
+    """Return the partition that a user typed. Load a module only for a key in the UI's form (`men|2019-11-24`)."""
     if "|" not in typed:
         return Partition(Feed.parse(feed), typed)
     try:
         node = load_graph(module).node(Feed.parse(feed))
     except FeedAssetsError as error:
         raise InvalidName(
-            f"{typed!r} is a key in the UI's form. Its order in a path is known only from the definitions of {feed} "
+            f"{typed!r} is a key in the UI's form. The order of its parts in a path is known only from the definitions "
+            f"of {feed} "
             f"({error}) Write the path, such as 2019-11-24/men."
         ) from error
     from feed_assets.orchestration.decide.typed_keys import path_of
@@ -104,7 +102,7 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
 def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
     """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds use.
 
-    Missing ones are made, except by a command that only reads.
+    `makes` creates what is missing. Commands that only read do not set it.
     """
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
@@ -114,7 +112,7 @@ def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Servi
 
 
 def _look_at_home(*, makes: bool) -> None:
-    """Warn, before a command writes into a home, if other users can read it."""
+    """Warn if other users can read the home, before a command writes into it."""
     from feed_assets.home import home, say_who_enters
 
     if makes and home().is_dir():
@@ -134,10 +132,10 @@ def ledger_of_settings(*, makes: bool = True) -> "Ledger":
 
 
 def open_instance() -> "dg.DagsterInstance":
-    """Open this home's Dagster instance, made if it is missing. The output of its runs is printed here.
+    """Open this home's Dagster instance. Make it if it is missing. The output of its runs is printed here.
 
-    Dagster would capture the output with four processes for each run, only to copy it here. At Ctrl-C, which reaches
-    them too, they print stack traces.
+    By default, Dagster starts four processes for each run to capture the output, only to copy it here. Ctrl-C reaches
+    these processes, too, and they print stack traces.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -153,7 +151,7 @@ def open_instance() -> "dg.DagsterInstance":
 
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
-    """Read dynamic partitions from Dagster's instance. Without a home, which is not made, there are none."""
+    """Read dynamic partitions from Dagster's instance. There are none if Dagster's home does not exist."""
     import dagster as dg
 
     from feed_assets.home import home
@@ -170,15 +168,16 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
 
 
 DAGSTERS = ("history", "schedules", "storage")
-"""Folders of the home that Dagster would leave readable for everybody: the output of runs may hold rows of feeds."""
+"""Folders of the home that Dagster would make readable for everybody, although a run's output may show rows."""
 
 
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
-    """Make the home folder, with our dagster.yaml unless it has one, and set it for all processes started here.
+    """Make the home folder, with our dagster.yaml if it has none. Set DAGSTER_HOME for all processes started here.
 
-    Dagster's tables are made here, too, by one process at a time: two at once would leave its SQLite with two
-    versions for good. From the tables of a killed process Dagster itself continues. An existing home keeps its
-    permissions; a warning is printed if other users can read it. Raise HomeBusy after `patience` seconds.
+    Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two versions in
+    Dagster's SQLite database for good. If a process was killed meanwhile, Dagster itself completes the tables. An
+    existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if another
+    process works here for more than `patience` seconds.
     """
     import dagster as dg
 

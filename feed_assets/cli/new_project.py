@@ -1,4 +1,4 @@
-"""A new user project. It is built in a hidden folder beside its place and then renamed: made whole or not at all."""
+"""A new user project. It is built in a hidden folder, which is then renamed: no half-made project ever appears."""
 
 import fcntl
 import os
@@ -37,11 +37,11 @@ class Content:
     dataset: str = "sold"
     sample: str = "two days of sample data"
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Sample files by their path below `sample/`; if there are none, the template's are used."""
+    """Sample files by their path below `sample/`. If there are none, the template's sample is used."""
     module: str = ""
     """Python code that declares the feed, if there are files."""
     key: str = ""
-    """Path of one of the sample's partitions."""
+    """The path of one partition of the sample."""
 
     @classmethod
     def of(cls, inferred: "Inferred") -> "Content":
@@ -76,10 +76,10 @@ def module_of(inferred: "Inferred") -> str:
 def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     """Make the project `name` in a folder, with its sample on its own blackboard.
 
-    If the process is killed, the whole project exists, or a hidden folder that the next call removes.
+    After a kill, there is either the complete project, or a hidden folder that the next call removes.
 
     Raises:
-        InvalidName: It is not a valid package name, or Python or the project uses it for something else.
+        InvalidName: The name is not a valid package name, or Python or the project uses it for something else.
         TargetNotEmpty: A file or a folder that is not empty already has this name.
     """
     check_project_name(name, frozenset(path.name for path in _TEMPLATE.iterdir() if path.is_dir()))
@@ -128,7 +128,7 @@ def check_is_free(target: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Hold a folder's lock, which is released however the process ends. Some network disks have no locks."""
+    """Hold a folder's lock, which ends with the process. On a network disk without locks, hold none."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -171,7 +171,7 @@ def _publish_sample(name: str, folder: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """Rename the project's folder to its final name. This replaces an empty folder, but none that now has content."""
+    """Rename the project's folder to its final name. Replace an empty folder, but not one that has content by now."""
     try:
         unfinished.rename(target)
     except OSError:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The environment variable with the web UI's token: other users may read a command line, but no environment."""
+"""The environment variable with the web UI's token. Other users can read a command line, but not an environment."""
 
 NOWHERE = f"{os.devnull}/nowhere"
-"""A folder that cannot exist, for a Dagster option whose folder comes first in `sys.path`."""
+"""A folder that cannot exist, for an option of Dagster. Dagster puts the option's folder first in `sys.path`."""
 
 GROUP = "UI_GROUP"
 """The variable that marks every process that a group starts, also those whose parent has ended."""
@@ -52,12 +52,12 @@ class Started:
     """The value of the variable GROUP in its environment and in that of its child processes."""
 
     def check(self) -> None:
-        """Raise ProcessFailed if it has ended."""
+        """Raise ProcessFailed if the process has ended."""
         if self.process.poll() is not None:
             raise ProcessFailed(f"{self.name} ended by itself with exit code {self.process.returncode}.")
 
     def wait(self) -> None:
-        """Return once it has ended with exit code 0. Raise ProcessFailed for another."""
+        """Wait until the process ends. Raise ProcessFailed unless its exit code is 0."""
         if self.process.wait():
             self.check()
 
@@ -83,9 +83,9 @@ def group(
     umask: int = -1,
     locks: Sequence[int] = (),
 ) -> Generator[Started]:
-    """Run a command in its own process group, with our environment and additions; the group ends with the block.
+    """Run a command in its own process group, with our environment and `env`. The group ends with the block.
 
-    It inherits our umask unless one is given, and holds the locks of these descriptors while it lives.
+    The command inherits our umask, unless one is given. It holds the locks of the descriptors `locks` while it lives.
     """
     if log:
         log.touch(OWNED)
@@ -110,14 +110,14 @@ def group(
 
 def end(groups: "Sequence[Started]") -> None:
     """End some groups at the same time, so that each can still use the others while it finishes."""
-    for _ in range(2):  # A process that is just starting has no environment yet, and so no mark.
+    for _ in range(2):  # The first round may miss a process that is just starting: it has no mark yet.
         _end_families({each.process.pid: _all_of(each) for each in groups})
     for each in groups:
         each.process.wait()
 
 
 def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
-    """Terminate all processes through their leaders, and kill those that still live after the time limit."""
+    """Terminate all processes by way of their groups. Kill those that still live after the time limit."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])
@@ -198,8 +198,8 @@ def is_free(port: int) -> bool:
 def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
     """Wait until the server, or a process that it started, listens on the port.
 
-    Raise ProcessFailed if it ends, if the time is over, or if another process has the port: what is sent there next,
-    such as a token, is only for the server.
+    Raise ProcessFailed if the server ends, if the time is over, or if another process has the port. Otherwise that
+    process could receive a token that is meant for the server.
     """
     deadline = time.monotonic() + seconds
     while not _has(server, port):
@@ -210,7 +210,7 @@ def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
 
 
 def _has(server: Started, port: int) -> bool:
-    is_taken = not is_free(port)  # Checked first: a listener of the server is then in its family.
+    is_taken = not is_free(port)  # Checked first: if the server listens, the family below contains the listener.
     is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
     if is_taken and not is_its_own:
         raise ProcessFailed(

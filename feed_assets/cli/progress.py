@@ -43,7 +43,7 @@ class Progress:
 
     @contextmanager
     def cleared(self) -> Generator[None]:
-        """Remove the line when a block ends, also by an error, whose reason is printed next."""
+        """Remove the line when a block ends. If an error ends it, the reason is printed next, in the line's place."""
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ def announced(items: Sequence[_Item], doing: Progress, action: str) -> Iterator[
 
 @contextmanager
 def progress(*news: str) -> Generator[Progress]:
-    """Yield the progress of a block; remove its line at the end."""
+    """Yield the progress of a block. Remove its line at the end."""
     doing = Progress(frozenset({LOADING, *news}))
     with doing.cleared():
         yield doing

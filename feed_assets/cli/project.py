@@ -1,4 +1,4 @@
-"""The module that a command works on, and clear errors for one that does not load."""
+"""The module that a command works on, and clear errors if it does not load."""
 
 import re
 import sys
@@ -42,7 +42,7 @@ def module_of_project() -> tuple[str, Path]:
 
 
 def location_of(module: str) -> str:
-    """Return Dagster's name for a module's code location: its project's or folder's name, else the module's."""
+    """Return Dagster's name for a module's code location: the name of its project or folder, or else the module's."""
     project = project_here()
     if project is None or project[0] != module:
         return module
@@ -58,8 +58,8 @@ def has_module() -> bool:
 def loading(module: str) -> Generator[None]:
     """Raise ModuleNotLoaded, in two lines, for an error of a user's module. Errors of settings pass unchanged.
 
-    A missing module is an InvalidDefinition. From then on this process ignores Dagster's warnings about beta and
-    preview features, which users cannot act on.
+    A missing module raises InvalidDefinition. From now on this process ignores Dagster's warnings about beta and
+    preview features, because users of feed_assets can do nothing about them.
     """
     import dagster as dg
 
@@ -76,12 +76,12 @@ def loading(module: str) -> Generator[None]:
                 f"there is no module {module}: {cause}. Expected one that Python finds in {Path.cwd()} or installed: "
                 "correct -m MODULE, or go to the project's folder."
             ) from None
-        trace = f"`dagster definitions validate -m {module}` has the trace"
+        trace = f"`dagster definitions validate -m {module}` shows the stack trace"
         raise ModuleNotLoaded(f"{_description(cause, error)}\nmodule {module} does not load: {trace}.") from error
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the first error of a chain that is ours or the user's, below Dagster's wrappers; else the first one."""
+    """Return the error of a chain that users should see: one of ours, else the first that is not Dagster's, if any."""
     chain = [error]
     while parent := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(parent)
@@ -112,7 +112,7 @@ def _description(cause: BaseException, error: BaseException) -> str:
 
 
 def _declared_twice(modules: Sequence[str]) -> str | None:
-    """Return the error for an asset that is declared in two loaded modules, with the lines of both."""
+    """Return the error for an asset that is declared in two loaded modules, with the places of both declarations."""
     import dagster as dg
 
     from feed_assets.orchestration.declare.agreement import agreed

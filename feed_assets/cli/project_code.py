@@ -1,6 +1,6 @@
-"""The module that Dagster's processes load instead of the user's, whose name is in the requested attribute.
+"""A module that Dagster's processes load instead of the user's module. They request an attribute that names the latter.
 
-Dagster itself would put the user's folder before the installed packages, where a file may hide a library.
+Dagster itself would put the user's folder before the installed packages, so that a file in it may hide a library.
 """
 
 from importlib import import_module
@@ -20,7 +20,10 @@ def attribute_for(module: str, attribute: str | None, folder: str) -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Return what a module defines for Dagster. Raise ModuleNotLoaded, not AttributeError, for a mistake in it."""
+    """Return the definitions of the user's module that `name` contains. Raise ModuleNotLoaded for a mistake in it.
+
+    Dagster would report an AttributeError as a missing attribute, without the reason.
+    """
     module, *parts = name.split(":", 2)
     if not parts:
         raise AttributeError(name)

@@ -27,7 +27,11 @@ Files = Annotated[
 Tree = Annotated[
     Path | None,
     typer.Option(
-        "--tree", metavar="DIR", exists=True, file_okay=False, help="One update for each folder below that holds files."
+        "--tree",
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help="One update for each folder below DIR that has files.",
     ),
 ]
 
@@ -41,10 +45,10 @@ def publish(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish files as a new update of a partition; with --tree of many, where DIR/2019-11-24/men has the files of one.
+    """Publish files as a new update of a partition, or with --tree one update for each folder DIR/2019-11-24/men.
 
-    Partitions, format and header are checked first against the feed's declaration, in the given module or the project.
-    On another --blackboard, only a given module is used.
+    First, partitions, format and header are checked against the feed's declaration in the given module, or in the
+    project. With --blackboard they are checked only if a module is given.
     """
     from feed_assets.feeds import write
 

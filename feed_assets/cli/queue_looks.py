@@ -15,12 +15,12 @@ REDRIVE = "RedrivePolicy"
 
 
 class Doubtful(Exception):
-    """The check found something that works, or may be intended, but that a person should look at."""
+    """A finding that is not an error, but that a person should look at, because it may be a mistake."""
 
 
 @dataclass(frozen=True)
 class QueueLooks:
-    """The checks. Each returns what it found, or raises."""
+    """The checks. Each returns its findings as text, or raises an error."""
 
     settings: "Settings"
 
@@ -42,4 +42,7 @@ class QueueLooks:
                 f"{state}; it has no dead-letter queue, so a message that is not from S3 is received again and again. "
                 "Set a RedrivePolicy."
             )
-        return f"{state}, others' messages are set aside after {loads(attributes[REDRIVE])['maxReceiveCount']} tries"
+        return (
+            f"{state}, messages that are not from S3 are set aside after "
+            f"{loads(attributes[REDRIVE])['maxReceiveCount']} tries"
+        )

@@ -85,7 +85,7 @@ def polled(graph: "Graph") -> dict[str, bool]:
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """Return the feeds of a code location that take pushed events, by name; for a feed with sources, one per source."""
+    """Return the feeds of a code location that take pushed events, by name. Each source of a feed has its own entry."""
     return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 
@@ -116,7 +116,7 @@ def add(
 ) -> None:
     """Make a key for a partner and print it. It is printed only once: only its digest is kept.
 
-    Its feeds and sources may be declared later: lines on stderr name those that are unknown, or take no events.
+    The feeds and sources may be declared later. Lines on stderr name those that are unknown, or that take no events.
     """
     from feed_assets.intake import authentication
 
@@ -125,7 +125,7 @@ def add(
 
 
 def _print(partner: str, key: str, as_json: bool) -> None:
-    """Print a key, for people without a header, so that `KEY=$(…)` works."""
+    """Print a key. Without --json print nothing else, so that `KEY=$(…)` works."""
     if as_json:
         show(Values.of(partner=partner, key=key), as_json)
     else:
@@ -133,7 +133,7 @@ def _print(partner: str, key: str, as_json: bool) -> None:
 
 
 def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
-    """Print for which of these scopes a key is useless as they are declared now."""
+    """Print the scopes for which a key is useless under the present declarations."""
     try:
         graph = load_graph(module)
     except FeedAssetsError as error:
@@ -145,7 +145,7 @@ def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
 
 
 def _problem(graph: "Graph", scope: str) -> str:
-    """Return why no event can be sent with this scope; '' if one can."""
+    """Return why no event can be sent with this scope. Return '' if events can be sent."""
     from feed_assets.intake.authentication import EVENTS
 
     if scope.startswith(EVENTS):

@@ -23,9 +23,9 @@ Unknown = Annotated[
 def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson = False) -> None:
     """Finish updates of killed runs that have a manifest, sweep orphans older than 24 hours, publish lost events.
 
-    Every newest update is checked: one that somebody else has removed is built again. Event sources are read again
-    from the beginning, for files that arrived late under an earlier name. Only feeds of this code location are
-    touched. The command may run beside the daemon.
+    The newest update of every partition is checked. If somebody else has removed it, it is built again. Event sources
+    are read again from the beginning, to find files that arrived late under an earlier name. Only feeds of this code
+    location are touched. The command may run beside the daemon.
     """
     from feed_assets.runs.verify import verify_all
 
@@ -41,7 +41,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
-    """Sweep unclaimed parts before claims, so that claims of parts swept by `--unknown` are removed, too."""
+    """Finish dead runs, then sweep unclaimed parts, then old claims. In this order no claim of swept parts remains."""
     from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 

@@ -11,16 +11,16 @@ from feed_assets.cli.show import Values, show
 from feed_assets.cli.state import Who, Why, who_says
 from feed_assets.core.feeds import Feed
 
-Undo = Annotated[bool, typer.Option("--undo", help="Build it again, with all data that have arrived since.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Build the dataset again, with all data that have arrived since.")]
 
 
 def retire(
     feed: FeedName, why: Why, who: Who = None, undo: Undo = False, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Stop building a dataset, also by hand, so that its declaration can be removed. Refused while it is read.
+    """Stop building a dataset, also by hand, so that its declaration can be removed. Fails while something reads it.
 
-    Readers are datasets and tables of this code location, and those of other locations on this ledger that have run
-    within the last hour of changes. Its updates stay as they are. The command is logged.
+    Readers are datasets and tables of this code location. Those of other locations on this ledger count if they have
+    read all changes that are older than an hour. The dataset's updates stay as they are. The command is logged.
     """
     from feed_assets.ledger import closures
     from feed_assets.orchestration.decide.alert_owner import readers_of

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.runner import Runner
 
 NOT_BUILT, FOR_A_PERSON = 1, 3
-"""Exit codes. docs/operations.md has the table of all."""
+"""Exit codes of `run`. docs/operations.md lists all exit codes."""
 
 STARTING_SPARK = "starting Spark"
-"""The step's name in `orchestration.runner`, which is not loaded yet."""
+"""The name of this step in `orchestration.runner`. It is repeated here, because that module loads later."""
 
 
 def run(
     module: Module = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Continue until nothing is requested any more.")
+        bool, typer.Option("--until-idle", help="Continue until no run is requested any more.")
     ] = False,
-    verbose: Verbose = False,  # noqa: ARG001 (its callback has done it)
+    verbose: Verbose = False,  # noqa: ARG001 (only the option's callback uses it)
     as_json: AsJson = False,
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    The steps are printed on stderr, and the end of each run on stdout. Exit code 1 if a run failed and is retried
-    later, a ready partition could not be built, a dataset could not be decided, or a feed or event source could not
-    be read; 3 if partitions wait for a person; 4 if a service is not available.
+    The steps are printed on stderr, and the end of each run on stdout. The exit code is 3 if partitions wait for a
+    person, and 4 if a service is not available. It is 1 if a run failed and is retried later, or if a ready partition
+    could not be built. It is also 1 if a dataset could not be decided, or a feed or event source could not be read.
     """
     with progress(STARTING_SPARK) as doing:
         doing.say(LOADING)
@@ -57,7 +57,7 @@ def run(
 
 
 def quietly(doing: "Progress") -> "Callable[[str], None]":
-    """Return a listener for a runner's steps: before Spark starts, it hides Spark's banner."""
+    """Return a function that prints a runner's steps. Before Spark starts, it hides Spark's banner."""
 
     def hear(step: str) -> None:
         if step == STARTING_SPARK:

@@ -33,7 +33,7 @@ class EndedView(View):
     partition: str | None
     succeeded: bool
     rows: int | None
-    """Rows that it wrote; None if nothing changed or nothing was published."""
+    """The number of rows that the run wrote; None if nothing changed or nothing was published."""
     rejects: int | None
     seconds: float | None
     error: str | None
@@ -47,7 +47,7 @@ class UnfinishedView(View):
 
     @classmethod
     def of(cls, reasons: "Mapping[Any, str]") -> "tuple[UnfinishedView, ...]":
-        """Return a view of each, by its name."""
+        """Return a view of each subject with its reason."""
         return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
 
@@ -83,7 +83,7 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """A printer of run ends: lines for people, or JSON at the end. It calls `check`, which raises to stop it."""
+    """A printer of the ends of runs: lines for people, or JSON at the end. `check` raises to stop the command."""
 
     progress: Progress
     check: "Callable[[], None]"
@@ -95,11 +95,11 @@ class Teller:
     """The problems of each sensor at its last evaluation."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
-        """Print how a run ended. Raise ServiceUnavailable if one that all runs need is out, and `check`'s errors."""
+        """Call `check`, then print how a run ended. Raise ServiceUnavailable if a service that all runs need is out."""
         from feed_assets.orchestration.run_outcomes import ends_of, outage
 
         self.check()
-        why = outage(result)  # Printed once, not for every due run.
+        why = outage(result)  # An outage is printed once, by the error below, not for each partition.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
                 self._tell(each, result.run_id)
@@ -114,7 +114,7 @@ class Teller:
             echo(wrapped(line))
 
     def say_problems(self, sensor: str, problems: "Mapping[str, str]") -> None:
-        """Print on stderr which problems of a sensor are new, have another reason, or are over."""
+        """Print on stderr which problems of a sensor are new, have another reason, or are solved."""
         before = self._problems.get(sensor, {})
         self._problems[sensor] = problems
         lines = [f"FAILING {whom}: {first_line(why)}" for whom, why in problems.items() if before.get(whom) != why]

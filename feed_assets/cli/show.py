@@ -39,7 +39,7 @@ Seconds = in_a_cell(lambda value: f"{value:.3f} s")
 Share = in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
 """Mark of a share, printed in per cent."""
 Number = in_a_cell(number)
-"""Mark of a number that may be whole or unknown."""
+"""Mark of a number that may be an integer, a float or None."""
 Below = in_a_cell(lambda text: (text,) if text else ())
 """Mark of a long text, printed in its own line."""
 Sentence = in_a_cell(lambda view: str(view or ""))
@@ -67,7 +67,7 @@ def _is_of_this_process() -> bool:
 
 @contextmanager
 def json_alone() -> Generator[None]:
-    """Keep stdout for what `show` prints. Other output there, of a project's code or Spark, goes to stderr."""
+    """Let only `show` print on stdout. Other output, such as that of a project's code or Spark, goes to stderr."""
     if not _is_of_this_process():
         yield
         return
@@ -123,7 +123,7 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
 
 
 def terminal_width() -> int | None:
-    """Return the terminal's width in columns; None for a file, where each row stays one line."""
+    """Return the terminal's width in columns. Return None for a file, in which each row stays one line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -166,7 +166,7 @@ def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _block(value: Any, width: int | None) -> Iterator[str]:
-    """Yield the lines of a value below its row: a table of one row, of partitions or of all rows, or plain lines."""
+    """Yield the lines of a value that is printed below its row: a table of its names or rows, or one line per text."""
     if isinstance(value, dict):
         row = cast("Mapping[str, Any]", value)
         is_by_partition = all(isinstance(one, dict) for one in row.values())

@@ -30,16 +30,18 @@ Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The dataset's n
 Partitions = Annotated[
     list[str],
     typer.Argument(
-        metavar="PARTITION...", help="Partitions, ranges FIRST...LAST, all of a year, month or day: 2024, 2024-02."
+        metavar="PARTITION...", help="Partitions, ranges FIRST...LAST, or a whole year, month or day: 2024, 2024-02."
     ),
 ]
-Window = Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")]
+Window = Annotated[
+    str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or hour@2026-01-01-15:00/region=apac.")
+]
 Why = Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")]
 Who = Annotated[str | None, typer.Option("--who", help="Who gives the reason; by default the user.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="List this many at most.")]
 
 WINDOWS_OF_A_KEY = 20
-"""The most windows of one key, over sub-partitions or grains, that `state waive` searches for problems."""
+"""The most windows that `state waive` searches for problems: windows of any sub-partition and grain with one key."""
 
 REASONS_SHOWN = 20
 """The most rejected lines whose reason `state report` prints; the ledger has all of them."""
@@ -52,8 +54,8 @@ def report(
 ) -> None:
     """Report counts and quality. Each line is a part, a source, a check's result or a backfill (docs/state.md).
 
-    Repeating a report is harmless. Invalid lines are kept with their reasons and the others recorded; the exit code
-    is then 1.
+    Repeating a report is harmless. Invalid lines are kept with their reasons, and the exit code is then 1. All other
+    lines are recorded.
     """
     from feed_assets.sources.report_reader import lines_of, record
 
@@ -79,9 +81,9 @@ def transitions(
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """List changes of windows' states in order: the first ones after --since, else the newest ones.
+    """List changes of windows' states in order: the first changes after --since, or by default the newest ones.
 
-    To follow them, repeat the command with the last number as --since.
+    To follow the changes, repeat the command with the last number as --since.
     """
     from feed_assets.ledger.states import state_views
 
@@ -105,7 +107,7 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a dataset is complete. For a window or partition, show whether it is, and what it waits for."""
+    """Show how far a dataset is complete. For a window or partition, show its state and what it waits for."""
     from feed_assets.ledger.states import state_views
     from feed_assets.ledger.states.parts import parts as parts_of
 
@@ -129,10 +131,10 @@ def close(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
+    """Make partitions final: runs do not build them again, late data do not count, and reports change nothing.
 
-    For a dataset these are partitions; for a state table windows, with all smaller windows in them. Partitions that
-    others write with a cadence are no longer expected, but still arrive if their owner writes them after all.
+    A state table has windows instead: closing one also closes all smaller windows in it. If another team writes the
+    partitions with a cadence, they are no longer expected, but still accepted. The command is logged.
     """
     from feed_assets.ledger import closures
 
@@ -189,7 +191,7 @@ def who_says(why: str, by: str | None) -> str:
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
-    """Return the partitions that the user typed; for a state table, their windows."""
+    """Return the partitions that the user typed. For a state table, return their windows."""
     if all("@" in each for each in typed):
         return _windows(dataset, typed)
     from feed_assets.orchestration.decide.overlapping_windows import window_partition
@@ -200,8 +202,8 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
     node = graph.node(dataset)
     if not isinstance(node.declaration, Dataset | StateTable) and not node.expects_partitions:
         raise InvalidName(
-            f"{dataset} is written by others, whom nothing here can stop: expected a dataset, a state table, or a feed "
-            "whose partitions are expected by a cadence. Close the datasets that are made of it."
+            f"{dataset} is written by others, whom this command cannot stop: expected a dataset, a state table, or a "
+            "feed whose partitions are expected by a cadence. Close the datasets that read it."
         )
     with dynamic_partitions(graph):
         keys = keys_of(node, within(node, typed), datetime.now(UTC))
@@ -236,7 +238,7 @@ def accept(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept a window as complete, as it is, that will never be complete. Logged, with who and why."""
+    """Count a window as complete that will never be complete. The log keeps who accepted it, and why."""
     from feed_assets.ledger.states import window_queries
 
     who = who_says(why, who)
@@ -256,9 +258,9 @@ def backfill(
     failed: Annotated[bool, typer.Option("--failed", help="The window is not refilled after all.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record a backfill: once when a window's owner begins to refill it, then with --done or --failed. Logged.
+    """Record a backfill: once when a window's owner begins to refill it, then with --done or --failed.
 
-    A run by hand of one of our own datasets records this itself.
+    You need not do this for our own datasets: a run by hand records its backfill. The command is logged.
     """
     from feed_assets.ledger.states import backfills
 
@@ -282,9 +284,9 @@ def waive(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the consumers of a partition or window continue in spite of its present problem. Logged.
+    """Let the consumers of a partition or window continue in spite of its present problem.
 
-    No state changes, and another problem blocks again.
+    The state does not change, and another problem blocks the consumers again. The command is logged.
     """
     from feed_assets.ledger import waivers
 
@@ -299,7 +301,7 @@ def waive(
         raise InvalidName(
             f"{at} has no problem that stops its consumers: expected a partition with a failed check, or a window such "
             "as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
-            "names it."
+            "names the problem."
         )
     ((at, problem),) = problems.items()
     waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
@@ -307,7 +309,7 @@ def waive(
 
 
 def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str]:
-    """Return the problem of a partition; if it has none, the problems of the windows with its key."""
+    """Return the problem of a partition. If it has none, return the problems of the windows with its key."""
     from feed_assets.ledger.fact_queries import problem_of
     from feed_assets.ledger.states import state_views
 

@@ -42,7 +42,7 @@ COLOURS = {
     CellState.COMPLETE: _Colour("green"),
     CellState.LATER: _Colour(dim=True),
 }
-"""Colours of each sign on a terminal. Without colours the sign itself is enough."""
+"""Colours of each sign on a terminal. The sign alone also identifies the state, without colours."""
 
 DAYS_AT_MOST = 92
 
@@ -68,9 +68,9 @@ def status(
     stale: Annotated[bool, typer.Option("--stale", help="List all partitions that are built but out of date.")] = False,
     live: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Show the state of every dataset's newest partitions, or of those of some days, and why each waits.
+    """Show the state of every dataset's newest partitions, or of the partitions of some days, and why they wait.
 
-    What no tick has decided yet is decided first, as by `explain`, so that the status is current.
+    Partitions that no tick has decided yet are decided first, as by `explain`, so that the status is current.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)
@@ -95,7 +95,7 @@ def _show(grid: "Status", as_json: bool, html: Path | None, *, live: bool) -> No
 
 
 def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
-    """Return the requested days; None means the newest periods of each dataset."""
+    """Return the requested days. Return None if no days are requested: the newest periods are shown."""
     from feed_assets.core.grid import HOURS_UP_TO, Slots
 
     if day is None and days is None:
@@ -108,7 +108,7 @@ def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
 
 
 def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: "Slots | None") -> "Status":
-    """Return the status as of now: first do what the next tick would read, record and decide."""
+    """Return the status as of now. First read, record and decide what the next tick would."""
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up
@@ -134,7 +134,7 @@ def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_
 
 def _print(grid: "Status") -> None:
     view = StatusView.of(grid)
-    for line in _grid(grid):  # With the colors of our own signs, so not by `echo`.
+    for line in _grid(grid):  # These lines have colours, which our `echo` would escape.
         typer.echo(line)
     echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
     for title, rows in _tables(grid, view):
@@ -179,7 +179,7 @@ def _newest(rows: "Sequence[GridRow]") -> Iterator[str]:
 
 
 def _header(slots: "Slots") -> Iterator[str]:
-    """Yield the days; if the columns are hours, also every third hour."""
+    """Yield a line with the days. If the columns are hours, yield another line with every third hour."""
     if slots.step.days:
         yield "".join(f"{each:%d} " for each in slots.starts)
         return

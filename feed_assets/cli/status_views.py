@@ -23,7 +23,7 @@ Line = Annotated[str, BeforeValidator(first_line)]
 
 
 class StaleView(View):
-    """A partition that was built and is out of date: its verdict, and since when it is due."""
+    """A partition that was built and is out of date, with its verdict and the time since which it is due."""
 
     dataset: Text = Field(validation_alias=AliasPath("partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
@@ -33,7 +33,7 @@ class StaleView(View):
 
 
 class GridPartitionView(View):
-    """A partition of the grid; `verdict` is that of `explain`, if the partition is due."""
+    """A partition of the grid. If the partition is due, `verdict` is the state that `explain` shows."""
 
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
     start: datetime | None
@@ -45,7 +45,7 @@ class GridPartitionView(View):
 
 
 class MarkView(View):
-    """The time up to which a row has no hole, if that is known, and the time up to which it has data."""
+    """The time up to which a row of the grid has no hole, if known, and the time up to which it has data."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str
@@ -54,14 +54,14 @@ class MarkView(View):
 
 
 class RowView(MarkView):
-    """One line of the grid: a dataset, or its partitions with one key of its other dimensions."""
+    """One line of the grid: a dataset, or those of its partitions that have the same key in the other dimensions."""
 
     role: str = Field(validation_alias=AliasPath("node", "role"))
     partitions: tuple[GridPartitionView, ...] = Field(validation_alias="shown")
 
 
 class ReasonView(View):
-    """Partitions of one row in one state, and why the first of them is in it. `all` of them are only in JSON."""
+    """Partitions of one row in one state, and the reason of the first one. `all` is for links and is not printed."""
 
     all: Annotated[tuple[Partition, ...], Field(exclude=True)]
     state: str
@@ -122,7 +122,7 @@ class ElsewhereView(View):
 
 
 class StatusView(View):
-    """The whole status: one grid line for each row, then what only this page can show."""
+    """The whole status: the rows of the grid, then reasons, holes and stale partitions."""
 
     now: datetime
     start: datetime | None

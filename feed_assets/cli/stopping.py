@@ -1,7 +1,7 @@
 """The immediate and orderly end of a command by Ctrl-C, whatever Dagster and Spark do with signals meanwhile.
 
 Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are
-counted in a socket, where Python writes each one, whoever handles it.
+counted in a socket: Python writes every signal to it, whichever handler is in place.
 """
 
 import os
@@ -21,12 +21,12 @@ from feed_assets.cli.terminal import echo
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""Seconds in which a repeated signal is no second Ctrl-C: `timeout`, `uv run` and others send the terminal's again."""
+"""Seconds in which a repeated signal is not a second Ctrl-C: `timeout`, `uv run` and others pass the first one on."""
 
 
 @dataclass
 class _Signals:
-    """Arrived signals of `handled`, in order, as read from one end of a socket."""
+    """The signals that have arrived, as read from one end of a socket. Only signals in `handled` count."""
 
     inbox: socket.socket
     handled: Collection[int]
@@ -36,7 +36,7 @@ class _Signals:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self) -> bool:
-        """Record arrived signals; return whether more can arrive. The second request ends the process at once.
+        """Record arrived signals. Return whether more can arrive. A second Ctrl-C ends the process at once.
 
         Any thread may call this, and only one of them gets an arrived signal.
         """
@@ -55,12 +55,12 @@ class _Signals:
             os._exit(128 + number)
 
     def watch(self) -> None:
-        """Record signals when they arrive, until no more can."""
+        """Record signals when they arrive, until no more can arrive."""
         while select.select([self.inbox], [], []) and self.look():
             pass
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle the first signal. A repeated one would interrupt the clean-up."""
+        """Raise KeyboardInterrupt for the first signal only: a repeated signal would interrupt the clean-up."""
         if not self._has_raised:
             self._has_raised = True
             raise KeyboardInterrupt
@@ -68,10 +68,11 @@ class _Signals:
 
 @contextmanager
 def stopping() -> Generator[Callable[[], None]]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with exit code 128 plus its number.
+    """Let the first Ctrl-C, SIGTERM or SIGHUP end the block. The command's exit code is 128 plus the signal's number.
 
-    A second one ends the process at once. Yield a function that raises KeyboardInterrupt if a signal arrived. Call it
-    where the block could continue, such as after each run: Dagster turns an interrupt into a failed run, or drops it.
+    A second signal ends the process at once. Yield a function that raises KeyboardInterrupt if a signal arrived. Call
+    this function where the block could continue, such as after each run: Dagster may turn an interrupt into a failed
+    run, or drop it.
     """
     with _signals() as signals:
 
@@ -94,7 +95,7 @@ def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
         explanation = "partitions in progress are not published, finished ones stay"
-        echo(f"stopped by {name}: {explanation}. Run it again to go on.", err=True)
+        echo(f"stopped by {name}: {explanation}. Run the command again to continue.", err=True)
     raise SystemExit(128 + number)
 
 
@@ -107,8 +108,8 @@ def _signals() -> Generator[_Signals]:
     handlers = {number: signal.getsignal(number) for number in _STOP}
     ignored = {number for number, handler in handlers.items() if handler is signal.SIG_IGN}
     before = {number: handler for number, handler in handlers.items() if number not in ignored}
-    # `nohup`, and a shell that starts something in the background, have signals ignored. Spark and Dagster would
-    # handle them all the same, so they are blocked.
+    # `nohup`, and a shell that starts a background process, let the process ignore signals. Spark and Dagster would
+    # handle these signals nevertheless, so they are blocked.
     signal.pthread_sigmask(signal.SIG_BLOCK, ignored)
     signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)

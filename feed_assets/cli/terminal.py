@@ -9,7 +9,7 @@ _ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text, on stderr if `err`. Escape all that a terminal would act on, except line ends and tabs."""
+    """Print a text, on stderr if `err`. Escape control characters, except line ends and tabs."""
     typer.echo(printable(text), err=err, nl=nl)
 
 

@@ -13,7 +13,7 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Libraries whose errors concern data or a database, not our code; by name, as most commands do not load them."""
+"""Libraries whose errors concern data or a database, not our code. Only names, because few commands load them."""
 
 _WANTED: set[str] = set()
 
@@ -31,7 +31,7 @@ Verbose = Annotated[
 
 
 def are_wanted() -> bool:
-    """Return whether stack traces are to be printed."""
+    """Return whether the user wants stack traces."""
     return bool(_WANTED)
 
 

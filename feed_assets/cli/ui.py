@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 LOGS = "ui"
-"""The home's folder for logs: Dagster empties `logs`."""
+"""The folder for logs in the home. It is not called `logs`, because Dagster empties that folder."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for news."""
 
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
-    "spark.ui.enabled": "false",  # whatever the settings say: everybody on this machine could open it
+    "spark.ui.enabled": "false",  # even if the settings enable it: everybody on this machine could open it
 }
 
 
@@ -66,7 +66,7 @@ def ui(
     make_home(folder := home())
     try:
         with ExitStack() as stack:
-            stack.enter_context(_only_one(folder))  # Checked first: a second UI fails at once.
+            stack.enter_context(_only_one(folder))  # Checked first, so that a second UI fails at once.
             _look_at_launcher(prepare(folder))
             say_who_reads(sys.stdout.fileno())
             _make_ledger(config)
@@ -82,7 +82,7 @@ def ui(
 
 
 def _make_ledger(config: "Settings") -> None:
-    """Make the ledger's file if it is missing: the first visit of `/status`, before any tick, needs it."""
+    """Make the ledger's file if it is missing: `/status` needs it, and its first visit may be before any tick."""
     from feed_assets.ledger.database import file_of, open_ledger
 
     if file_of(config.ledger):
@@ -90,7 +90,7 @@ def _make_ledger(config: "Settings") -> None:
 
 
 def _look_at_launcher(folder: Path) -> None:
-    """Raise ProcessFailed if the run launcher cannot be made: Dagster would only log that when a run starts."""
+    """Raise ProcessFailed if the run launcher cannot be made. Dagster would only log this, and not before a run."""
     import dagster as dg
     from dagster_shared.check import CheckError
 
@@ -106,7 +106,7 @@ def _look_at_launcher(folder: Path) -> None:
 
 @contextmanager
 def _only_one(folder: Path) -> Generator[None]:
-    """Hold the home's lock for a UI, released however the process ends. Raise ProcessFailed if another UI has it."""
+    """Hold the home's lock for a UI. Even a kill releases it. Raise ProcessFailed if another UI has the lock."""
     try:
         with FileLock(folder / ".ui.lock", timeout=0, mode=OWNED):
             yield
@@ -118,7 +118,7 @@ def _only_one(folder: Path) -> Generator[None]:
 
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
-    """Yield a Spark Connect server that has run a job. Processes started later find it by their settings."""
+    """Yield a Spark Connect server that has run a job. Later processes find it by an environment variable."""
     from feed_assets.spark.heap import in_words
     from feed_assets.spark.jvm import environment_of, properties_file
     from feed_assets.spark.scratch import UMASK, scratch
@@ -177,8 +177,8 @@ def _server_conf(port: int, config: "Settings") -> dict[str, str]:
 def _target(module: str | None) -> str:
     """Return what Dagster loads through `project_code`: the named module, or else the project's.
 
-    Return '' if no module is named and there is a `workspace.yaml`. The module is loaded here first, as the UI would
-    otherwise start without assets if it has a mistake. Raise ModuleNotLoaded for that.
+    Return '' if no module is named and there is a `workspace.yaml`. The module is loaded here first. Otherwise a UI
+    without assets would start if the module has a mistake. Raise ModuleNotLoaded in this case.
     """
     from feed_assets.cli.project_code import attribute_for
 
@@ -201,7 +201,7 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, _logged(stack, "Dagster's daemon", daemon, logs / "daemon.log")]
-    stack.callback(end, started)  # Both end at once: the daemon still waits for its ticks.
+    stack.callback(end, started)  # Both are stopped at the same time: the daemon first finishes its ticks.
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
     echo(f"A line appears here when a run ends or something needs a person. All logs are in {logs}.")
@@ -211,15 +211,15 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
 def _logged(
     stack: ExitStack, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Started:
-    """Start a process whose output goes to its own log file. The terminal shows only what the ledger says."""
+    """Start a process whose output goes to its own log file. The terminal shows only news from the ledger."""
     return stack.enter_context(group(f"{name} (log: {log})", command, log, env))
 
 
 def _isolate(scratch: str) -> None:
-    """Protect what Dagster's processes share from others, and libraries from files of the current folder.
+    """Protect the sockets of Dagster's processes from other users, and libraries from files of the current folder.
 
-    Their sockets are temporary files. When Dagster loads code, it takes the first entry of `sys.path` for the current
-    folder and drops it. So a meaningless entry precedes those of `PYTHONPATH`.
+    The sockets are temporary files, so they get a private folder. When Dagster loads code, it drops the first entry of
+    `sys.path`, because it expects the current folder there. So a meaningless entry precedes those of `PYTHONPATH`.
     """
     os.environ |= {"TMPDIR": scratch, "PYTHONSAFEPATH": "1", "DAGSTER_IS_DEV_CLI": "1"}
     if folders := os.environ.get("PYTHONPATH"):
@@ -227,7 +227,7 @@ def _isolate(scratch: str) -> None:
 
 
 def _watch(needed: Sequence[Started], lines: "UiLines") -> NoReturn:
-    """Print news until a signal interrupts. Raise ProcessFailed if a needed process ends by itself."""
+    """Print news until a signal arrives. Raise ProcessFailed if a needed process ends by itself."""
     while True:
         for each in needed:
             each.check()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 Opened = dict[str, tuple[datetime, str]]
-"""Alerts by name: the time since which each is open (UTC), and the reason."""
+"""Open alerts by name, each with the time (UTC) when it opened, and the reason."""
 
 SAID_BY_RUNS = "audit:"
 """The prefix of alerts whose reason the refused run's own line already shows."""
@@ -36,7 +36,7 @@ class UiLines:
         self._problem = ""
 
     def print_new(self) -> None:
-        """Print what has happened since the last call; at the first call, the open alerts."""
+        """Print what has happened since the last call. At the first call, print only the open alerts."""
         try:
             with found_ledger(self._url).read() as connection:
                 upto = log.last(connection)
@@ -66,7 +66,7 @@ class UiLines:
 
 
 def _ended(connection: "sa.Connection", after: int, upto: int) -> Iterator[str]:
-    """Yield a line for each build that ended, by log changes with numbers in `(after, upto]`."""
+    """Yield a line for each build whose end is in the log with a number greater than `after`, at most `upto`."""
     from feed_assets.orchestration.run_outcomes import Ended, numbers_of
 
     ended = runs.ended_within(connection, after, upto) if after < upto else ()

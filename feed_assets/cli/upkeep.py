@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
 Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep younger updates: 30d, 12h.")]
-Foreign = Annotated[bool, typer.Option("--foreign", help="Allow it for a feed that somebody else writes.")]
-Apply = Annotated[bool, typer.Option("--apply", help="Remove them. Without it nothing is removed.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Allow the removal from a feed that somebody else writes.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Remove them. Without --apply nothing is removed.")]
 
 
 def prune(
@@ -33,7 +33,7 @@ def prune(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old updates that no run reads, or print which. If both limits are given, either one keeps an update."""
+    """Remove old updates that no run reads, or list them. If both limits are given, each of them can keep an update."""
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)
@@ -64,11 +64,13 @@ def revalidate(
 def compact(
     feed: FeedName,
     partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="By default all of them.")] = None,
-    least: Annotated[int, typer.Option(metavar="N", min=2, help="Only where at least this many are in a row.")] = LEAST,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it nothing is written.")] = False,
+    least: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Combine only where at least N batches are in a row.")
+    ] = LEAST,
+    apply: Annotated[bool, typer.Option("--apply", help="Combine them. Without --apply nothing is written.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Combine batches of an appendable dataset, or print which: rows stay the same, and no consumer runs."""
+    """Combine batches of an appendable dataset, or list them. The rows stay the same, and no consumer runs."""
     from feed_assets.runs.compact import compact, partitions_of
 
     services, parsed = _services(), Feed.parse(feed)
@@ -76,7 +78,7 @@ def compact(
     chosen = partitions if partition is None else [partition_of(feed, partition)]
     if not chosen or not {*chosen} <= {*partitions}:
         raise NotOurs(
-            f"{partition_of(feed, partition or '')} has no batches written by runs of ours: expected a partition of an "
+            f"{partition_of(feed, partition or '')} has no batches that our runs wrote: expected a partition of an "
             "appendable dataset. Nothing is combined."
         )
     with progress() as doing:

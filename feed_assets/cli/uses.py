@@ -27,7 +27,7 @@ def _in_words(via: "tuple[Partition, str]") -> str:
 
 
 class UseView(OfPartition):
-    """An update built from another one, its distance from it, and the update through which it got the rows."""
+    """An update built from the given one, in `depth` steps. It got the rows from the update `via`."""
 
     id: str
     state: str | None
@@ -40,8 +40,9 @@ class UseView(OfPartition):
 def uses(feed: FeedName, partition: PartitionKey, update: Given, as_json: AsJson = False) -> None:
     """List all our updates that were built from an update, directly or not: they show how far a bad file has spread.
 
-    The list includes increments added to these updates, batches combined of them, and rejects of their readers, as
-    these hold the rows. For an event table, it lists the readers of rows that were updated at a marker.
+    The list includes increments added to these updates, batches combined of them, and rejects of their readers,
+    because they contain the rows, too. For an event table, give a marker: the readers of rows that were updated at this
+    marker are listed.
     """
     from feed_assets.ledger.downstream import uses
 

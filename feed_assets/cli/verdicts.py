@@ -146,7 +146,7 @@ class WaitingView(GroupView, _OfFeed):
 
 
 class CameBackView(View):
-    """A slice that is due again, as the update that consumed it is no longer valid."""
+    """A slice that is due again, because the update that consumed it is no longer valid."""
 
     table: str = Field(validation_alias="feed")
     partition: str
@@ -157,7 +157,7 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The last started run of a partition: why it ran or who requested it, where, and its parameters."""
+    """The run of a partition that started last: why it ran or who requested it, where, and its parameters."""
 
     state: str
     started: datetime
@@ -169,7 +169,7 @@ class LastRunView(View):
     parameters: str | None
     dagster_run: str | None
     reason: Annotated[str | None, Below] = None
-    """The reason of its failure, unless the verdict already has it."""
+    """Why the run failed, unless the verdict already has this reason."""
 
 
 class LateView(View):
@@ -205,7 +205,7 @@ class VerdictView(View):
     state: str
     reason: str
     issue: Annotated[str | None, in_a_cell(lambda _: None)] = None
-    """The problem of its quality; for people `reason` has it."""
+    """The partition's quality problem. The terminal shows it only as part of `reason`."""
     deadline: datetime | None = None
     published: str | None = None
     went_without: tuple[str, ...] = ()
@@ -219,4 +219,4 @@ class VerdictView(View):
     late: tuple[LateView, ...] = ()
     last_run: LastRunView | None = None
     offending: tuple[Values, ...] = ()
-    """Rows that failed the checks of its last run."""
+    """Rows that failed the checks of the partition's last run."""

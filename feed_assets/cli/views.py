@@ -150,7 +150,7 @@ class RevalidatedView(OfPartition):
 
 
 class PrunedView(View):
-    """Updates of a partition to keep and to remove; `applied`: they are removed."""
+    """Updates of a partition to keep and to remove. `applied` is true if the removal was done."""
 
     partition: Key
     applied: bool
@@ -158,7 +158,7 @@ class PrunedView(View):
 
 
 class PrunedLedgerView(View):
-    """Numbers of ledger rows to remove because they are older than `before`; `applied`: they are removed."""
+    """How many rows of each kind, older than `before`, nothing needs. `applied` is true if they were removed."""
 
     before: datetime
     changes: int
@@ -171,7 +171,7 @@ class PrunedLedgerView(View):
 
 
 class CompactedView(View):
-    """Batches to be combined into one; `applied`: the combined batch exists."""
+    """Batches to be combined into one. `applied` is true if the combined batch exists."""
 
     partition: Key
     batches: tuple[str, ...]
@@ -188,7 +188,7 @@ class DoneView(OfPartition):
 
 
 class GoneView(OfPartition):
-    """An update of ours that somebody else removed or damaged, and why it is no longer valid."""
+    """One of our updates that somebody else removed or damaged, and why it is no longer valid."""
 
     update_id: str
     why: str
@@ -253,7 +253,7 @@ class ReportedView(View):
     reasons: tuple[RejectedView, ...] = ()
 
     def plus(self, outcome: "ReportOutcome") -> Self:
-        """Return this outcome plus that of one more batch."""
+        """Return the sum of this outcome and that of one more batch of reports."""
         sums = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
         return self.model_copy(update={**sums, "rejected": self.rejected + len(outcome.rejected)})
 

@@ -39,14 +39,14 @@ class ChangeView(View):
     topic: str
     """The topic or the dataset."""
     schema_id: int | None
-    """For a dataset, the digits of the id of the update with the schema."""
+    """For a dataset: the digits of the id of the update that has the schema."""
     statements: tuple[str, ...] = ()
     problem: str | None = None
     """The reason why the table cannot be changed."""
 
 
 class ResetView(View):
-    """Statements that drop a table so that it is made anew; `applied`: they were executed."""
+    """Statements that drop a table, so that it is made anew. `applied` is true if they were executed."""
 
     table: str
     statements: tuple[str, ...]
@@ -64,7 +64,7 @@ class TableView(View):
     records: int | None = None
     loaded_at: datetime | None
     refused: int
-    """Rows that the warehouse could not store: feed_assets.refused has each with its reason."""
+    """The number of rows that the warehouse could not store. The table feed_assets.refused has them with reasons."""
     problem: Annotated[str | None, Below]
 
 
@@ -77,7 +77,7 @@ def warehouse() -> None:
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
     """Print the statements that create and migrate tables for data that are not loaded yet.
 
-    The last lines are the errors of tables that cannot be migrated; the exit code is then 1.
+    If a table cannot be migrated, its error is printed at the end, and the exit code is 1.
     """
     sources = _table_sources(module, name, topics or [])
     changes, refused = list[ChangeView](), dict[str, FeedAssetsError]()
@@ -118,7 +118,7 @@ def load(
 
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
-    """Show the offset of its topic, or the updates of its dataset, that each table has, and why one stopped."""
+    """Show the offset or the updates up to which each table is loaded. If loading a table stopped, show the reason."""
     from feed_assets.warehouse import dataset_state
     from feed_assets.warehouse import load_state as states
 
@@ -142,13 +142,15 @@ def reset(
         str | None,
         typer.Option("--from", metavar="stop|OFFSET", help="Keep the present position, or begin at this offset."),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without it the statements are only printed.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Execute the statements. Without --apply they are only printed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Drop a table and its load state, so that the next load makes it anew.
 
-    By default the load begins at the first signal. --from stop keeps its positions: the new table then has only data
-    that are not loaded yet. Refused while a loader holds the warehouse.
+    By default the load begins at the first signal. With --from stop it continues at its present position, so the new
+    table gets only data that are not loaded yet. The command fails while a loader works on the warehouse.
     """
     from feed_assets.warehouse import loader, reset
 
@@ -200,7 +202,7 @@ _GONE = "its row in feed_assets.tables is gone: the next load makes the table an
 
 
 def _table_sources(module: str | None, warehouse: str, names: list[str]) -> "TableSources":
-    """Return the topics and datasets with a table in a warehouse, or the named ones. Raise InvalidName for others."""
+    """Return the topics and datasets with a table in a warehouse, by default all. Raise InvalidName for other names."""
     from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import DatasetUpdates

@@ -1,6 +1,6 @@
 """The web UI's process: the code servers and Dagster's web server as in `dagster dev`, behind our access control.
 
-A proxy before `dagster dev` would leave Dagster's own port open to all. So its application is mounted here.
+A proxy before `dagster dev` would leave Dagster's own port open to all. So Dagster's application runs in this process.
 """
 
 import os
@@ -29,13 +29,13 @@ from feed_assets.core.addresses import LOOPBACK
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
-"""The values of Dagster's own command."""
+"""The values that Dagster's own command uses."""
 
 
 def serve(port: int, file: Path, name: str) -> None:
-    """Serve the web UI until a signal, for a module named for `project_code`, or for `workspace.yaml`.
+    """Serve the web UI until a signal. `name` is an attribute of `project_code`, or '' for `workspace.yaml`.
 
-    The daemon starts when this server answers, and finds the code servers by the file.
+    The addresses of the code servers are written to `file`. The daemon starts later, and reads them there.
     """
     token = os.environ.pop(TOKEN)
     configure_loggers(formatter="colored", log_level="INFO")
@@ -60,7 +60,7 @@ def serve(port: int, file: Path, name: str) -> None:
 
 
 def workspace() -> WorkspaceLoadTarget:
-    """Return `workspace.yaml`, in which `project_code` loads the modules, and Dagster files and packages."""
+    """Return the target of `workspace.yaml`. `project_code` loads its modules, and Dagster its files and packages."""
     return _Mended(["workspace.yaml"])
 
 

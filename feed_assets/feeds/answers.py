@@ -1,7 +1,8 @@
-"""Answers of a store of others: each comes in time, or is an error, and who left one out is not asked again at once.
+"""Time limits for requests to another team's store. A request without an answer in time raises an error.
 
-A partner may never answer, or send a byte every few seconds: no timeout of a socket ends that. So a thread asks, and
-whoever waits for it goes on after ANSWER_SECONDS. Without the pause, each tick would wait so long for each feed.
+The store may never answer, or may send one byte every few seconds. No socket timeout ends that. So another thread sends
+the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for AGAIN_SECONDS.
+Without this pause, every tick would wait that long for every feed.
 """
 
 from collections.abc import Callable
@@ -13,10 +14,10 @@ from typing import TypeVar
 from feed_assets.core.time_limits import in_time
 
 ANSWER_SECONDS = 10.0
-"""Seconds for one answer, with its retries: a listing, or the head of an object. A body has its own time."""
+"""Seconds to wait for one answer, including retries: a listing, or the head of an object. Bodies have another limit."""
 
 AGAIN_SECONDS = 60.0
-"""Seconds for which a store is not asked again after an answer that did not come."""
+"""Seconds of pause after a request without an answer. During the pause, the store gets no requests."""
 
 T = TypeVar("T")
 
@@ -28,16 +29,18 @@ class Answers:
         self._now = now
         self._until = float("-inf")
         self._ended = Event()
-        """Set when the last request that was left behind has ended."""
+        """Set once the request that was abandoned last has ended."""
         self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, and at once until then.
+        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, or at once in a pause.
 
-        At most the threads that asked at the same time are left behind: while one still waits, nobody asks again.
+        An abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
         """
         if not self._ended.is_set() or self._now() < self._until:
-            raise OSError(f"it did not answer within {ANSWER_SECONDS:g} s, and is asked again in a minute or later")
+            raise OSError(
+                f"it did not answer within {ANSWER_SECONDS:g} s, and will be asked again in a minute or later"
+            )
         ended, over = Event(), self._now() + ANSWER_SECONDS
 
         def answer() -> T:
@@ -57,5 +60,5 @@ class Answers:
 
 @cache
 def answers_of(url: str, endpoint: str | None) -> Answers:  # noqa: ARG001 (the key)
-    """Return the requests to the store at a URL, once for each process: each tick opens its blackboards anew."""
+    """Return the `Answers` of the store at a URL. All blackboards of a process share it: each tick opens new ones."""
     return Answers()

@@ -1,7 +1,8 @@
 """Reading of partitions of appendable feeds: the newest valid update of every batch, as one set.
 
 A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded like any
-other. The set is what is valid now: a batch without a valid update is left out, and listed with its reasons.
+other. The set holds the batches that are valid now. A batch without a valid update is left out, and listed with the
+reasons.
 """
 
 from collections.abc import Iterable
@@ -32,12 +33,12 @@ class SetReading:
 
     @property
     def updates(self) -> tuple[Update, ...]:
-        """Return the set, in order of the batches: one valid update of each batch that has one and is not replaced."""
+        """Return one valid update of each batch, in order. Skip batches without one, and batches that were replaced."""
         return tuple(batch.update for batch in self.batches if batch.update and batch.partition not in self.replaced)
 
     @cached_property
     def replaced(self) -> dict[Partition, Partition]:
-        """Return the replaced batches, each with the range that holds its rows."""
+        """Return the replaced batches. Each maps to the range (one batch made of several) that now holds its rows."""
         return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property
@@ -50,7 +51,7 @@ class SetReading:
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading:
     """Return the newest valid update of every batch. With `as_of` (timezone-aware) only ids up to then count.
 
-    It costs one listing of prefixes, and one reading for each batch, eight batches at a time.
+    A call costs one listing of prefixes, and one reading for each batch, eight batches at a time.
     """
     batches, strange = _sorted_out(partition, board.children(partition.path))
     with ThreadPoolExecutor(8) as pool:
@@ -59,7 +60,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     valid = {batch for batch, reading in readings.items() if reading.update}
     for batch in looks.keys() - readings.keys():
         if not batch_names.held_by(batch, valid):  # Otherwise another batch has its rows.
-            looks[batch].result()  # which raises
+            looks[batch].result()  # This raises UpdatePruned.
     return SetReading(partition, tuple(readings.values()), tuple(strange))
 
 
@@ -68,7 +69,7 @@ def _is_pruned(look: "Future[read.Reading]") -> bool:
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:
-    """Return the valid range that holds the rows of a batch of ours, which may be invalid. Return None without one."""
+    """Return the valid range that holds the rows of one of our batches, even of an invalid batch; None without one."""
     if batch.parent is None or numbers_in(batch.name) is None:
         return None  # This saves the listing of the partition.
     return batch_names.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))
@@ -84,7 +85,7 @@ def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
 
 
 def require(reading: SetReading, as_of: datetime | None = None) -> tuple[Update, ...]:
-    """Return the set. Raise NoValidUpdate, with the reason for each batch, if it is empty."""
+    """Return the set of valid updates. If it is empty, raise NoValidUpdate with the reason for each batch."""
     if reading.updates:
         return reading.updates
     if not reading.left_out:
@@ -98,7 +99,7 @@ def _sorted_out(partition: Partition, names: Iterable[str]) -> tuple[list[Partit
     strange: list[Skipped] = []
     for name in names:
         if is_update_id(name):
-            strange.append(Skipped(name, "an update, where the partition of an appendable feed holds batches"))
+            strange.append(Skipped(name, "an update id: expected the name of a batch, because the feed is appendable"))
             continue
         try:
             batches.append(partition.batch(name))

@@ -1,6 +1,6 @@
-"""The blackboard: one object store. Only this module evens out the differences between obstore's stores.
+"""The blackboard: one object store. Only this module hides the differences between obstore's stores.
 
-docs/file-feed.md has a table of the measured differences. Each method names the one that it evens out.
+docs/file-feed.md has a table of the measured differences. Each method names the difference that it hides.
 """
 
 import logging
@@ -61,7 +61,8 @@ class Blackboard:
     ) -> Self:
         """Open the blackboard at a URL. By default S3 credentials come from boto3's chain.
 
-        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty store. Errors contain `name`.
+        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty store. Only another team's
+        blackboard has a `name`: it is read-only, and errors contain the name.
         """
         if root := stores.local_root(url):
             return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
@@ -88,7 +89,7 @@ class Blackboard:
         return sorted(self.names(prefix))
 
     def names(self, prefix: str) -> Sequence[str]:
-        """Return the names of `children` unsorted: sorting 100,000 names takes a third of the time of listing them."""
+        """Return the names of `children`, unsorted: sorting 100,000 names takes a third of the time of listing them."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             try:
                 return self._client.children(prefix or None)
@@ -111,30 +112,31 @@ class Blackboard:
     def files(self, prefix: str) -> tuple[File, ...]:
         """Return every object below `prefix`, recursively, sorted by key: the stores list in different orders.
 
-        The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
+        The directory marker of `prefix` is left out. obstore lists this empty object under the key `prefix`.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return tuple(sorted(_file(meta) for meta in self._objects(prefix) if meta["path"] != prefix))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
-        """Return the finished objects below `prefix` from the key `first` on, sorted: one request for each 1,000 on S3.
+        """Return the finished objects below `prefix` from the key `first` on, sorted.
 
-        SeaweedFS sorts a folder before a file whose name begins like it: do not mix `10/…` and `10.csv`.
+        On S3 this takes one request for each 1,000 objects. SeaweedFS lists the folder `10/…` before the file `10.csv`,
+        other stores after it: do not mix such names.
         """
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             metas = self._objects(prefix, first[:-1])  # Stores list only keys after a given one.
             listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
-                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.title, shortened(odd, 3)
+                "%s: %s: a key that no store can share. It is skipped: rename it.", self.title, shortened(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
     def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
         """Yield the finished objects whose keys begin with `begins` and follow `after`, sorted, in pages.
 
-        On S3 a page is one request, made when the page is consumed, and other keys cost nothing. Other
-        stores list the folder that `begins` names. Keys that no store can share contain UNREADABLE.
+        On S3 a page is one request, sent when the caller asks for the page. Keys that do not match cost nothing. Other
+        stores list the whole folder of `begins`. UNREADABLE replaces control characters and invalid UTF-8 in keys.
         """
         with self._translated(f"list {begins}*", begins.rpartition("/")[0], is_folder=True):
             pages = self._pages.object_pages(begins, after) if self._pages else self._cut(begins, after)
@@ -159,7 +161,7 @@ class Blackboard:
         return tuple(file for file in map(_file, page) if file.key >= first) if is_last else None
 
     def last_write(self, prefix: str) -> datetime | None:
-        """Return when an object below `prefix` was last written, by the store's clock; None if there is none."""
+        """Return when an object below `prefix` was last written, by the store's clock; None if there is no object."""
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
             return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
 
@@ -173,7 +175,7 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Return whether a listing is a snapshot of one moment. Walked folders, and several pages, are not."""
+        """Return whether a listing is a snapshot. Folders on local disk, and several pages, are read one by one."""
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
@@ -188,7 +190,10 @@ class Blackboard:
         return bool(self._root and local_disk.HALF_WRITTEN.search(key))
 
     def no_files(self, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-        """Return key and kind of links, FIFOs, sockets and devices on local disk, in a folder or also `below` it."""
+        """Return (key, kind) of the links, FIFOs, sockets and devices of a folder. With `below` search subfolders, too.
+
+        Only local disk has such files.
+        """
         if not self._root:
             return []
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
@@ -206,13 +211,19 @@ class Blackboard:
             return bytes(next(iter(stored.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
-        """Return an object's metadata, and its bytes from `start` (below its size) on in chunks, or None if missing."""
+        """Return an object's metadata, and its bytes in chunks. Return None if the object does not exist.
+
+        The bytes begin at `start`, which must be below the object's size.
+        """
         with self._translated(f"read {key}", key):
             stored = self._stored(key, start)
         return (_file(stored.meta), self._chunks(key, stored)) if stored else None
 
     def part(self, key: str, start: int, length: int) -> tuple[File, bytes] | None:
-        """Return an object's metadata, and `length` bytes from `start` (below its size) on, or None if missing."""
+        """Return an object's metadata, and `length` of its bytes. Return None if the object does not exist.
+
+        The bytes begin at `start`, which must be below the object's size.
+        """
         with self._translated(f"read {key}", key):
             stored = self._stored(key, start, length)
             return (_file(stored.meta), bytes(stored.bytes())) if stored else None
@@ -254,7 +265,7 @@ class Blackboard:
                 self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
-        """Remove everything under `prefix`, on local disk also empty folders. Return the number of objects."""
+        """Remove everything under `prefix`, on local disk also empty folders. Return the number of removed objects."""
         self._refuse_write(prefix)
         if not self._root:
             files = self.files(checked(prefix))
@@ -264,17 +275,17 @@ class Blackboard:
             return local_disk.sweep(self._root, prefix)
 
     def _refuse_write(self, *keys: str) -> None:
-        """Raise BlackboardRefused on a blackboard of others, which has a name (ADR 68)."""
+        """Raise BlackboardRefused if this blackboard belongs to another team (ADR 68)."""
         if self._theirs:
             raise BlackboardRefused(
-                f"{self.title}: {', '.join(keys)} is not changed, as a blackboard of others is only read. Have its "
-                "owner change it."
+                f"{self.title}: {', '.join(keys)} is not changed, because this blackboard belongs to another team. "
+                "Have its owner change it."
             )
 
     def download(self, key: str, target: Path, listed: File | None = None) -> File | None:
         """Copy an object into the file `target`. Return its metadata, or None if it does not exist.
 
-        An object that differs from `listed` is not copied, as it may have any size.
+        If the object differs from `listed`, it is not copied, because it may be too large.
         """
         if (opened := self.stream(key)) is None:
             return None
@@ -313,7 +324,7 @@ class Blackboard:
         for key in keys:
             if key or not is_folder:
                 checked(key)
-        # obstore reads a missing folder (an unmounted disk) as empty, and creates it on write.
+        # obstore treats a missing folder (an unmounted disk) as an empty one, and a write would create it.
         if self._root and not self._root.is_dir():
             advice = self._theirs or "Mount or create it again."
             raise BlackboardMissing(f"Cannot {action}: the folder of {self.title} is gone. {advice}")

@@ -1,7 +1,7 @@
 """Checks of Parquet footers against their files, before a reader trusts them.
 
 Spark gives each row group to the task whose part of the file contains the group's middle, according to the footer. If
-the middle lies outside of the file, no task reads the group: its rows would be missing without an error.
+the middle lies outside of the file, no task reads the group, and its rows are missing without an error.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ class NoFooter(UnreadableUpdate):
 
 
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Check the footer of each file against the file. Return the announced numbers of rows by key.
+    """Check the footer of each file against the file. Return the numbers of rows that the footers announce, by key.
 
-    It costs one request of at most 64 KiB for each file, rarely two.
+    This costs one request of at most 64 KiB for each file, rarely two.
 
     Raises:
         UnreadableUpdate: A file has no footer, or its footer does not fit the file.
@@ -87,7 +87,7 @@ def _rows(board: Blackboard, file: File) -> int:
 def metadata_of(board: Blackboard, file: File) -> Any:
     """Return the checked footer of a file, as pyarrow's metadata.
 
-    Raise UnreadableUpdate, UpdateChanged or BlackboardError if it does not fit the file, or cannot be read.
+    Raise UnreadableUpdate, UpdateChanged or BlackboardError if the footer does not fit the file, or cannot be read.
     """
     return metadata_in(file, footer_of(board, file))
 
@@ -95,13 +95,13 @@ def metadata_of(board: Blackboard, file: File) -> Any:
 def metadata_in(file: File, end: bytes) -> Any:
     """Parse and check the footer at the end of a file. Foreign footers are parsed only here.
 
-    `end` has the file's last bytes, at least from the footer on. Raise UnreadableUpdate if it does not fit.
+    `end` has the file's last bytes, at least from the footer on. Raise UnreadableUpdate if the footer does not fit.
     """
     # Import here, because readers of CSV and JSON do not need it.
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
-    pa, pq = (pyarrow, parquet)  # They have no types.
+    pa, pq = (pyarrow, parquet)  # They have no type hints.
     size = int.from_bytes(end[-_END:-_START], "little")
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
@@ -124,7 +124,8 @@ def footer_of(board: Blackboard, file: File) -> bytes:
     """Return the end of a file, from its footer on.
 
     Raises:
-        UnreadableUpdate: The file is encrypted; NoFooter if it does not end as Parquet does.
+        UnreadableUpdate: The file is encrypted.
+        NoFooter: The file does not end like Parquet.
         UpdateChanged: The file is not the one that was listed.
         BlackboardError: The store refuses, or does not answer.
     """
@@ -137,7 +138,7 @@ def footer_of(board: Blackboard, file: File) -> bytes:
         )
     if tail[-_START:] != b"PAR1" or not _END < size <= file.size - _START:
         raise NoFooter(
-            f"{file.key} is no Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
+            f"{file.key} is not a Parquet file: expected a footer at its end, found {file.size:,} bytes that end in "
             f"{tail[-_START:]!r}. Have it published again, or correct the format.",
             tail[-_START:],
         )
@@ -176,6 +177,6 @@ def _wrong(
 
 def _refused(file: File, why: str) -> str:
     return (
-        f"{file.key} cannot be read whole ({why}): expected {file.size:,} bytes with all that its footer tells of. "
-        "A part of it is missing: invalidate the update, and have it published again."
+        f"{file.key} cannot be read whole ({why}): expected {file.size:,} bytes with everything that the footer "
+        "lists. Part of the file is missing: invalidate the update, and have it published again."
     )

@@ -1,7 +1,7 @@
 """A folder on local disk as a store. Only regular files are objects.
 
-Every folder below the root is opened from its parent, and no symbolic link is followed, not even one that replaces a
-folder meanwhile. The root is the user's own choice, and may be reached through links. Hard links are files.
+Every folder below the root is opened from its parent. No symbolic link is followed, even if somebody replaces a folder
+by a link meanwhile. The user chooses the root, so the path to the root may contain links. Hard links count as files.
 """
 
 import errno
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
 
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
-"""The ending of an unfinished local file's name, until obstore renames it. obstore hides it, other readers do not."""
+"""The end of the name of a file that obstore is writing. obstore hides such files, other readers see them."""
 
 DEPTH = 64
-"""Most segments of a listed folder: more than twice those of our longest keys."""
+"""The most path segments of a listed folder. Our longest keys have less than half as many."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # Do not block on a FIFO, which is then refused.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # Opening a FIFO must not wait: it is refused.
 _BYTES_PER_READ = 1 << 20
 _EARLIEST, _LATEST = (
     -62_000_000_000,
     253_000_000_000,
-)  # Years 5 and 9987, because disks can store moments that Python cannot.
+)  # In the years 5 and 9987. Disks can store times that Python's datetime cannot.
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -98,12 +98,12 @@ def looked_at(root: Path, key: str) -> "ObjectMeta":
 def _no_object(key: str, status: os.stat_result) -> Exception:
     if stat.S_ISDIR(status.st_mode):
         return FileNotFoundError(key)
-    return InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, and no object. Remove it.")
+    return InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, not an object. Remove it.")
 
 
 @contextmanager
 def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
-    """Yield the descriptor of a folder below the root. Raise InvalidName if it, or a folder above it, is a link."""
+    """Yield the descriptor of a folder below the root. Raise InvalidName if a folder on the path is a link."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, segment in enumerate(segments, 1):
@@ -125,13 +125,13 @@ def _no_file(key: str, above: int, name: str) -> Exception:
     kind = stat.S_IFMT(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
     if kind not in _KINDS:
         return NotADirectoryError(key)
-    return InvalidName(f"{key} is {_KINDS[kind]}, which is no part of a feed and is not followed. Remove it.")
+    return InvalidName(f"{key} is {_KINDS[kind]}, which is not part of a feed and is not followed. Remove it.")
 
 
 def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
-    """Yield every regular file below a prefix whose key follows `after`, unsorted. Half-written ones are included.
+    """Yield every regular file below a prefix whose key follows `after`, unsorted. Half-written files are included.
 
-    Files in too deep folders are skipped. `no_files` returns such folders.
+    Files in folders deeper than DEPTH are skipped. `no_files` returns such folders.
     """
     pending = [prefix.split("/") if prefix else []]
     while pending:
@@ -163,9 +163,9 @@ def folders(root: Path, prefix: str) -> list[str]:
 
 
 def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-    """Return links, FIFOs, sockets and devices in a folder, or anywhere `below` it, and too deep folders.
+    """Return (key, kind) of the links, FIFOs, sockets and devices in a folder. With `below` search subfolders, too.
 
-    Each is a key with the kind.
+    Folders deeper than DEPTH are also returned, because their files are skipped.
     """
     pending, irregular = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
     while pending:
@@ -188,19 +188,19 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
 
 
 def remove(root: Path, key: str) -> None:
-    """Remove a file, or the link itself. A missing one is not an error."""
+    """Remove a file. If it is a link, remove the link, not its target. A missing file is not an error."""
     parent, name = _split(key)
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
         os.unlink(name, dir_fd=above)
 
 
 def sweep(root: Path, key: str) -> int:
-    """Remove a folder with its contents, or the link itself. Return the number of removed files."""
+    """Remove a folder with its contents. If it is a link, remove only the link. Return the number of removed files."""
     parent, name = _split(key)
     count = 0
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
         while not stat.S_ISREG(mode := os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-            with suppress(FileNotFoundError):  # Another process removes it, too.
+            with suppress(FileNotFoundError):  # Another process has removed it meanwhile.
                 if stat.S_ISDIR(mode):
                     count = max(count, sum(1 for _ in objects(root, key)))
                     _clear(above, name)
@@ -211,9 +211,9 @@ def sweep(root: Path, key: str) -> int:
 
 
 def _clear(above: int, name: str) -> None:
-    """Empty a folder of any depth with two open folders, by moving the contents of its subfolders up into it.
+    """Empty a folder of any depth, with at most two open folders. Contents of subfolders are moved up into the folder.
 
-    If the process is killed, the rest is still in the folder, where the next sweep finds it.
+    If the process is killed, the remaining files are still in the folder, and the next sweep removes them.
     """
     with _opened(above, name) as top:
         while names := _names(top):
@@ -222,8 +222,8 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, link or empty folder. A full folder in `top` is emptied, a deeper one is moved to `top`."""
-    with suppress(FileNotFoundError):  # Another process removes it, too.
+    """Remove a file, link or folder. A full folder directly in `top` is emptied first. Move a deeper one to `top`."""
+    with suppress(FileNotFoundError):  # Another process has removed it meanwhile.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)
             return
@@ -254,7 +254,7 @@ def _opened(above: int, name: str) -> Generator[int]:
 
 
 def check_writable(root: Path, key: str) -> None:
-    """Raise InvalidName if a folder of this key is a link, because the write would leave the root."""
+    """Raise InvalidName if a folder of this key is a link, because the file could land outside of the root."""
     with suppress(FileNotFoundError, NotADirectoryError), folder(root, _split(key)[0]):
         pass
 
@@ -262,7 +262,7 @@ def check_writable(root: Path, key: str) -> None:
 def readable(name: str) -> str:
     """Return a name as listings show it: U+FFFD replaces control characters and invalid UTF-8.
 
-    So a log or a terminal finds nothing in it to act on.
+    Otherwise a name could start a new line in a log, or control a terminal.
     """
     return name if name.isprintable() else "".join(UNREADABLE if _is_odd(each) else each for each in name)
 

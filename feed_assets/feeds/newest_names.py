@@ -20,9 +20,9 @@ def newest_first(
 ) -> Iterator[list[str]]:
     """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
-    A listing of one page is one request and one list. To find the end of a longer one takes one more request if updates
-    arrive steadily, otherwise about twice the logarithm of its pages. So does each further list. `known_id`, the id of
-    an update, is a starting point: one request suffices if at most one page is newer. It does not change the result.
+    If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. It takes
+    one more request if updates arrive steadily, else about twice the logarithm of the number of pages. With `known_id`
+    the search starts at that update: one request suffices if at most one page is newer. The result is the same.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
@@ -47,7 +47,7 @@ def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
-    """Yield the names after `start` in descending windows. Each window is searched for below the one before."""
+    """Yield the names after `start` in lists, newest first. For each list, search for the page before the last list."""
     first = head = pages(start)
     within = pages
     while True:
@@ -61,8 +61,9 @@ def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:
 def _last(pages: _Pages, start: str, page: Page, end: int) -> tuple[str, Page]:
     """Return the last page of a listing with the first page `page`, and the name after which the last page begins.
 
-    The first guess is half a page before `end`, assuming a steady rate. Then it tries the next page, then doubles its
-    step until it is too far, then bisects. A name that existed before the first request is never after an empty page.
+    The first guess is half a page before `end`, assuming a steady rate. Then the search tries the next page. Then it
+    doubles its step until a page is empty, and bisects. Only names that are written during the search can follow an
+    empty page.
     """
     step, guess, high = 0, end - _span(page) // 2, None
     while not page.is_last:

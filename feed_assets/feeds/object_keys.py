@@ -14,11 +14,11 @@ def is_key(key: str) -> bool:
 def checked(key: str) -> str:
     """Return `key` if it is below the blackboard, otherwise raise InvalidName.
 
-    A backslash is an ordinary character, on disk and on S3: partners on Windows have it in names.
+    A backslash is an ordinary character, on disk and on S3: partners on Windows use it in names.
     """
     if not is_key(key):
         raise InvalidName(
-            f"{key!r:.200} is no key: expected segments joined by '/', none of them empty, '.' or '..', without "
-            "control characters. Rename or remove it."
+            f"{key!r:.200} is not a valid key: expected segments joined by '/', none of them empty, '.' or '..', "
+            "without control characters. Rename or remove it."
         )
     return key

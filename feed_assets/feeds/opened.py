@@ -17,7 +17,7 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 
 
 def open_as_owner(settings: Settings, name: str) -> Blackboard:
-    """Open a foreign blackboard as its owner has it, who may write there: for the demo and for tests."""
+    """Open a foreign blackboard for writing, as its owner would. Only the demo and tests do this."""
     return _open(settings.place(name), "")
 
 
@@ -27,9 +27,10 @@ def _open(place: BlackboardLocation, name: str) -> Blackboard:
 
 
 def board_at(settings: Settings, url: str | None, *, makes: bool = False) -> Blackboard:
-    """Open a blackboard by URL, or by name in the settings. None means the default one, which `makes` creates.
+    """Open a blackboard by URL, or by name in the settings. None means the default blackboard.
 
-    For URLs on S3 the endpoint of the settings is used. Raise InvalidSetting, InvalidName or BlackboardError.
+    `makes` creates the folder of the default blackboard if it is missing. URLs on S3 use the endpoint of the settings.
+    Raise InvalidSetting, InvalidName or BlackboardError.
     """
     if url is None:
         return open_board(settings, makes=makes)

@@ -1,14 +1,14 @@
 """Columns of Parquet files in the types that all readers use: Spark in a run, and `feed_assets.read`.
 
-The footer's own types decide. Additional schemas of writers (Arrow's, or Spark's as JSON) are ignored, because they
-survive renames and casts, and Spark would trust them.
+The footer's own types decide. Some writers add a second schema (Arrow's, or Spark's as JSON). It is ignored, because it
+may be out of date after a rename or cast, and Spark would trust it.
 
 | in a file | here |
 |---|---|
-| integers without a sign | the next larger integer; of 64 bits `decimal(20,0)` |
+| unsigned integers | the next larger signed integer; for 64 bits `decimal(20,0)` |
 | TIMESTAMP of any unit, INT96 | microseconds; a finer value is refused |
 | STRING, ENUM, JSON | string |
-| no annotation, BSON, UUID, GEOMETRY, GEOGRAPHY | binary |
+| bytes without an annotation, BSON, UUID, GEOMETRY, GEOGRAPHY | binary |
 | a column of NULLs alone (UNKNOWN) | the type that it is stored as |
 | TIME, INTERVAL, FLOAT16, decimals of more than 38 digits, types of a newer format | refused |
 | names that differ by case alone, no columns, a codec that Spark lacks | refused |
@@ -36,7 +36,7 @@ DIGITS = 38
 _AT_A_TIME = 8
 _SHOWN = 3
 _OLD_DATES, _OLD_INT96 = "3.0.0", "3.1.0"
-"""First versions of Spark that wrote days and moments (or INT96) in today's calendar."""
+"""The first Spark versions that wrote today's calendar: for dates and timestamps, and for INT96."""
 
 _GROUP = re.compile(r"^( *)(required|optional|repeated) (\S+) field_id=-?\d+ (.*)$")
 _NOTE = re.compile(r" \((\w+)[()]")
@@ -48,10 +48,11 @@ Wrong = tuple[str, str]
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns and rows of one file. `types` are those of readers, `stored` those that Spark must read first.
+    """The columns and the number of rows of one file.
 
-    `old` are the columns with days or moments in Spark's old calendar, `int96` those with INT96 moments, `variants`
-    those of type VARIANT, which only Spark reads completely.
+    `types` is the schema that readers return, `stored` the schema with which Spark must read the file first. The sets
+    are names of columns: `old` with dates or timestamps in Spark's old calendar, `int96` with INT96 timestamps. Columns
+    in `variants` have the type VARIANT, which only Spark reads completely.
     """
 
     key: str
@@ -67,7 +68,7 @@ def read_columns(board: Blackboard, files: Sequence[File]) -> dict[str, FileColu
     """Return the columns of files by key.
 
     Raises:
-        UnreadableUpdate: A file is no Parquet file, or has columns that not all readers read alike.
+        UnreadableUpdate: A file is not Parquet, or not all readers would return the same values for a column.
         UpdateChanged: A file is gone or altered since it was listed.
         BlackboardError: The store refuses, or does not answer.
     """
@@ -81,7 +82,7 @@ def columns_of(key: str, metadata: Any) -> FileColumns:
     """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers support."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
-    pa: Any = pyarrow  # It has no types.
+    pa: Any = pyarrow  # It has no type hints.
     try:
         fields = [*metadata.schema.to_arrow_schema()]
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
@@ -104,11 +105,11 @@ def _read(board: Blackboard, file: File) -> FileColumns:
 
 def _refused(key: str, wrong: Sequence[Wrong]) -> str:
     columns = shortened([f"{name}: {what}" for name, what in wrong], _SHOWN)
-    return f"{key} has columns that not all readers have: {columns}. Have it published again without them."
+    return f"{key} has columns that not all readers support: {columns}. Have it published again without them."
 
 
 def _old(notes: Mapping[bytes, bytes]) -> tuple[bool, bool]:
-    """Return whether days and moments are in Spark's old calendar, and whether INT96 is, by Spark's own rule."""
+    """Return whether dates and timestamps are in Spark's old calendar, and whether INT96 is, by Spark's own rule."""
     version = notes.get(b"org.apache.spark.version", b"~").decode(errors="replace")
     return (
         version < _OLD_DATES or b"org.apache.spark.legacyDateTime" in notes,
@@ -162,7 +163,7 @@ class _Walk:
             return pa.timestamp("us", "UTC" if is_zoned else None), pa.int64()
         if logical.type == "DECIMAL" and leaf.precision <= DIGITS:
             # Spark raises NullPointerException for up to 18 digits in a byte array, but not for more.
-            # Read with more digits than the type has, so that too long numbers are found and reported.
+            # Read with more digits than the type has, so that numbers that are too long are found and reported.
             plain, is_long = pa.decimal128(leaf.precision, leaf.scale), leaf.precision > _LONG_DIGITS
             return plain, pa.decimal128(DIGITS, leaf.scale) if is_long or leaf.physical_type == "BYTE_ARRAY" else plain
         plain = _plain(pa, leaf, is_zoned)
@@ -173,11 +174,11 @@ class _Walk:
 
 
 _LONG_DIGITS = 18
-"""Digits of a decimal that 64 bits hold."""
+"""The most digits of a decimal that fits into 64 bits."""
 
 
 def _plain(pa: Any, leaf: Any, is_zoned: bool) -> Any:
-    """Return the type of a leaf that all readers use. Return None if there is none."""
+    """Return the type that all readers use for a leaf. Return None if no type suits all readers."""
     logical = leaf.logical_type.type
     if logical == "UNKNOWN" and leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # pyarrow shows INTERVAL like this, too.
         return None
@@ -231,7 +232,7 @@ def _maps(pa: Any, kind: Any) -> int:
 
 
 def _names(fields: Sequence[Any], pa: Any, parent: str = "") -> Iterator[Wrong]:
-    """Yield problems of names: names that differ only in case, which Spark ignores, and unreadable names."""
+    """Yield problems of names: names that differ only in case, because Spark ignores case, and unreadable names."""
     names = [each.name for each in fields]
     if not parent and not names:
         yield "its schema", "found no columns, expected at least one"
@@ -261,7 +262,7 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
 class _Shape:
     """Groups of a schema, parsed from its text, because pyarrow shows their annotations nowhere else.
 
-    A name that looks like an annotation can only make a file refused.
+    A name may look like an annotation. The worst result is that the file is refused.
     """
 
     def __init__(self, text: str, maps: int) -> None:
@@ -276,7 +277,7 @@ class _Shape:
 
     def wrong(self) -> Iterator[Wrong]:
         for name in self._deep_variants:
-            yield name, "found VARIANT inside of a column, expected it as a column"
+            yield name, "found VARIANT inside of a column, expected it as a column of its own"
         above: dict[int, tuple[str, str | None]] = {}
         maps = 0
         for depth, repeats, kind, name, note in self._lines:

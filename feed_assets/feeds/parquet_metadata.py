@@ -10,19 +10,20 @@ from typing import Any
 from feed_assets.feeds.read_only import ReadOnlyFile
 
 CODECS = {each: each for each in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")} | {"LZ4": "LZ4_RAW", "UNKNOWN": "LZ4"}
-"""Codecs that every reader supports: pyarrow's name and Parquet's. pyarrow does not name LZ4 with Hadoop's frames."""
+"""Codecs that every reader supports: pyarrow's name and Parquet's. pyarrow calls LZ4 with Hadoop frames UNKNOWN."""
 
 _WITHOUT_FRAMES = ("fastparquet", "parquet-cpp version")
-"""Writers whose LZ4 has, or long had, no Hadoop frames. pyarrow reads it, Spark cannot."""
+"""Writers that write LZ4 without Hadoop frames, now or in older versions. pyarrow reads it, Spark cannot."""
 
 _SIZE = 1 << 62
-"""A size of a fake file that contains any column position of a footer."""
+"""The size of the fake file, larger than any position of a column in a footer."""
 
 
 def check_columns(metadata: Any) -> None:
-    """Raise OSError, as pyarrow's readers do, for a footer with columns that would end the process.
+    """Raise OSError for column metadata that would end the process. One of pyarrow's readers does the check.
 
-    pyarrow checks all columns, and the codecs of the first row group, before it reads the first page. No page is read.
+    The reader checks all columns, and the codecs of the first row group, before it reads the first page. Then it is
+    stopped: no page is read.
     """
     groups = [*range(metadata.num_row_groups)]
     for number in groups:
@@ -33,7 +34,7 @@ def check_columns(metadata: Any) -> None:
 
 
 def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
-    """Yield the columns of the first row group whose codec Spark lacks, with what is expected."""
+    """Yield the columns of the first row group whose codec Spark lacks, each with the problem."""
     if not metadata.num_row_groups:
         return
     group = metadata.row_group(0)
@@ -51,7 +52,7 @@ def _open(metadata: Any, groups: list[int], **how: Any) -> None:
     """Let pyarrow begin to read row groups, up to the first page."""
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
-    pq: Any = parquet  # It has no types.
+    pq: Any = parquet  # It has no type hints.
     opened = pq.ParquetFile(_NoPages(), metadata=metadata, **how)
     try:
         opened.reader.read_row_groups(groups, column_indices=[*range(metadata.num_columns)], use_threads=False)

@@ -26,7 +26,7 @@ LONGEST_WAIT = 4
 """The most seconds that a request waits for a message."""
 
 PATIENCE_SECONDS = 2
-"""Seconds after that wait within which a queue must answer, so that it does not delay a tick's listing."""
+"""Seconds after LONGEST_WAIT until a request fails. A slow queue must not delay the listings of a tick."""
 
 _REGION = re.compile(r"sqs(?:-fips)?\.([a-z0-9-]+)\.|([a-z0-9-]+)\.queue\.")
 
@@ -44,9 +44,9 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue at a URL, which also names endpoint and region. Credentials: a profile of boto3, or its default chain.
+    """A queue at a URL, which also names endpoint and region. Without a profile, boto3's default credentials are used.
 
-    Each request is tried once, and raises QueueUnavailable.
+    Each request is tried once. If it fails, it raises QueueUnavailable.
     """
 
     url: str
@@ -84,9 +84,9 @@ class Queue:
         try:
             yield
         except (BotoCoreError, ClientError, ValueError) as error:
-            _client.cache_clear()  # The next client reads the credentials again, as they may have been renewed.
+            _client.cache_clear()  # Credentials may have been renewed: the next client reads them again.
             raise QueueUnavailable(
-                f"{self.url} cannot be read: {sentence(str(error))} The listing finds what it would tell, later. Check "
+                f"{self.url} cannot be read: {sentence(str(error))} Listings find the new objects, but later. Check "
                 "the URL, the credentials, and that they may receive and delete messages."
             ) from error
 

@@ -2,8 +2,9 @@
 
 A reader reads the manifest first and lists the files second. A producer writes its manifest last, so all counted files
 exist by then. In the other order, an update finished in between would look incomplete. The listing must show the
-manifest, too, so an update invalidated between the two requests is not served. A slow listing may miss files that a
-prune removes, and its count may be right by accident. A prune removes the manifest first, so it is read once more.
+manifest, too: otherwise the update was invalidated between the two requests. A slow listing may miss files that a prune
+removes, and the number of the others may be right by accident. A prune removes the manifest first, so the reader looks
+for the manifest once more after a slow listing.
 """
 
 import logging
@@ -42,10 +43,13 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest_names import newest_first
 
 PRUNED = "_feed_assets/pruned"
-"""The prefix of promises of prunes: empty objects for a partition, named by the id from which its history is whole."""
+"""The prefix of the promises of prunes. A promise is an empty object under this prefix and the partition's path.
+
+Its name is the update id from which on the partition's history is complete.
+"""
 
 MOST_SKIPPED = 200
-"""Updates without a valid manifest, newer than any valid one, that a reading passes over: each costs a request."""
+"""The most updates without a valid manifest that a reading skips to find a valid one. Each costs a request."""
 
 _REASONS_SHOWN = 5
 _log = logging.getLogger(__name__)
@@ -65,10 +69,11 @@ def latest(
 ) -> Reading:
     """Return the newest valid update. With `as_of` (timezone-aware) only ids up to then count.
 
-    It costs one or two requests for names, at most about twice the logarithm of their pages (`newest_names`), then one
-    read and one listing of files for each checked update. If one was skipped, or with `as_of`, the promises of prunes
-    are listed, too. `known_id`, an update seen before, saves the search and never changes the result. Raise
-    UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED were skipped.
+    A call costs one or two requests for names, at most about twice the logarithm of their pages (`newest_names`). Each
+    checked update costs one read and one listing of files. If an update was skipped, or with `as_of`, the promises of
+    prunes are listed, too. `known_id`, an update seen before, saves the search and never changes the result.
+
+    Raise UpdatePruned if `as_of` is before a prune, UnreadableUpdate if more than MOST_SKIPPED updates were skipped.
     """
     promised: str | None = None
     while True:
@@ -84,9 +89,9 @@ def latest(
 
 
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
-    """Return the update id from which on no valid update has been pruned. Return None if none ever was.
+    """Return the update id from which on no valid update has been pruned. Return None if there was never a prune.
 
-    A prune writes it before it removes anything, so a call after a reading finds every prune during the reading.
+    A prune writes this id before it removes anything. So a call after a reading finds every prune during the reading.
     """
     return max(promises(board, partition), default=None)
 
@@ -101,8 +106,8 @@ def promises(board: Blackboard, partition: Partition) -> list[str]:
 def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
     raise UpdatePruned(
         f"{reading.partition} as of {as_of:%Y-%m-%d %H:%M:%S %Z} is not known: valid updates before {kept} were "
-        f"pruned, and of those that are left {reading.update.id if reading.update else 'none'} would be the answer. "
-        f"Ask for {kept} or later, or name an update."
+        f"pruned, and the newest update that is left up to this time is "
+        f"{reading.update.id if reading.update else 'none'}. Ask for {kept} or later, or name an update."
     )
 
 
@@ -115,8 +120,8 @@ def _look_through(board: Blackboard, partition: Partition, as_of: datetime | Non
         skipped.append(entry)
         if len(skipped) > MOST_SKIPPED:
             raise UnreadableUpdate(
-                f"{partition}: found more than {MOST_SKIPPED} updates that are not valid, newer than any valid one "
-                f"({in_words(skipped)}): expected some. Remove them, or publish a valid one."
+                f"{partition}: found more than {MOST_SKIPPED} invalid updates that are newer than any valid one "
+                f"({in_words(skipped)}): expected fewer. Remove them, or publish a valid one."
             )
     return Reading(partition, None, tuple(skipped))
 
@@ -140,7 +145,7 @@ def require(reading: Reading, as_of: datetime | None = None) -> Update:
     if not reading.skipped:
         raise NoValidUpdate(nothing(reading.partition, "update", as_of))
     raise NoValidUpdate(
-        f"{reading.partition} has no valid update. {in_words(reading.skipped)}. Who makes it has to publish it again."
+        f"{reading.partition} has no valid update. {in_words(reading.skipped)}. Its producer has to publish it again."
     )
 
 
@@ -175,13 +180,13 @@ def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
 def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
     """Yield the partitions of a feed, lazily and in order, and each other name with the reason.
 
-    A prefix with update ids is a partition (in an appendable feed: a batch), and nothing below it is listed. But in an
-    appendable feed, an update beside batches does not hide these.
+    A prefix with update ids is a partition (in an appendable feed: a batch), and nothing below it is listed. Appendable
+    feeds have one exception: if a prefix holds updates and batches, the batches are listed, too.
     """
     path = f"{feed}/{key}" if key else str(feed)
     names = board.children(path)
     for no_file, kind in board.no_files(path, below=False):
-        yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is no part of a feed and is not followed")
+        yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is not part of a feed and is not followed")
     if any(map(is_update_id, names)):
         yield Partition(feed, key)
         if not is_appendable:
@@ -207,7 +212,7 @@ def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
         try:
             feed = check_feed(Feed.parse(path))
         except InvalidName:
-            continue  # `_feed_assets`, or a prefix that is no feed's.
+            continue  # This is `_feed_assets`, or a name that a feed cannot have.
         if feed.version or any(map(is_update_id, board.children(path))):
             yield feed
         else:
@@ -221,7 +226,7 @@ def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
 
 
 def download(board: Blackboard, update: Update, folder: Path) -> None:
-    """Copy exactly the validated files into `folder`. It appears only when it is complete."""
+    """Copy exactly the validated files into `folder`. The folder appears only when it is complete."""
     check_target(folder)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished, ThreadPoolExecutor(8) as pool:
         complete = Path(unfinished, "complete")
@@ -263,7 +268,7 @@ def check_served(file: File, served: File | None) -> None:
 
 
 def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
-    """Return one update, or why it is skipped. The manifest is read before the listing, as explained above."""
+    """Return one update, or why it is skipped. The module's docstring explains the order of the requests."""
     if not is_update_id(update_id):
         return Skipped(update_id, _no_update_id(update_id))
     path = f"{partition.path}/{update_id}"
@@ -290,4 +295,4 @@ def _in_the_way(board: Blackboard, path: str) -> str:
 
 
 def _no_update_id(name: str) -> str:
-    return f"{name!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"
+    return f"{name!r} is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists"

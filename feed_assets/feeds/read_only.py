@@ -1,4 +1,4 @@
-"""Base classes of files that pyarrow reads through our calls."""
+"""File objects through which pyarrow reads files."""
 
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
@@ -15,7 +15,7 @@ class ReadOnlyFile:
         return True
 
     def seekable(self) -> bool:
-        """Return True: pyarrow reads from the end."""
+        """Return True: pyarrow reads the end of a file first."""
         return True
 
     def writable(self) -> bool:
@@ -31,7 +31,7 @@ class ReadOnlyFile:
 
 
 class RangedFile(ReadOnlyFile):
-    """A file on a blackboard, read in ranges. Each range must be from the listed file."""
+    """A file on a blackboard, read in ranges. A read raises UpdateChanged if the file is not the listed one."""
 
     def __init__(self, board: Blackboard, file: File) -> None:
         self._board, self._file, self._at = board, file, 0

@@ -1,7 +1,7 @@
 """Removal of old updates from a blackboard. Neither a kill nor a concurrent reader ever sees a half-removed update.
 
-First a promise says from which update on history is whole. Then of each update the manifest is removed, then its files.
-Every step may be repeated.
+First a promise is written. It names the update from which on the history is complete. Then each old update is removed:
+first the manifest, then the files. Every step may be repeated.
 """
 
 from feed_assets.core.errors import InvalidName
@@ -12,14 +12,17 @@ from feed_assets.feeds.blackboard import Blackboard
 
 
 def find(board: Blackboard, partition: Partition) -> tuple[StoredUpdate, ...]:
-    """Return every update of a partition on the blackboard, valid or not, newest first: two or three requests each."""
+    """Return every update of a partition on the blackboard, valid or not, newest first.
+
+    This costs two or three requests for each update.
+    """
     updates = (each for each in read.history(board, partition) if is_update_id(each.id))
     updates_found = (_update_under(board, partition, each) for each in updates)
     return tuple(each for each in updates_found if each)
 
 
 def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> StoredUpdate | None:
-    """Return the update under an id. Return None if there is no object, as folders may outlive their objects."""
+    """Return the update under an id. Return None if only an empty folder is left."""
     if isinstance(entry, Update):
         return StoredUpdate(entry.id, valid=True)
     try:
@@ -37,10 +40,10 @@ def promise(board: Blackboard, partition: Partition, kept: str) -> None:
 def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by: Partition | None = None) -> bool:
     """Remove an update, manifest first. Return False, and do nothing, if no newer valid update replaces it.
 
-    The newer one may be that of a range (`replaced_by`), which holds the rows of this batch.
+    The newer update may be in the range (`replaced_by`) that holds the rows of this batch.
 
-    If the process is killed after the manifest is removed, the update is invalid. If files were removed first, a wrong
-    count in the manifest could become right.
+    After a kill between the two steps, the update has no manifest, so it is invalid. If files were removed first, the
+    number in the manifest of an invalid update could become right, and readers would use the update.
     """
     newest = [read.latest(board, at).update for at in (partition, replaced_by) if at]
     if not any(each and each.id > update_id for each in newest):

@@ -1,6 +1,6 @@
-"""Reads from buckets of others by boto3, as obstore would follow a redirect with our session token (ADR 68).
+"""Reads from other teams' buckets, by boto3. obstore would send our session token along with a redirect (ADR 68).
 
-Such a store may send endless data, or one byte a second. So each body is limited to its announced size, and in time.
+Such a store may send endless data, or one byte a second. So each body is limited to its announced size, and to a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 SLOWEST = 64 << 10
-"""Least average speed of a body in bytes a second, after the time limit of a silent request."""
+"""The lowest average speed of a body, in bytes a second. A body may also take `PATIENCE.timeout` seconds longer."""
 
 _AT_ONCE = 1 << 20
 
 
 class OthersClient(ObstoreClient):
-    """Read requests to a bucket of others by boto3, without redirects. Its blackboard refuses writes."""
+    """Read requests to another team's bucket, by boto3, without redirects. The blackboard refuses writes."""
 
     def __init__(self, store: "ObjectStore", pages: S3Pages) -> None:
         super().__init__(store)
@@ -45,15 +45,15 @@ class OthersClient(ObstoreClient):
         return ServedObject(key, self._pages.object(key, f"bytes={start}-{start + length - 1}"))
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return one object without its bytes."""
+        """Return the metadata of one object."""
         return _meta(key, self._pages.head(key))
 
 
 class ServedObject:
-    """An object from a store of others. Reading raises unless all announced bytes arrive in time."""
+    """An object from another team's store. Reading raises an error unless all announced bytes arrive in time."""
 
     def __init__(self, key: str, found: dict[str, Any], now: Callable[[], float] = monotonic) -> None:
-        self._raw: Any = found["Body"]._raw_stream  # Its `read` would wait without limit for all requested bytes.
+        self._raw: Any = found["Body"]._raw_stream  # `Body.read` could wait forever for all requested bytes.
         self.meta = _meta(key, found)
         self._key, self._size, self._now = key, int(found["ContentLength"]), now
         self._over = now() + PATIENCE.timeout + self._size / SLOWEST
@@ -83,7 +83,7 @@ def _meta(key: str, found: dict[str, Any]) -> "ObjectMeta":
     if found.get("ContentLength", -1) < 0:
         raise OSError(f"the answer for {key} has no Content-Length: expected the number of its bytes")
     if "LastModified" not in found:
-        raise OSError(f"the answer for {key} has no Last-Modified: expected when it was written")
+        raise OSError(f"the answer for {key} has no Last-Modified: expected the time of writing")
     _, _, whole = str(found.get("ContentRange", "")).partition("/")
     return {
         "path": key,

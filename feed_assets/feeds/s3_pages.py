@@ -1,4 +1,4 @@
-"""Pages of names on S3, from any name on, because obstore lists only all names, or all objects after a key."""
+"""Pages of names on S3, from any name on. obstore can only list all names, or all objects after a key."""
 
 import inspect
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _Keys = tuple[str, str, str | None]
 class S3Pages:
     """Listings of a blackboard on S3, with the credentials, endpoint and limits of its store.
 
-    Those of others have `answers`, which end in time.
+    For another team's blackboard, `answers` limits the time of each request.
     """
 
     def __init__(
@@ -51,16 +51,17 @@ class S3Pages:
     def __call__(self, prefix: str, after: str) -> Page:
         """Return up to 1,000 names one level under `prefix`, after the name `after`. Raise OSError with S3's code."""
         below, names = self._below(prefix), list[str]()
-        # `/~` sorts after everything in that update. With `after` alone SeaweedFS would skip more.
+        # `/~` sorts after all keys of the update `after`. With `after` alone, AWS lists this update, SeaweedFS not.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
-            # The next page begins after the last name. A page of objects has none, and a shown name may not be a key.
+            # The next call begins after the last name. So there must be one, and it must be the key itself, which an
+            # unreadable name is not.
             if names and UNREADABLE not in names[-1]:
                 return Page(tuple(names), not page["IsTruncated"])
         return Page(tuple(names), is_last=True)
 
     def names(self, prefix: str) -> list[str]:
-        """Return all names one level under `prefix`. Unreadable names are in the form of `readable`."""
+        """Return all names one level under `prefix`. Names with unreadable characters are changed as in `readable`."""
         below = self._below(prefix)
         return [name for page in self._pages(below, Delimiter="/") for name in _names(page, below)]
 
@@ -122,7 +123,7 @@ class S3Pages:
             ClientError,
             ResponseParserError,
             ValueError,
-        ) as error:  # The latter for invalid headers.
+        ) as error:  # ValueError is raised for invalid headers.
             response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have no answer.
             code = response.get("Error", {}).get("Code", "none")
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
@@ -146,7 +147,7 @@ class S3Pages:
         connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         timeout = self._patience.timeout
         retries = {"mode": "standard", "total_max_attempts": self._patience.retries + 1}
-        style = {"addressing_style": "path"}  # As obstore does.
+        style = {"addressing_style": "path"}  # obstore uses the same style.
         return connect(
             "s3",
             endpoint_url=self._endpoint,
@@ -159,7 +160,7 @@ class S3Pages:
 
 
 def _checked_page(page: dict[str, Any]) -> dict[str, Any]:
-    """Return a page of a listing. Raise OSError if it lacks something: a store of others may send anything."""
+    """Return a page of a listing. Raise OSError if a field is missing: another team's store may send anything."""
     lacking = {"IsTruncated"} - page.keys()
     lacking |= {"NextContinuationToken"} - page.keys() if page.get("IsTruncated") else set()
     for each in page.get("Contents", []):

@@ -31,7 +31,7 @@ class StoredObject(Protocol):
 
     @property
     def meta(self) -> "ObjectMeta":
-        """Return its key, size, etag and time (UTC)."""
+        """Return the object's key, size, etag and time of writing (UTC)."""
         ...
 
     def stream(self, min_chunk_size: int = ...) -> "Iterable[bytes]":
@@ -68,7 +68,7 @@ class ObstoreClient:
         return obstore.get(self._store, key, options={"range": (start, start + length)})
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return one object without its bytes."""
+        """Return the metadata of one object."""
         return obstore.head(self._store, key)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
@@ -81,9 +81,9 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """A client for local disk. It uses only regular files, while obstore would follow links or block on FIFOs.
+    """A client for local disk. It uses only regular files. obstore would follow links, or wait for a FIFO.
 
-    obstore does the writing, so that files appear atomically.
+    Writes go through obstore, so that files appear atomically.
     """
 
     def __init__(self, store: "ObjectStore", root: Path) -> None:
@@ -91,11 +91,11 @@ class LocalClient(ObstoreClient):
         self._root = root
 
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Return every file below a prefix whose key follows `after`, also half-written ones."""
+        """Return every file below a prefix whose key follows `after`, including half-written files."""
         return [[*local_disk.objects(self._root, prefix or "", after or "")]]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """Return the direct subfolders, by one listing. For an invalid prefix obstore raises its error."""
+        """Return the names of the direct subfolders, by one listing. For an invalid prefix obstore raises its error."""
         if prefix and not all(segment.strip(".") for segment in prefix.split("/")):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
@@ -113,7 +113,7 @@ class LocalClient(ObstoreClient):
         return local_disk.opened(self._root, key, start, length)
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return one file without its bytes. For half-written files obstore raises its error."""
+        """Return the metadata of one file. For half-written files obstore raises its error."""
         is_half_written = local_disk.HALF_WRITTEN.search(key)
         return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
 

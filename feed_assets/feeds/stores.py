@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RequestLimits:
     """Limits of one request. A sensor tick has 20 seconds, while obstore's default is three minutes.
 
-    `timeout` is that of one try, `backoff` the pause before the second try, both in seconds.
+    `timeout` limits one try, and `backoff` is the pause before the second try, both in seconds.
     """
 
     retries: int = 2
@@ -50,12 +50,12 @@ def store_at(url: str, patience: RequestLimits = PATIENCE) -> ObjectStore:
     if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
         return obstore.store.from_url(url, retry_config=patience.retry_config)
     raise InvalidName(
-        f"{url!r} is no blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
+        f"{url!r} is not the URL of a blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
     )
 
 
-THEIRS = "It is not ours to make: mount it, ask whose it is, or correct FEED_ASSETS_BLACKBOARDS."
-"""The advice if a blackboard of others is missing."""
+THEIRS = "It belongs to another team: mount it, ask its owner, or correct FEED_ASSETS_BLACKBOARDS."
+"""The advice if another team's blackboard is missing."""
 
 
 def titled(url: str, name: str) -> str:
@@ -64,12 +64,14 @@ def titled(url: str, name: str) -> str:
 
 
 def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStore:
-    """Return the store in the folder `root`, which must exist unless `create`. A foreign one has a `name`."""
+    """Return the store in the folder `root`, which must exist unless `create`. Another team's store has a `name`."""
     title = titled(url, name)
     if root.exists() and not root.is_dir():
         raise BlackboardMissing(f"{title} is a file: expected a folder. Give the folder that holds the feeds.")
     if not root.exists() and not create:
-        advice = "Create it, or correct the URL. (`feed-assets run` and `feed publish` make that of the home folder.)"
+        advice = (
+            "Create it, or correct the URL. (`feed-assets run` and `feed publish` make the one in the home folder.)"
+        )
         raise BlackboardMissing(f"No blackboard at {title}: the folder does not exist. {THEIRS if name else advice}")
     return LocalStore(root, mkdir=create)
 
@@ -80,7 +82,7 @@ def local_root(url: str) -> Path | None:
     if parts.scheme != "file":
         return None
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise InvalidName(f"{url!r} names no folder of this machine: expected file:///an/absolute/path.")
+        raise InvalidName(f"{url!r} does not name a folder of this machine: expected file:///an/absolute/path.")
     return Path(url2pathname(parts.path))
 
 

@@ -1,4 +1,4 @@
-"""Checks of CSV and JSON files against their listing and packing, before and after Spark reads them."""
+"""Checks of CSV and JSON files before and after Spark reads them: whether they changed, and their compression."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +14,16 @@ AT_A_TIME = 16
 
 
 def check_text_files(board: Blackboard, files: Iterable[File]) -> None:
-    """Raise UnreadableUpdate for packings that Spark cannot read, UpdateChanged for files that are not as listed.
+    """Raise UnreadableUpdate for a compression that Spark cannot read, UpdateChanged if a file is not the listed one.
 
-    Costs a request of 16 bytes for each file, and one of 11 bytes for each .bz2 file.
+    This costs a request of 16 bytes for each file, and one of 11 bytes for each .bz2 file.
     """
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         list(pool.map(partial(_check, board), files))
 
 
 def check_unaltered(board: Blackboard, files: Iterable[File]) -> None:
-    """Raise UpdateChanged for a file that changed since it was listed. Costs a HEAD request for each file."""
+    """Raise UpdateChanged if a file changed since it was listed. This costs a HEAD request for each file."""
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         list(pool.map(partial(_check_listed, board), files))
 
@@ -31,7 +31,7 @@ def check_unaltered(board: Blackboard, files: Iterable[File]) -> None:
 def first_part(board: Blackboard, file: File, size: int) -> bytes:
     """Return the first bytes of a non-empty file, at most `size`.
 
-    Raise UnreadableUpdate for a packing that Spark cannot read, UpdateChanged if the file is not the listed one.
+    Raise UnreadableUpdate for a compression that Spark cannot read, UpdateChanged if the file is not the listed one.
     """
     data = _part(board, file, 0, size)
     problem = packing_problem(file.key, data, file.size)

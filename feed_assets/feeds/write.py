@@ -1,7 +1,7 @@
 """Writing of a File Feed: claim an id, write the parts, seal. The process may be killed at any point.
 
-Readers rely on the manifest, which is written last. So a writer that dies earlier leaves an update that readers skip,
-and its id is never used again.
+Readers rely on the manifest, which is written last. So if a writer is killed earlier, readers skip its update. The
+update's id is never used again.
 """
 
 import re
@@ -34,7 +34,7 @@ CLAIMS = "_feed_assets/claims"
 """The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""
 
 INTAKE = "intake "
-"""The prefix of claim tokens of intake, which has no run, and publishes within one call."""
+"""The prefix of the claim tokens of intake. Intake has no run: it publishes within one call."""
 
 _CLAIM_TRIES = 2
 """Number of times that a claim without a reply is sent again, after the client's own retries."""
@@ -45,9 +45,9 @@ _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, *, after: str | None = None) -> str:
     """Claim a new update id, greater than `after` and than every id and claim in the partition.
 
-    `token` identifies this writer: if the reply to its create request was lost and the client sent it again, it
-    recognises the existing claim as its own. A kill leaves at worst one unused id. Raise InvalidName for a partition
-    that listings would not show.
+    `token` identifies this writer. If the reply to a create request is lost, the client sends the request again. The
+    writer then recognises the existing claim by the token. A kill leaves at worst one unused id. Raise InvalidName for
+    a partition that listings would not show.
     """
     claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
@@ -59,9 +59,9 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 
 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
-    """Return whether the claim belongs to this writer, by reading it from the store.
+    """Create the claim, or read an existing one. Return whether it belongs to this writer.
 
-    A create request whose reply was lost may be applied even later. With the same token it can be sent again.
+    If a reply was lost, the store may apply the request even later. To send it again is safe: the token is the same.
     """
     for _ in range(_CLAIM_TRIES):
         try:
@@ -81,7 +81,7 @@ def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[Fil
 def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequence[File]) -> Update:
     """Make an update visible: put its manifest if a last listing shows exactly `expected` (key and size).
 
-    Idempotent. The put is atomic: if the process is killed before it, nothing is visible.
+    A second call changes nothing. The put is atomic: if the process is killed before it, nothing is visible.
     """
     path = _path(partition, update_id)
     _refuse_unfinished(path, expected)
@@ -99,7 +99,7 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
 
 
 def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
-    """Put the manifest. If no reply arrives, read it, as it may be visible already."""
+    """Put the manifest. If no reply arrives, read the manifest: the put may have succeeded."""
     try:
         board.put(key, content)
     except BlackboardUnavailable:
@@ -135,7 +135,7 @@ def invalidate(
 ) -> None:
     """Invalidate an update: remove its manifest, or add an empty file to make its count wrong.
 
-    Idempotent. With `file`, an invalid update is not changed, because one more file could make it valid.
+    A second call changes nothing. With `file`, an invalid update is not changed: one more file could make it valid.
     """
     path = _path(partition, update_id)
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
@@ -151,8 +151,8 @@ def invalidate(
 def revalidate(board: Blackboard, recorded: Update) -> None:
     """Make an invalidated update valid again, if its files equal the recorded ones (names, sizes, etags).
 
-    An extra empty file is removed, a missing manifest is put. Only the last request makes it valid, so after a kill the
-    next call continues. Raise NotRevalidated, which names the differences.
+    An extra empty file is removed, and a missing manifest is put. Only the last request makes the update valid, so
+    after a kill the next call continues. Raise NotRevalidated, with the differences, if the files differ.
     """
     path, content = recorded.path, str(len(recorded.files)).encode()
     manifest, files = (
@@ -189,7 +189,7 @@ def _add_empty_file(board: Blackboard, path: str, files: Sequence[File]) -> None
 
 def _path(partition: Partition, update_id: str) -> str:
     if not is_update_id(update_id):
-        raise InvalidName(f"{update_id!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists.")
+        raise InvalidName(f"{update_id!r} is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists.")
     return f"{partition.path}/{update_id}"
 
 

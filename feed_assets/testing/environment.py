@@ -19,16 +19,16 @@ _REACHING = ("DAGSTER_HOME", *(f"{PREFIX}{name}" for name in (*_SETTINGS, *_DELI
 
 
 def _of_the_shell() -> list[Mapping[str, str | None]]:
-    """Return three sets of variables: the environment, and the project's `.env` read in two ways.
+    """Return three sets of variables: the environment, and the project's `.env` file read in two ways.
 
-    `${NAME}` in `.env` is looked up first in the file itself, and then, for the last set, first in the shell.
+    For the second set, `${NAME}` in the file is looked up first in the file, for the third first in the shell.
     """
     file = find_dotenv(usecwd=True)
     return [dict(os.environ), dotenv_values(file), DotEnv(file, override=False).dict() if file else {}]
 
 
 _ENVIRONMENTS = _of_the_shell()
-"""Variables at the start of the tests and of each open `fresh_home`. A variable with another value is the test's."""
+"""Variables at the start of the tests, and of each open `fresh_home`. If a value differs now, the test has set it."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Slices that functions read while a Harness drives them, only from databases of the test."""
+"""Slices of SQL tables for functions that a Harness drives. The tables must be in a database of the test."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def rows_of_the_test(
     piece: Slice, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
 ) -> "DataFrame":
-    """Return the rows of a slice. Raise SourceNotGiven unless a variable of the test has the URL."""
+    """Return the rows of a slice. Raise SourceNotGiven unless the test has set a variable to the database's URL."""
     if expand(url) not in {value for name, value in os.environ.items() if is_of_the_test(name)}:
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not the SQL table {table} at {masked(url)}, where the "

@@ -1,6 +1,6 @@
 """Drive definitions tick by tick, in this process, on one Dagster instance.
 
-Blackboard, ledger and Spark are the real ones of the settings. `fresh_home` gives a test new ones.
+It uses the real blackboard, ledger and Spark of the settings. `fresh_home` gives a test new ones.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -129,7 +129,7 @@ class Harness:
         return open_board(self._settings)
 
     def _board_of(self, feed: str) -> Blackboard:
-        """Return the blackboard that a feed is declared to be on, as its owner has it: others may only read it."""
+        """Return the declared blackboard of a feed, with the owner's right to write: other teams may only read it."""
         __tracebackhide__ = True
         name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
         return open_as_owner(self._settings, name) if name else self.board
@@ -149,7 +149,7 @@ class Harness:
         Args:
             feed: The feed's name and version.
             partition: The partition's path, such as `2019-11-24/men`; '' for a feed without partitions.
-            data: The content of its only file, or of several files by name. Text is written as UTF-8.
+            data: The content of the update's only file, or of several files by name. Text is written as UTF-8.
 
         Returns:
             The update's id.
@@ -235,7 +235,7 @@ class Harness:
             name: The sensor's name.
 
         Returns:
-            Its requests and reports.
+            The sensor's requests and reports.
         """
         refuse_another_home(self._home)
         sensor = self.definitions.resolve_sensor_def(name)
@@ -309,7 +309,7 @@ class Harness:
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
         of_it = PartitionKeyFilter(key=partition)
         history = self.instance.event_log_storage.get_asset_check_execution_history(key, 1000, partition_filter=of_it)
-        results = {"SUCCEEDED": True, "FAILED": False}  # other rows are of checks that were planned only
+        results = {"SUCCEEDED": True, "FAILED": False}  # a check that was only planned has another status
         ended = [results[each.status.value] for each in history if each.status.value in results]
         return ended[0] if ended else None
 
@@ -333,7 +333,7 @@ def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
 def _reported(record: dg.EventLogRecord) -> Reported:
     materialization = record.asset_materialization
     if materialization is None:  # cannot happen: `fetch_materializations` returns nothing else
-        raise ValueError(f"{record} is no materialization.")
+        raise ValueError(f"{record} is not a materialization.")
     metadata = {name: value_of(value) for name, value in materialization.metadata.items()}
     tags = materialization.tags or {}
     return Reported(materialization.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)

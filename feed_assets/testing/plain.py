@@ -1,6 +1,7 @@
 """A maker without Spark: the test gives the rows, check results and counts that Spark would compute.
 
-It calls no dataset's function and evaluates no check, so it cannot differ from Spark.
+It does not imitate Spark: it calls no dataset's function and evaluates no check. An imitation could compute something
+else than Spark.
 """
 
 import json
@@ -39,7 +40,7 @@ class Given:
         rows: The dataset's rows. They are written as JSON lines; equal rows have equal data versions.
         rejects: The rows of its feed of rejects.
         failed: The figure that each failing check found, by the check's name. Every other check passes. A deep
-            check fails only if the profile requires it.
+            check can only fail if the profile makes it run.
         windows: Number of the dataset's rows in each window, by the window's start (UTC). None: not counted. Only
             for a dataset with `completeness`.
         counted: Record counts for the updates that nobody has counted yet, by the name of the input. Only inputs of
@@ -141,7 +142,7 @@ class PlainMade:
 
     @property
     def _rows(self) -> Sequence[Row]:
-        """Return the rows of the dataset. The rows of a companion are its profile."""
+        """Return the rows of the dataset. If it checks another team's rows, return the profile of those rows."""
         return self._profile[0].sample if self.task.recipe.is_companion else self.test_data.rows
 
     @property

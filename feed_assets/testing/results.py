@@ -30,12 +30,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class RequestedTick:
-    """A tick of one sensor; its runs were not started.
+    """A tick of one sensor. The runs that it requests were not started.
 
     Attributes:
         requests: The runs that it requests.
         events: The materializations that it reports to Dagster.
-        cursor: The sensor's cursor after it.
+        cursor: The sensor's cursor after the tick.
         targets: The (assets, partition key) that these runs would build, in order.
     """
 
@@ -51,9 +51,9 @@ class Reported:
 
     Attributes:
         partition: Dagster's partition key; None for an asset without partitions.
-        version: Its data version.
-        metadata: Its metadata as plain values, by name.
-        run: The id of the run that made it; '' if no run of this instance did.
+        version: The data version.
+        metadata: The metadata as plain values, by name.
+        run: The id of the run that made the materialization; '' if no run of this instance made it.
         storage_id: Its number in Dagster's event log.
     """
 
@@ -65,5 +65,5 @@ class Reported:
 
     @property
     def update_id(self) -> str:
-        """Return the id of its update."""
+        """Return the id of the materialized update."""
         return self.metadata["update id"]

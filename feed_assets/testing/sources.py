@@ -150,7 +150,7 @@ def source_named(definitions: dg.Definitions, name: str) -> EventSource:
 def put_rows(board: Blackboard, name: str, rows: Rows, columns: Columns, number: int | None = None) -> str:
     """Write rows of an event source to the blackboard as one file, and return its folder.
 
-    Files are numbered. Without `number` the rows come after all that are already there.
+    The file's name is `number`. Without one, the file follows all existing files of the source.
     """
     needed = [each for each in (columns.table_name, columns.marker, columns.correlation_id) if isinstance(each, str)]
     for row in rows:

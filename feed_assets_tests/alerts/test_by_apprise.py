@@ -135,5 +135,5 @@ def test_slow_apprise_server_is_left_at_its_deadline_with_one_delivery_at_a_time
         assert server.callers == 1
     lines = [line for _, line in logged_lines(caplog)]
     assert "did not finish within" in lines[0]
-    assert "has not finished the delivery before" in lines[1]
+    assert "has not finished the previous delivery" in lines[1]
     assert len(undelivered_alerts(ledger, *configured)) == 2

@@ -90,7 +90,7 @@ def test_build_prints_built_and_remaining_partitions_as_json() -> None:
     ("args", "says"),
     [
         ([], "nothing is named: expected a FEED, or --failed, --refused or --missing for all datasets."),
-        ([CLICKED], f"{CLICKED} has partitions: expected some, or a range FIRST...LAST, or --missing."),
+        ([CLICKED], f"{CLICKED} has partitions: expected some of them, a range FIRST...LAST, or --missing."),
         ([CLICKED, DAY, "--failed"], "partitions are named, and --failed is given: expected one of the two."),
         (["ads/clicked_raw/v1.0", DAY], "ads/clicked_raw/v1.0 is a foreign feed: expected a dataset"),
         ([CLICKED, "2018-01-01/men"], "'2018-01-01/men' is no partition of ads/clicked/v1.0"),

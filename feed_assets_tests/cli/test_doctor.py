@@ -127,7 +127,7 @@ def test_doctor_warns_of_a_wrong_clock_and_a_full_disk(
     settings.cache_clear()
     found = looked()[1]
     assert [found[name][0] for name in ("clocks", "disks")] == ["WARN", "WARN"]
-    assert found["clocks"][1].startswith("apart from this machine's: ledger 60.")
+    assert found["clocks"][1].startswith("differences from this machine's clock: ledger 60.")
     assert "0.0 GB at /proc" in found["disks"][1]
 
 

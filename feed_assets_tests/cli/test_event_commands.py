@@ -60,7 +60,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
     [
         (["--marker", "6"], EventOutOfOrder, "marker 6 does not come after 7"),
         (["--marker", "9", "--updated-at", "8", "10"], InvalidEvent, "its rows' updated_at are 8 to 10"),
-        (["--marker", "9", "--operation", "APPEND"], InvalidEvent, "'APPEND' is no operation: expected one of"),
+        (["--marker", "9", "--operation", "APPEND"], InvalidEvent, "'APPEND' is not an operation: expected one of"),
         (["--marker", "9", "--context", "[1]"], InvalidEvent, "expected a JSON object"),
         (["--marker", "2024-01-01"], InvalidEvent, "is of another kind than those of shop/orders"),
         (["--marker", "9999-12-31"], InvalidEvent, "is more than 1 day, 0:00:00 ahead of now"),
@@ -159,7 +159,7 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
         "code_version  count  median    p95       change   against",
         "1             2      15.000 s  19.500 s",
         "2             1      30.000 s  30.000 s  +100.0%  1",
-        "no two versions have 5 updates each, the fewest that are compared",
+        "no two versions have 5 updates each, which a comparison needs",
     ]
     assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
     assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"

@@ -112,7 +112,7 @@ def test_show_prints_latest_and_skipped_updates_newer_versions_and_history(feed,
         (OLD, True),
         ("20180231.000000", False),
     ]
-    assert shown["history"][-1]["reason"].startswith("'20180231.000000' is no update id: expected YYYYMMDD.HHMMSS")
+    assert shown["history"][-1]["reason"].startswith("'20180231.000000' is not an update id: expected YYYYMMDD.HHMMSS")
     output = feed("show", "ads/shown/v1.0", "2019-11-24/men")[1]
     assert "  skipped\n    id               reason\n    20191127.060000  its manifest says 5 files and" in output
     assert "  newer_versions\n    ads/shown/v2.0\n" in output
@@ -140,10 +140,10 @@ def test_get_copies_the_files_of_one_update(feed, published, tmp_path, options, 
     ("options", "message"),
     [
         (["--as-of", "2019-11-01"], "has no update"),
-        (["--as-of", "yesterday"], "'yesterday' is no time: expected ISO 8601"),
+        (["--as-of", "yesterday"], "'yesterday' is not a time: expected ISO 8601"),
         (["--as-of", OLD, "--update", OLD], "exclude each other"),
         (["--update", "20191127.000000"], "no valid update 20191127.000000: it has no manifest"),
-        (["--update", "20180231.000000"], "is no update id"),
+        (["--update", "20180231.000000"], "is not an update id"),
     ],
 )
 def test_get_reports_an_impossible_copy_in_one_line(feed, published, tmp_path, options, message):

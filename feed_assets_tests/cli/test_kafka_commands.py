@@ -102,7 +102,7 @@ def reconciled(module):
 
 
 def test_the_last_signals_are_listed_newest_first(topic):
-    assert said("signals", topic.name) == f"nothing of {topic.name} is signalled yet\n"
+    assert said("signals", topic.name) == f"no chunk of {topic.name} is signalled yet\n"
     topic.produce(25)
     chunk(topic)
     rows = found("signals", topic.name, "-n", "2")

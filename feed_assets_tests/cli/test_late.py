@@ -131,7 +131,7 @@ def test_late_report_shows_changes_of_a_rerun_in_numbers():
 @pytest.mark.usefixtures("late")
 def test_late_report_needs_two_updates_and_says_so():
     assert run("late", "report", MADE, "2024-02-28", "-m", __name__) == (
-        f"{MADE} 2024-02-28 has one update: there is none before it to compare it with\n"
+        f"{MADE} 2024-02-28 has only one update, so there is no earlier one to compare it with\n"
     )
     command = ["late", "report", MADE, "2024-02-29", "--update", "20240101.000000", "-m", __name__]
     result = CliRunner().invoke(app, command)

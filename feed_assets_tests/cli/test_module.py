@@ -140,7 +140,7 @@ def test_a_mistake_is_two_lines_with_file_and_line(project, text):
     assert isinstance(error, ModuleNotLoaded)
     what, how = str(error).splitlines()
     assert what.startswith(MISTAKES[text])
-    assert how.startswith("module ice.definitions does not load: `dagster definitions validate -m ice.definitions` has")
+    assert how.startswith("module ice.definitions does not load: `dagster definitions validate -m ice.definitions`")
 
 
 DATASET = dedent(

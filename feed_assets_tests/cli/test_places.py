@@ -61,7 +61,7 @@ def test_read_commands_create_nothing_and_name_the_commands_that_create_the_ledg
 def test_feed_read_commands_create_no_blackboard(nowhere, tmp_path, args):
     error = done("feed", *args).exception
     assert isinstance(error, BlackboardMissing)
-    assert "`feed publish` make that of the home folder" in str(error)
+    assert "`feed publish` make the one in the home folder" in str(error)
     assert [*(tmp_path / "lake").iterdir()] == []
 
 

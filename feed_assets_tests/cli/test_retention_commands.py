@@ -135,7 +135,7 @@ def test_invalidating_a_compacted_batch_names_the_range_that_holds_its_rows(feed
         write(board, OLD, partition=LINES.batch(name))
     code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
     assert code == 0
-    assert "b00000002: its rows are still read, as b00000001-00000002 holds them." in err
+    assert "b00000002: its rows are still read, because b00000001-00000002 contains them." in err
     code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000001-00000002", OLD)
     assert "still read" not in err
 
@@ -163,4 +163,4 @@ def test_show_and_get_of_a_batched_partition_name_the_batches_option(feed, board
 def test_compact_refuses_partitions_without_own_batches(feed, where):
     code, _, err = feed("compact", *where)
     assert code == 1
-    assert "has no batches written by runs of ours: expected a partition of an appendable dataset" in err
+    assert "has no batches that our runs wrote: expected a partition of an appendable dataset" in err

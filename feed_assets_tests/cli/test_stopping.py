@@ -91,7 +91,7 @@ def end_of(process, number) -> tuple[int, str, str]:
 )
 def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, code, name):
     what = "partitions in progress are not published, finished ones stay"
-    told = f"stopped by {name}: {what}. Run it again to go on.\n"
+    told = f"stopped by {name}: {what}. Run the command again to continue.\n"
     assert end_of(started(WAITS), number) == (code, "cleans up\n", told)
 
 

@@ -97,4 +97,4 @@ def test_a_run_without_its_process_is_not_shown_as_running():
     output = Partition(Feed.parse("web/daily/v1.0"), DAY)
     begun = runs.Run("1", output, runs.RUNNING, f"{socket.gethostname()}:1:0", datetime.now(UTC))
     runs.start(open_ledger(settings().ledger), begun)
-    assert explained()["last_run"]["state"] == "died; the next tick ends it"
+    assert explained()["last_run"]["state"] == "died; the next tick records its end"

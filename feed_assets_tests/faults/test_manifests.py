@@ -193,5 +193,5 @@ def test_link_named_like_an_update_is_ignored_and_a_linked_partition_is_refused(
     assert found.id == OLD
     partition.rename(tmp_path / "elsewhere")
     partition.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FeedAssetsError, match=r"men is a symbolic link, which is no part of a feed.*Remove it"):
+    with pytest.raises(FeedAssetsError, match=r"men is a symbolic link, which is not part of a feed.*Remove it"):
         latest(local_board, MEN)

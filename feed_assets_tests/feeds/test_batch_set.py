@@ -61,9 +61,9 @@ def test_invalid_batch_names_are_reported_and_hide_no_batch(board):
     reading = batch_set.latest(board, DAY)
     assert found(reading) == [("a", OLD)]
     reasons = {left.id: left.reason for left in reading.left_out}
-    assert reasons[NEW] == "an update, where the partition of an appendable feed holds batches"
+    assert reasons[NEW] == "an update id: expected the name of a batch, because the feed is appendable"
     assert reasons["_temporary"].startswith("partition key '_temporary' cannot be a path segment")
-    assert reasons["empty"] == "x: 'x' is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"
+    assert reasons["empty"] == "x: 'x' is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists"
 
 
 def test_the_set_as_of_a_time_has_the_updates_of_then(board):

@@ -200,7 +200,7 @@ def test_every_call_refuses_keys_that_may_leave_the_blackboard(board):
 
 def test_sweeping_never_removes_the_blackboard(board):
     board.put("u/a", b"")
-    with pytest.raises(InvalidName, match="is no key"):
+    with pytest.raises(InvalidName, match="is not a valid key"):
         board.sweep("")
     assert len(board.files("")) == 1
 
@@ -281,12 +281,12 @@ def test_an_invalid_blackboard_url_is_refused_at_opening(url, error, message):
 
 def test_a_missing_blackboard_of_others_is_not_suggested_to_be_created(tmp_path):
     url = (tmp_path / "theirs").as_uri()
-    with pytest.raises(BlackboardMissing, match=r"\(the blackboard 'them'\): .* It is not ours to make: mount it, ask"):
+    with pytest.raises(BlackboardMissing, match=r"\(the blackboard 'them'\): .* It belongs to another team: mount it"):
         Blackboard.open(url, name="them")
     (tmp_path / "theirs").mkdir()
     board = Blackboard.open(url, name="them")
     (tmp_path / "theirs").rmdir()
-    with pytest.raises(BlackboardMissing, match=r"'them'\) is gone\. It is not ours to make: mount it"):
+    with pytest.raises(BlackboardMissing, match=r"'them'\) is gone\. It belongs to another team: mount it"):
         board.files("out")
 
 
@@ -309,7 +309,7 @@ def test_a_blackboard_of_others_is_never_written(store, write, tmp_path, request
     ours, theirs = Blackboard.open(url, endpoint=endpoint), Blackboard.open(url, endpoint=endpoint, name="them")
     ours.put("k", b"1")
     with pytest.raises(
-        BlackboardRefused, match=r"'them'\).*: (k|new) is not changed, as .* only read\. Have its owner"
+        BlackboardRefused, match=r"'them'\).*: (k|new) is not changed, because .* another team\. Have its owner"
     ):
         write(theirs)
     assert [file.key for file in ours.files("")] == ["k"]

@@ -151,7 +151,7 @@ def test_links_to_folders_are_neither_feeds_nor_partitions_and_loops_end(local_b
     assert [found for found in walked if isinstance(found, Partition)] == [MEN]
     named = {found.id: found.reason for found in walked if not isinstance(found, Partition)}
     assert named.keys() == {"2019-11-25", "2019-11-24/up", "2019-11-24/men/20191127.060000"}
-    assert set(named.values()) == {"a symbolic link, which is no part of a feed and is not followed"}
+    assert set(named.values()) == {"a symbolic link, which is not part of a feed and is not followed"}
     assert [found.id for found in history(local_board, MEN)] == [NEW, OLD]
     assert len(local_board.files("")) == 6
 

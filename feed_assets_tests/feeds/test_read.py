@@ -95,10 +95,10 @@ def test_a_name_that_is_nearly_an_update_id_is_reported_and_never_read(board, na
     write(board, name)
     reading = latest(board, MEN)
     assert require(reading).id == OLD
-    strange = Skipped(name, f"{name!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists")
+    strange = Skipped(name, f"{name!r} is not an update id: expected YYYYMMDD.HHMMSS, a moment that exists")
     assert reading.skipped == ((strange,) if name > OLD else ())
     assert strange in history(board, MEN)
-    with pytest.raises(NoValidUpdate, match="is no update id"):
+    with pytest.raises(NoValidUpdate, match="is not an update id"):
         named(board, MEN, name)
 
 
@@ -173,7 +173,7 @@ def test_reading_an_invalid_or_missing_update_by_name_gives_the_reason(board):
 
 @pytest.mark.parametrize("name", ["../men", "", "x/../../y", "20191125.060000/sub"])
 def test_naming_no_update_id_touches_nothing(board, name):
-    with pytest.raises(NoValidUpdate, match="is no update id"):
+    with pytest.raises(NoValidUpdate, match="is not an update id"):
         named(board, MEN, name)
 
 
@@ -359,5 +359,5 @@ def test_a_reading_passes_over_some_updates_that_are_not_valid_and_tells_of_more
         board.put(f"{MEN.path}/20300101.00000{second}/part", b"1")
     assert latest(board, MEN).update.id == OLD
     board.put(f"{MEN.path}/20300101.000003/part", b"1")
-    with pytest.raises(UnreadableUpdate, match=r"more than 3 updates that are not valid, .*20300101\.000003"):
+    with pytest.raises(UnreadableUpdate, match=r"more than 3 invalid updates that are newer .*20300101\.000003"):
         latest(board, MEN)

@@ -125,7 +125,7 @@ def test_a_time_with_only_invalid_and_pruned_updates_is_refused(three):
     pruned(three, OLD)
     three.delete([f"{MEN.path}/{NEW}/_SUCCESS"])
     assert latest(three, MEN).update.id == OLDEST
-    with pytest.raises(UpdatePruned, match=f"{OLDEST} would be the answer"):
+    with pytest.raises(UpdatePruned, match=f"left up to this time is {OLDEST}"):
         latest(three, MEN, moment(NEW))
 
 

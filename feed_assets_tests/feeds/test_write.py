@@ -220,7 +220,7 @@ def test_a_missing_update_cannot_be_invalidated(board, how):
     publish(board, MEN, PARTS, NOW)
     with pytest.raises(NoValidUpdate, match="no update to invalidate"):
         invalidate(board, MEN, NEXT, how=how)
-    with pytest.raises(InvalidName, match="is no update id"):
+    with pytest.raises(InvalidName, match="is not an update id"):
         invalidate(board, MEN, "latest", how=how)
     assert board.files(f"{MEN.path}/{NEXT}") == ()
 

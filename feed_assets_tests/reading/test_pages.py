@@ -45,7 +45,7 @@ def _flipped(data: bytes, at: int) -> bytes:
         ({"part": damaged.with_flipped_bit(GOOD)}, "part is damaged: .*CRC checksum"),
         ({"p_parquet": damaged.without_second_group()}, "p.parquet cannot be read whole"),
         ({"p_parquet": b"XXXX" + GOOD[4:]}, r"p.parquet is damaged: .* begin with b'PAR1', found b'XXXX'"),
-        ({"p_parquet": GOOD[:-1]}, "p.parquet is no Parquet file"),
+        ({"p_parquet": GOOD[:-1]}, "p.parquet is not a Parquet file"),
         *(({"p_parquet": data}, f"p.parquet has .*{why}") for why, data in FOOTERS.items()),
         ({"p_parquet": b"PARE" + b"x" * 20 + b"PARE"}, "p.parquet is encrypted Parquet: expected it in the clear"),
         ({"p_csv_gz": _flipped(PACKED, -6)}, "p.csv.gz is damaged: .*incorrect data check"),

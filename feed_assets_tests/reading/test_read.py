@@ -115,7 +115,7 @@ def test_missing_partitions_of_a_range_are_named_and_skipped_only_on_request(lak
     assert str(refused.value) == (
         f"{DAILY}: 2 of 3 partitions have no valid update. {DAILY} {TUESDAY} has no update: there is nothing at "
         f"{DAILY}/{TUESDAY}/. {DAILY} {WEDNESDAY} has no valid update. {OLD}: it has no manifest: still being written, "
-        "refused by its audit, abandoned or invalidated. Who makes it has to publish it again. Wait for them, or read "
+        "refused by its audit, abandoned or invalidated. Its producer has to publish it again. Wait for them, or read "
         "what is there by partial=True, which names the others."
     )
     found = lake.read(MONDAY, THURSDAY, partial=True)

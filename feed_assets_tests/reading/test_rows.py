@@ -140,9 +140,9 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
         ("csv", b"", r"part-0.csv is empty \(0 bytes\), which no csv file is"),
         ("parquet", b"n\n1\n", "part-0.parquet is no Parquet, by its last bytes: rows"),
         ("parquet", b"", r"part-0.parquet is empty \(0 bytes\), which no parquet file is"),
-        ("parquet", b"PAR1", "part-0.parquet is no Parquet file: expected a footer .*Have it published again"),
-        ("parquet", b"PAR1PAR1", "part-0.parquet is no Parquet file"),
-        ("parquet", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", "part-0.parquet is no Parquet file"),
+        ("parquet", b"PAR1", "part-0.parquet is not a Parquet file: expected a footer .*Have it published again"),
+        ("parquet", b"PAR1PAR1", "part-0.parquet is not a Parquet file"),
+        ("parquet", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", "part-0.parquet is not a Parquet file"),
         ("parquet", b"PARE" + b"x" * 20 + b"PARE", "part-0.parquet is encrypted Parquet"),
     ],
 )

@@ -63,7 +63,7 @@ def test_promises_about_nulls_are_no_difference(spark, local_board):
 @pytest.mark.parametrize("content", ["", "no parquet at all", "PAR1PAR1"])
 def test_spark_refuses_files_that_are_no_parquet(spark, local_board, content):
     update = put_update(local_board, {"part.parquet": content})
-    with pytest.raises(UnreadableUpdate, match=r"part\.parquet .*(is empty|is no Parquet file)"):
+    with pytest.raises(UnreadableUpdate, match=r"part\.parquet .*(is empty|is not a Parquet file)"):
         read(spark, local_board, [update], "parquet", SCHEMA)
 
 

@@ -3,7 +3,7 @@
 from feed_assets.cli.loaded_location import load, open_instance
 
 SAMPLES = "feed_assets.definitions"
-"""The module of the bundled domains."""
+"""The module with the bundled sample datasets."""
 
 
 def demo() -> None:

@@ -64,7 +64,7 @@ def _check_refusal(stage: "Stage") -> None:
     reading = latest(stage.board, Partition(SHOWN_RAW, "/".join(CORRUPT)))
     if reading.update is None or not reading.skipped:
         raise DemoFailed(
-            f"{reading.partition}: the corrupt update was not refused: expected that readers keep the one before."
+            f"{reading.partition}: the corrupt update was not refused: expected readers to keep the update before."
         )
     skipped = reading.skipped[0]
     stage.say(f"  refused {skipped.id}: {skipped.reason}; {reading.update.id} is still read")

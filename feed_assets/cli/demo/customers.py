@@ -57,7 +57,7 @@ def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
 
 
 def _check(stage: "Stage", crm: Crm) -> None:
-    """Run what is due, print what was read, and compare the rows with those that Python computes from the CRM's."""
+    """Run what is due, print what was read, and compare the rows with those that Python computes from the CRM."""
     stage.run(1)
     update, frame = stage.published(CUSTOMERS, "")
     rows = {_visit(row) for row in frame.collect()}

@@ -31,7 +31,7 @@ LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
 
 
 AHEAD = 8
-"""Hours by which the story is ahead of the clock at its end: two pulls of the partner's files."""
+"""Hours by which the demo's clock is ahead of the real one at the end, for two pulls of the partner's files."""
 
 
 def play(stage: "Stage") -> None:
@@ -42,15 +42,13 @@ def play(stage: "Stage") -> None:
     days = _days(stage)
     stage.step(f"the partner men pushes the events of {days[0]} to {days[-1]} to a receiver, by an API key")
     _push(stage, days)
-    stage.step(
-        "files of the partner women are pulled, as every four hours; the last files of each day are still missing"
-    )
+    stage.step("files of the partner women are pulled, every four hours; the last files of each day are still missing")
     parts = [split(moved(day, "women", to), share) for (day, share), to in zip(LATE.items(), days, strict=True)]
     _write("ads_0.csv", (row for on_time, _ in parts for row in on_time))
     stage.later(hours=4)
     stage.run(len(days))
     stage.step(
-        f"four hours later they arrive, and growth is measured: {days[0]} has grown by 5 % or more, and is built again"
+        f"four hours later these arrive, and growth is measured: {days[0]} has grown by 5 % or more, and is built again"
     )
     _write("ads_1.csv", (row for _, after in parts for row in after))
     stage.later(hours=AHEAD)
@@ -88,7 +86,7 @@ def _push(stage: "Stage", days: list[str]) -> None:
 
 @contextmanager
 def _receiver(stage: "Stage") -> Generator[str]:
-    """Yield the URL of a receiver in a thread. At its end it publishes the accepted events."""
+    """Run a receiver in a thread, and yield its URL. When the receiver ends, it publishes the accepted events."""
     from feed_assets.intake.event_calls import Calls
     from feed_assets.intake.serve import door_of, server_of
 
@@ -106,7 +104,10 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Return a day's rows on time, and its late rows: the ends of its busiest hours, by which it grows by `share`."""
+    """Return a day's rows on time, and its late rows. The late rows are from the ends of the busiest hours.
+
+    With the late rows the day grows by `share`.
+    """
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
     late = {row["impression_id"] for row in ends[: round(len(rows) * share / (1 + share))]}
@@ -127,7 +128,7 @@ def _write(name: str, rows: Iterable[Row]) -> None:
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
-    """Compare the days with the sample's own rows: the first day with all, the others with the rows on time."""
+    """Compare the days with the sample's own rows. The first day has all rows, the others have those on time."""
     women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()

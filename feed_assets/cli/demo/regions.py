@@ -1,4 +1,4 @@
-"""Complete windows: the article's story of one slot; and a day, reported hour by hour, until every region has it."""
+"""Complete windows: the article's story of one slot, then a day that is complete once every region has reported it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ STORY = [
 
 
 def play(stage: "Stage") -> None:
-    """Play the stories, on the impressions as they arrived."""
+    """Play both stories, with the sample's impressions in the order of their arrival."""
     stage.step("topic foo is ingested up to 15:58, and its source has counted up to 16:10: hour 15 waits")
     begin, cut, end, counted = (_at(f"{DAY}T{time}") for time in ("15:00", "15:58", "16:08", "16:10"))
     source = _source(FOO, {}, "kafka", begin, counted - begin, shown_between(begin, counted))
@@ -64,7 +64,7 @@ def _check_story(stage: "Stage", before: int) -> None:
 
 
 def _check_day(stage: "Stage") -> None:
-    """Compare the global day with the sample's own counts, each region's from its own midnight to the next."""
+    """Compare the global day with the sample's own counts. A region's day begins at its own midnight."""
     update, rows = stage.published(DAILY, DAY)
     day_rows = sorted((row.asDict() for row in rows.collect()), key=lambda row: (row["region"], row["campaign"]))
     stage.say(
@@ -113,7 +113,7 @@ def _replay(start: datetime, end: datetime) -> None:
 def _source(
     dataset: str, place: dict[str, str], tier: str, start: datetime, length: timedelta, rows: list[Row]
 ) -> dict[str, Any]:
-    """Return the counts of a source. Windows without records are included, as they are over."""
+    """Return the counts of a source. Windows without records are included, because they are over, too."""
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]
     return {"kind": "source", "dataset": dataset, "sub_partition": place, "tier": tier, "windows": windows}

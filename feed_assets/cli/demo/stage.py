@@ -57,13 +57,13 @@ def fresh_home() -> Path:
     (partner_folder := folder / "women").mkdir()
     os.environ[BOARDS] = json.dumps({partner_folder.name: {"url": partner_folder.as_uri()}})
     os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
-    Crm(os.environ[VARIABLE])  # Sensors read its events from the first step on.
+    Crm(os.environ[VARIABLE])  # This makes the CRM's database: sensors read it from the first step on.
     settings.cache_clear()
     return folder
 
 
 class Stage:
-    """The demo's runner. A failed partition, one too many or one too few ends the demo."""
+    """The demo's runner. It ends the demo if a partition fails, or if more or fewer than expected are built."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED_FROM = 5
-"""The fewest columns of a cell wide enough for its partition's key."""
+"""The fewest columns that a cell needs to show the key of its partition."""
 
 NAMED_DAYS = 14
-"""The most days for which each column has a name; with more days every seventh has one."""
+"""The most days for which each column has a name. With more days, every seventh column has one."""
 
 _DAY = timedelta(days=1)
 

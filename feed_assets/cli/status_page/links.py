@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Links:
-    """The links of one page. `anchors` are its own lines by partition; a page that is not live has only these."""
+    """The links of one page. `anchors` has the page's own lines by partition. Only a live page has other links."""
 
     status: "Status"
     is_live: bool = False
@@ -48,7 +48,7 @@ class Links:
         return f'<a href="{self.dagster(row.node, row.node.key_of(at))}">{name}</a>' if self.is_live else name
 
     def cell(self, cell: Cell, text: str) -> tuple[str, str]:
-        """Return a cell's attributes (its class and title), and its text with the link."""
+        """Return a cell's `title` attribute, and its text with the link."""
         worst = (each.partition for each in cell.partitions if each.state is cell.state)
         anchor = next((self.anchors[at] for at in worst if at in self.anchors), None)
         inner = f"<a href=#{anchor}>{text}</a>" if anchor else text
@@ -78,7 +78,7 @@ def filtered(row: "GridRow") -> str:
 
 
 def _title(cell: Cell) -> str:
-    """Return the tooltip of a cell; for several partitions it says how many have the shown state."""
+    """Return the tooltip of a cell. For several partitions, it includes how many have the shown state."""
     those = [each for each in cell.partitions if each.state is cell.state]
     first = those[0]
     name = first.partition.key or str(first.partition.feed)

@@ -32,7 +32,7 @@ def _line(row: "GridRow", links: Links) -> str:
 
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
-    """Yield the cells. A gap precedes a cell that does not follow directly on the one before."""
+    """Yield the cells, with a gap between periods that are not adjacent."""
     for before, cell in pairwise((None, *strip)):
         is_apart = before is not None and before.partitions[0].end != cell.partitions[0].start
         title, inner = links.cell(cell, LEGEND[cell.state][0])
@@ -41,7 +41,7 @@ def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
 
 
 def _marks(row: "GridRow") -> str:
-    """Return the latest time of a row's data, and, if earlier, the time up to which it has no hole."""
+    """Return the latest time of a row's data, and the start of its first hole, if there is one."""
     to_hole, latest = row.marks.contiguous, row.marks.latest
     hole = f"<small>a hole at {moment(to_hole)}</small>" if to_hole and latest and to_hole < latest else ""
     return f"{moment(latest)}{hole}"

@@ -22,7 +22,7 @@
     keep(form.elements.name.value, states);
   };
 
-  // In the address, so that the page that is loaded again a minute later, and a colleague, have the same rows.
+  // Keep the filter in the address, so that it survives the reload a minute later, and a colleague can open it.
   const keep = (name, states) => {
     const query = new URLSearchParams(location.search);
     query.delete("name");

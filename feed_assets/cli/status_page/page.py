@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import Status
 
 REASONS_AT_ONCE = 8
-"""The most lines of failing or waiting partitions that are open at first: datasets then need little scrolling."""
+"""The most lines of failing or waiting partitions that are shown at first. More would push the datasets far down."""
 
 LINES_SHOWN = 300
-"""The most lines of one table; `--json` has all."""
+"""The most lines of one table. `feed-assets status --json` prints all."""
 
 
 def page(status: "Status", *, is_live: bool) -> str:
@@ -31,7 +31,7 @@ def page(status: "Status", *, is_live: bool) -> str:
 
     Args:
         status: The status to show. A single requested dataset has its own page, with its partitions.
-        is_live: The page is served beside Dagster's own pages, and links to them and to other days.
+        is_live: True if the page is served beside Dagster's own pages. Then it links to these, and to other days.
     """
     title = str(status.requested[0]) if len(status.requested) == 1 else "Status of all datasets"
     parts = _one(status, is_live=is_live) if len(status.requested) == 1 else _all(status, is_live=is_live)
@@ -73,7 +73,7 @@ def _query(status: "Status", *pairs: tuple[str, str]) -> str:
 
 
 def _filter(status: "Status") -> str:
-    """Return how many partitions are in which state; with the script, also the filter's fields."""
+    """Return how many partitions are in which state, and the fields of the filter, which the page's script shows."""
     is_shown = [*CellState] if status.slots else [state for state in CellState if state is not CellState.LATER]
     by_state = "".join(_count(CellState(state), count) for state, count in counts(status).items() if state in is_shown)
     name = '<input type="search" name="name" placeholder="filter by name" aria-label="filter by name">'
@@ -87,7 +87,7 @@ def _count(state: CellState, count: int) -> str:
 
 
 def _all(status: "Status", *, is_live: bool) -> Iterator[str]:
-    """Yield what fails or waits, then the datasets, then what only this page shows."""
+    """Yield the partitions that fail or wait, then the datasets, then gaps and outdated partitions."""
     links = Links(status, is_live=is_live)
     reasons = waits(status)
     yield _needs_a_look(reasons, links)

@@ -34,7 +34,7 @@ def printed(every: Lines) -> list[Partition]:
 def partitions_table(every: Lines, links: Links) -> str:
     """Return the table of partitions of one dataset."""
     if not every:
-        return "<p>None of its partitions is over yet.</p>"
+        return "<p>No partition of this dataset is over yet.</p>"
     head = "".join(f"<th>{title}</th>" for title in ("state", "partition", "verdict", "waits since", "why"))
     body = "".join(_line(row, each, links) for row, each in every[:PARTITIONS_SHOWN])
     remaining = len(every) - PARTITIONS_SHOWN
