@@ -18,7 +18,10 @@ from feed_assets.ledger.tables import awaited
 
 @dataclass(frozen=True)
 class Awaited:
-    """A partition whose changes from number `sequence` on a subscriber has not got. `reason` is the error, if any."""
+    """A changed partition that a subscriber must still get, from log number `sequence` on.
+
+    `reason` is the error, if any.
+    """
 
     subscriber: str
     partition: Partition
@@ -52,7 +55,7 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 
 
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
-    """Delete rows before they are fanned out. Return those that no other process had deleted."""
+    """Delete rows before their changes are fanned out. Return only the rows that no other process had deleted."""
     names = ("subscriber", "feed", "partition")
     key_table = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]

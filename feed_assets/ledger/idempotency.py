@@ -1,4 +1,4 @@
-"""Requests with an idempotency key: the receiver that took each, and its final answer."""
+"""Requests with an idempotency key: the receiver that accepted each request, and the final answer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from feed_assets.ledger.database import insert_missing, upsert
 from feed_assets.ledger.tables import idempotency
 
 HOLDS = timedelta(days=7)
-"""Time for which a key stands for its first request."""
+"""Time for which a repeated key counts as a repeat of its first request."""
 
 At = tuple[str, str]
 """A feed, and a key that a partner chose."""

@@ -13,7 +13,10 @@ from feed_assets.ledger.tables import update
 
 
 def newest(connection: sa.Connection, batch: Partition) -> Update | None:
-    """Return the last update that intake recorded for a batch, in any state, with its files, or None."""
+    """Return the last update that intake recorded for a batch, in any state, with its files.
+
+    Return None if there is none.
+    """
     condition = updates.is_(batch) & (update.c.origin == updates.INTAKE)
     newest_id = connection.execute(sa.select(sa.func.max(update.c.id)).where(condition)).scalar()
     return updates.recorded(connection, batch, newest_id) if newest_id else None

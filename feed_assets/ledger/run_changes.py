@@ -33,8 +33,8 @@ class Finding:
 class RunChange:
     """A start or end of a run, with its number in the log: state (`running`, or how it ended), time (UTC) and reason.
 
-    `written` are its updates, `read` the pins of the last of them. `output_findings` are check results of its outputs,
-    `input_findings` those of its inputs.
+    `written` are the updates that the run wrote, and `read` are the pins of its inputs. `output_findings` are the check
+    results that it reported about its output. `input_findings` are the check results of its inputs before its end.
     """
 
     sequence: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Delta:
-    """Change of a window's counts: records and number of reports, ingested and for each source."""
+    """Change of a window's counts: records and numbers of reports, for ingested data and for each source."""
 
     records: int = 0
     parts: int = 0
