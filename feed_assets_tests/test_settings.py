@@ -156,7 +156,7 @@ def test_a_warning_about_an_open_home_is_printed_once(tmp_path, capsys):
     tmp_path.chmod(0o755)
     for _ in range(2):
         say_who_enters(tmp_path)
-    assert capsys.readouterr().err.count("others may enter") == 1
+    assert capsys.readouterr().err.count("other users can enter") == 1
 
 
 def test_an_unknown_variable_is_reported_once_with_the_nearest_name(monkeypatch, capsys):

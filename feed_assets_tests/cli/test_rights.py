@@ -79,7 +79,7 @@ def test_an_existing_home_keeps_its_permissions_with_a_warning(new_home):
     logs = ("history", "schedules", "storage")  # Output and errors of runs contain rows.
     assert {name: rights(new_home / name) for name in logs} == dict.fromkeys(logs, 0o700)
     new_home.chmod(0o700)
-    assert "others may enter" not in run().stderr
+    assert "other users can enter" not in run().stderr
 
 
 def test_the_demo_s_home_is_readable_only_by_the_owner(new_home, monkeypatch):

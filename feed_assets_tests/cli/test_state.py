@@ -165,7 +165,7 @@ def test_a_line_whose_windows_are_rejected_is_one_reject_that_says_how_many():
     (kept,) = as_json("events", "ls", "--rejected")
     assert kept["raw"] == line
     assert kept["reason"] == found["reasons"][0]["reason"]
-    assert kept["reason"].startswith("window 2026-01-01T15:01:00Z does not begin where")
+    assert kept["reason"].startswith("window 2026-01-01T15:01:00Z is not the start of")
     assert kept["reason"].endswith(" (the first of 2 reasons)")
 
 

@@ -63,7 +63,7 @@ def test_dataset_keeps_the_settings_of_its_first_report(ledger, monkeypatch):
     )
     monkeypatch.undo()
     window_policies.settings.cache_clear()
-    assert (found.accepted, "begin where one of 'hour' does" in reasons(found)[0]) == (1, True)
+    assert (found.accepted, "is not the start of a window of 'hour'" in reasons(found)[0]) == (1, True)
     assert row(ledger, FIVE._replace(key="2026-01-01-15:05")).records == 5
 
 

@@ -258,7 +258,7 @@ def test_an_altered_update_stays_invalid(services):
     ("state", "update_id", "message"),
     [
         (None, NEWEST, "is not in the ledger"),
-        ("refused", NEW, r"is refused \(because\): expected one that was published"),
+        ("refused", NEW, r"is refused \(because\): expected an update that was published"),
         ("abandoned", NEW, r"is abandoned \(because\)"),
         ("claimed", NEW, r"is claimed \(because\)"),
         ("pruned", NEW, r"is pruned \(because\)"),
