@@ -62,7 +62,7 @@ def _tools_in(path: Path) -> dict[str, Any]:
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, in any process."""
+    """Write a line to stderr, with the prefix `feed-assets:`."""
     sys.stderr.write(f"feed-assets: {line}\n")
 
 

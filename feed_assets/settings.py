@@ -66,7 +66,10 @@ class Declaring(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
     partitions_per_run: int = Field(default=20, ge=1)
-    """Maximum number of partitions of a dataset that one run builds, if several are ready. 1 means one run for each."""
+    """Maximum number of partitions of a dataset that one run builds, if several are ready.
+
+    With 1, each has its own run.
+    """
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -173,7 +173,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
 
 def _is_over(channel: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a channel has nothing more to deliver for an alert."""
+    """Return the SQL condition for alerts about which a channel has nothing more to deliver."""
     last = [RESOLVED, REPORTED]
     if channel in _OWN:
         return alert.c[channel].in_(last)

@@ -153,14 +153,14 @@ def _slices(connection: sa.Connection, row: UpdateRow, base: Pin | None = None) 
     """Return the start and end markers of an increment's slices, by partition of an event table."""
     base_pins = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
     own_pins = {*updates.consumed_by(connection, row.partition, row.id)}
-    pins = own_pins - {*base_pins} or own_pins  # If the same slices were read again, all pins are also the base's.
+    pins = own_pins - {*base_pins} or own_pins  # The run may have read only slices of its base again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
 def _marker(row: UpdateRow) -> datetime:
     moment = parse_update_id(row.id)
     if moment is None:  # This cannot happen: the id was parsed when it was recorded.
-        raise ValueError(f"{row.partition} {row.id!r} is no update id.")
+        raise ValueError(f"{row.partition} {row.id!r} is not an update id.")
     return moment
 
 

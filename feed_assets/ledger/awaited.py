@@ -1,6 +1,7 @@
 """Changes that cannot be fanned out yet, and are retried.
 
-A row is for one reader. Its changed partition does not exist yet, or the reader's partition mapping raised an error.
+Each row holds one changed partition for one reader. It cannot be mapped to the reader's outputs: it does not exist yet,
+or the reader's partition mapping raised an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ class Awaited:
     sequence: int
     reason: str | None = None
     look_at: datetime | None = None
-    """The time (UTC) when it will be mapped. If None, it is retried after `LOOK_AGAIN`."""
+    """The time (UTC) of the next attempt to map the partition. If None, the next attempt follows after `LOOK_AGAIN`."""
 
     @property
     def edge(self) -> tuple[str, str]:
@@ -37,7 +38,7 @@ class Awaited:
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
-    """Schedule retries. An existing row keeps its first change."""
+    """Schedule retries. An existing row keeps the number of its first change."""
     rows = [
         {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
         for each in absent

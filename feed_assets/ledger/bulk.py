@@ -80,8 +80,8 @@ def _text(moment: datetime | None) -> str | None:
 
 @lru_cache(maxsize=16_384)  # Rows that are written together mostly have the same moments.
 def _text_in_utc(moment: datetime) -> str:
-    """Return the text of a point in time in UTC. The cache must get UTC alone.
+    """Return the text of a point in time, which must be in UTC.
 
-    In a time zone, the two moments of a repeated hour are equal and would share a cache key.
+    In a local time zone, the two moments of a repeated hour compare equal, and would share a cache entry.
     """
     return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

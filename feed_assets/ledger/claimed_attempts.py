@@ -26,7 +26,7 @@ def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
-    """Return the attempt of a run that claimed an id on the blackboard alone.
+    """Return the attempt of a run that claimed an id only on the blackboard.
 
     The run may have been killed before it recorded the claim in the ledger.
     """

@@ -47,9 +47,10 @@ class Closure:
 
 @dataclass(frozen=True)
 class Readers:
-    """Possible readers of a dataset: `local` ones of this code location, which declares `declared`, and others.
+    """Possible readers of a dataset, in this code location and in others.
 
-    A reader elsewhere counts as alive if it has read all changes from before `live_since` (UTC).
+    `local` are the readers in this code location. `declared` are all datasets that this code location declares. A
+    reader in another code location counts as alive if it has read all changes from before `live_since` (UTC).
     """
 
     local: Set[Feed]

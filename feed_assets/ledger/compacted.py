@@ -86,7 +86,7 @@ def claim(
 ) -> None:
     """Record a claimed update that will hold the rows of the pinned updates.
 
-    Its inputs are their slices, joined to one slice for each partition of a table.
+    Its inputs are the slices that these updates read, joined to one slice for each partition of a table.
     """
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)

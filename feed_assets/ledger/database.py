@@ -145,7 +145,7 @@ def file_of(url: SecretStr | str) -> Path | None:
 
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
-    """Turn these errors into a LedgerUnavailable that names the URL or its database as the thing to check."""
+    """Turn these errors into LedgerUnavailable. The message says whether to check the URL or the database."""
     try:
         yield
     except errors as error:
@@ -207,7 +207,7 @@ def _make_lock(ledger: Ledger) -> None:
 
 
 _IS_THERE = ("23505", "42710", "42P07")
-"""PostgreSQL's codes for a name that is taken: by an uncommitted table, by a type, or by a table."""
+"""PostgreSQL's error codes for a name that exists already: as an uncommitted table, a type, or a table."""
 
 
 def _newest_schema() -> str | None:
@@ -243,7 +243,7 @@ def _for_a_look(url: str) -> Generator[Ledger]:
 def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """Return the schema's version in a database, and the newest version. The database is not changed.
 
-    Raise LedgerUnavailable if it cannot be written.
+    Raise LedgerUnavailable if the database cannot be written.
     """
     url = _text(ledger_url)
     with _for_a_look(url) as ledger:
@@ -258,7 +258,7 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
 
 
 def clock_of(url: SecretStr) -> datetime:
-    """Return the time by a database server's clock."""
+    """Return the current time of a database server."""
     with _for_a_look(_text(url)) as ledger, ledger.read() as connection:
         return connection.execute(sa.select(sa.func.now())).scalar_one()
 

@@ -50,7 +50,7 @@ class Use:
 
 
 def uses(connection: sa.Connection, partition: Partition, update_id: str) -> list[Use]:
-    """Return everything built, directly or not, from an update, or from the rows of an event table at a marker.
+    """Return all updates built, directly or indirectly, from an update, or from an event table's rows at a marker.
 
     Raise NoValidUpdate if the ledger does not have the update, and InvalidEvent for a malformed marker.
     """

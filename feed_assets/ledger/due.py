@@ -32,9 +32,9 @@ NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
 class DueOutput:
     """An output on the due list.
 
-    `changed` is the number of the change that put it on the list, `requested` the number of runs requested since then.
-    `state` and `reason` are of the last verdict; None means no verdict since that change. `since` (UTC) is the time
-    when the output was put on the list.
+    `changed` is the log number of the change that put it on the list. `requested` is the number of runs that were
+    requested since then. `state` and `reason` are of the last verdict; None means no verdict since that change. `since`
+    (UTC) is the time when the output was put on the list.
     """
 
     partition: Partition
@@ -145,7 +145,7 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[DueOutput, ...]:
 
 
 def reason_of(connection: sa.Connection, output: Partition) -> str | None:
-    """Return the reason of an output's last verdict. Return None if it is not on the list or has no verdict."""
+    """Return the reason of an output's last verdict. Return None if the output is not on the list or has no verdict."""
     of_output = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
     return connection.execute(sa.select(due.c.reason).where(of_output)).scalar()
 
@@ -292,7 +292,7 @@ def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) ->
         for item in free
     ]
     if rows:
-        # After a run request the same reason is reported to Dagster again.
+        # After a run request, the same reason is reported to Dagster again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 

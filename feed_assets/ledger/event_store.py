@@ -42,11 +42,11 @@ _Key = tuple[str, str]
 def publish(
     connection: sa.Connection, new: WriteEvent, now: datetime, updated_at: tuple[Marker, Marker] | None = None
 ) -> bool:
-    """Record one of our own events. Return False if it was recorded before. Repeatable.
+    """Record one of our own events. Return False if it was recorded before.
 
-    Old events may have been removed (`removed_markers`). An event that is not after them counts as recorded, because it
-    may be a repeat. `updated_at` is the first and the last `updated_at` of the event's rows. Raise EventOutOfOrder,
-    InvalidEvent or InvalidName.
+    Old events may have been removed (`removed_markers`). An event that is not newer than the removed events counts as
+    recorded, because it may be a repeat. `updated_at` is the first and the last `updated_at` of the event's rows. Raise
+    EventOutOfOrder, InvalidEvent or InvalidName. A repeated call changes nothing.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
@@ -84,7 +84,7 @@ def record(
     rejected: list[Rejected] = []
     is_ours = source == OURS
     tables = {each.table_name for each in new}
-    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are moments.
+    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are times.
     sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
     last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
     rows: list[dict[str, Any]] = []

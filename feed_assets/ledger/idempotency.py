@@ -42,7 +42,7 @@ def take(connection: sa.Connection, keys: Sequence[Taken], now: datetime) -> dic
 
 
 def answered(connection: sa.Connection, keys: Iterable[Taken], now: datetime) -> None:
-    """Store answers, so that every receiver gives the same answer from now on. Repeatable."""
+    """Store answers, so that every receiver gives the same answer from now on. A repeated call changes nothing."""
     upsert(connection, idempotency, [{**vars(each), "at": now} for each in keys], ["answer"])
 
 

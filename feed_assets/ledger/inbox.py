@@ -20,7 +20,7 @@ from feed_assets.ledger.tables import batch, event, inbox, marker, taken_event, 
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
-    """Put events, by number, into the inboxes of the outputs that they affect. Repeatable."""
+    """Put events, by number, into the inboxes of the outputs that they affect. A repeated call changes nothing."""
     rows = [{"feed": str(at.feed), "partition": at.key, "sequence": number} for at, number in outputs]
     insert_missing(connection, inbox, rows)
 
@@ -137,10 +137,10 @@ def correlations(connection: sa.Connection, run: str) -> set[str]:
 
 
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
-    """Remove the events that a run consumed from the inbox, and move the markers. Repeatable.
+    """Remove the events that a run consumed from the inbox, and move the markers.
 
     Call this in the transaction that publishes the run's update. The removed events are recorded. They return to the
-    inbox if the update is invalidated, and are removed again if it is revalidated.
+    inbox if the update is invalidated, and are removed again if it is revalidated. A repeated call changes nothing.
     """
     taken_numbers = _taken_by(output, run)
     is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
@@ -171,10 +171,11 @@ def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Colum
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
-    """Put the events that a run consumed back into the inbox. Repeatable.
+    """Put the events that a run consumed back into the inbox.
 
     Call this in the transaction that invalidates the run's update. Markers do not change, because they record how far
-    the output was ever read. Skip events that another published update has consumed since.
+    the output was ever read. Skip events that another published update has consumed since. A repeated call changes
+    nothing.
     """
     again = taken_event.alias()
     since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
@@ -217,9 +218,10 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
-    """Consume events whose data have been read already, without a run. Repeatable.
+    """Consume events whose data have been read already, without a run.
 
-    The events are recorded as consumed by the newest published update, so they return if that update is invalidated.
+    The events are recorded as consumed by the newest published update, so they return if that update is invalidated. A
+    repeated call changes nothing.
     """
     if slices:
         is_consumed = _within(connection, slices)

@@ -1,4 +1,4 @@
-"""Updates that intake publishes. It records them itself, because no sensor searches the blackboard for them."""
+"""Updates that intake publishes. Intake records them itself, because no sensor searches the blackboard for them."""
 
 from datetime import datetime
 
@@ -23,9 +23,10 @@ def newest(connection: sa.Connection, batch: Partition) -> Update | None:
 
 
 def record(connection: sa.Connection, published: Update, windows: Counts | None, by: str, now: datetime) -> None:
-    """Record a published update of a batch, with its records by window if known. Repeatable.
+    """Record a published update of a batch, with its records by window if known.
 
-    A run that reads the partition may have recorded it before as another team's update, without counts.
+    A run that reads the partition may have recorded the update before, as another team's update without counts. A
+    repeated call changes nothing.
     """
     batch_partitions.join(connection, published.partition)
     if updates.find(connection, published.partition, published.id) is None:

@@ -56,7 +56,7 @@ def decisions(
 
 
 def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
-    """Append new decisions about late data to the log. Repeatable."""
+    """Append new decisions about late data to the log. A repeated call changes nothing."""
     weighed = {each.output: each for each in verdicts if each.weighed}
     with ledger.read() as connection:
         new = _new(connection, weighed) if weighed else []

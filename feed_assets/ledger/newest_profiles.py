@@ -15,7 +15,10 @@ from feed_assets.ledger.tables import profile
 def keep(
     connection: sa.Connection, partition: Partition, position: str, measures: Mapping[str, float], now: datetime
 ) -> None:
-    """Store the measures of a partition's data. `position` is the measured update or window transition. Repeatable."""
+    """Store the measures of a partition's data. `position` is the measured update or window transition.
+
+    A repeated call changes nothing.
+    """
     values = {"position": position, "measures": json.dumps(measures, sort_keys=True), "at": now}
     row = {"feed": str(partition.feed), "partition": partition.key, **values}
     upsert(connection, profile, [row], [*values])

@@ -88,7 +88,7 @@ class OldEvents:
         return sa.exists().where(condition).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update was built up to an event. Later updates carry the event's correlation id."""
+        """Return whether a current update has read its table up to this event. Later updates carry the event's id."""
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
         condition = at & (consumed.c.position == event.c.marker) & its & self._is_current(floors)

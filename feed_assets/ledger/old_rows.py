@@ -58,7 +58,7 @@ class PrunedLog:
 
 
 def lines_of(pruned: PrunedLog) -> list[str]:
-    """Return lines that describe the removed rows, and the subscriber because of which changes stay."""
+    """Return lines that describe the removed rows. If changes stay because of a subscriber, name it."""
     goes = "were removed" if pruned.applied else "would be removed"
     old, long_complete = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (pruned.before, pruned.reports_before))
     lines = [f"{count} {what} older than {old} {goes}" for what, count in pruned.counts.items()]
@@ -79,8 +79,8 @@ def prune_log(
     """Remove rows older than `days`, or count them without `apply`. `after` is the `stopped` of an earlier call.
 
     Changes are removed before events, because an event stays as long as its change does. Reports of windows that have
-    been complete for `report_days` are merged into one row (`states/old_reports.py`); None leaves that to the sensor
-    `watch`.
+    been complete for `report_days` are merged into one row (`states/old_reports.py`). If `report_days` is None, only
+    the sensor `watch` does that.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:

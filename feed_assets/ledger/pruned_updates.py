@@ -36,7 +36,7 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
-    """Return whether a run or intake of ours has ever written to a feed."""
+    """Return whether one of our runs, or our intake, has ever written to a feed."""
     own_updates = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
     return connection.execute(own_updates).first() is not None
 

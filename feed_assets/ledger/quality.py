@@ -72,7 +72,7 @@ def report(
 
     Log the report if the state or the reason changed, or if the check failed in a new version. A report without a
     version always counts, and does not change the stored version. Raise InvalidReport if the stored version is reported
-    again with different content. Repeatable.
+    again with different content. A repeated call changes nothing.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same_check = sa.and_(*(quality.c[name] == value for name, value in key.items()))
@@ -102,9 +102,10 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
 def audited(
     connection: sa.Connection, partition: Partition, results: Mapping[str, Sequence[str]], by: str, now: datetime
 ) -> None:
-    """Record the results of all checks of a partition's published update: state and reason by check. Repeatable.
+    """Record the results of all checks of a partition's published update: state and reason by check.
 
-    A check that passes is not logged if it is new or passed before, because the log has the update itself.
+    A check that passes is not logged if it is new or passed before, because the log has the update itself. A repeated
+    call changes nothing.
     """
     before = check_states(connection, [partition])
     key = {"feed": str(partition.feed), "partition": partition.key}
@@ -121,9 +122,10 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Set checks that failed in runs of these partitions to passed: the published data are good (again). Repeatable.
+    """Set checks that failed in runs of these partitions to passed, because the published data are good.
 
-    Results of other reporters stay. Marks stay, too, because their cause is in the inputs.
+    Results of other reporters stay. Marks stay, too, because their cause is in the inputs. A repeated call changes
+    nothing.
     """
     key_table = key_tables.partitions(connection, partitions)
     query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table))
@@ -137,9 +139,9 @@ _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed,
 
 
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
-    """Set every failed check of a partition to stale, because its data were built again since. Repeatable.
+    """Set every failed check of a partition to stale, because its data were built again since.
 
-    The reporter stays the same, and must check again.
+    The reporter stays the same, and must check again. A repeated call changes nothing.
     """
     of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()

@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import consumed, update
 
 @dataclass(frozen=True)
 class RecoveredUpdate:
-    """A valid update of our own. `records` and `version` are None if the update's rows were not read."""
+    """A valid update of one of our own feeds. `records` and `version` are None if the update's rows were not read."""
 
     update: Update
     records: int | None = None

@@ -47,7 +47,7 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """Let a writing transaction append to the log from here on. Only now it waits for other transactions that append.
+    """Let a writing transaction append to the log. It waits here for other appending transactions, not at its start.
 
     The caller must not hold a lock that a transaction of `Ledger.change()` may need.
     """

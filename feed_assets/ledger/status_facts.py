@@ -169,7 +169,10 @@ def verdict_of(state: str | None) -> str:
 
 
 def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
-    """Return the window state of each partition. If it has several windows, the first bad or incomplete one counts."""
+    """Return the window state of each partition.
+
+    If it has several windows, the first bad or incomplete window counts.
+    """
     of = {each.partition: each.windows for each in requests if each.windows}
     rows = stored_windows(connection, {at for each in of.values() for at in each}) if of else {}
     worst = {at: rows[min(windows, key=lambda one: _rank(rows[one]))] for at, windows in _with_rows(of, rows).items()}

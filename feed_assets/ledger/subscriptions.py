@@ -28,7 +28,7 @@ def positions(connection: sa.Connection, subscribers: Collection[str] | None = N
 
 
 def feeds(connection: sa.Connection) -> set[str]:
-    """Return the feeds with a subscription: they are read or built by a consumer."""
+    """Return the feeds with a subscription. A consumer reads or builds each of them."""
     query = sa.select(subscription.c.subscriber, subscription.c.feed).distinct()
     return {name for row in connection.execute(query) for name in row} - {ALL}
 
@@ -68,7 +68,7 @@ def _lags(before: datetime) -> sa.Exists:
 
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
-    """Return the position of one subscriber; 0 if it is new."""
+    """Return the position of one subscriber, or 0 if the subscriber is new."""
     same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     return connection.execute(sa.select(subscription.c.position).where(same_edge)).scalar() or 0
 

@@ -45,7 +45,7 @@ def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> se
 
 
 def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Counts]], by: str, now: datetime) -> None:
-    """Store the counts of uncounted updates, and log them for the counter. Repeatable."""
+    """Store the counts of uncounted updates, and log them for the counter. A repeated call changes nothing."""
     for counted, counts in counted_updates:
         row = updates.find(connection, counted.partition, counted.id)
         is_uncounted = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)

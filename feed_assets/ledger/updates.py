@@ -119,7 +119,7 @@ def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
 
 
 def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
-    """Return the pins whose updates have been invalidated since. Pruned updates are not included."""
+    """Return the pins whose updates have been invalidated since they were pinned. Pruned updates are not included."""
     if not pins:
         return set()
     by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}

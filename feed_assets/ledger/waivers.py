@@ -27,7 +27,10 @@ class Waiver:
 
 
 def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str, now: datetime) -> None:
-    """Waive a problem of a partition or window, so that its consumers proceed, and log it. Repeatable."""
+    """Waive a problem of a partition or window, so that its consumers proceed, and log it.
+
+    A repeated call changes nothing.
+    """
     with ledger.change() as connection:
         previous = waived(connection, [partition]).get(partition)
         if previous and (previous.problem, previous.why, previous.by) == (problem, why, by):

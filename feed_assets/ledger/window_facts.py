@@ -110,7 +110,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """Return for each output and window that it read the time when the window was first complete again after that."""
+    """Return for each output and window that it read the first time after the read when the window became complete."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:

@@ -82,7 +82,7 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
-    """Return the slice of a table that a batch has read, to read it again."""
+    """Return the slice that a batch has read of a table, so that the run can read it again."""
     piece = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
     return replace(piece, start=pin.start, end=pin.update_id) if piece else again

@@ -22,7 +22,10 @@ UPDATES = 20
 """Number of updates that one search reads. If there are 7,000 updates, each is read about once a year."""
 
 BYTES = 256 << 20
-"""Number of bytes that one search reads. If one update is larger, only some of its files are read, each time others."""
+"""Number of bytes that one search reads.
+
+If one update is larger, only some of its files are read, different ones each time.
+"""
 
 OLD = timedelta(days=1)
 """Minimum age of an update that is read. Younger updates were just read by their own run."""

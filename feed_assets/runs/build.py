@@ -153,7 +153,7 @@ class _Build:
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
         """End the build if its result is already published, and return this outcome. Otherwise return None.
 
-        The result was published before a kill, or by another run.
+        Another run may have published the same result, also a run that was killed after that.
         """
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:

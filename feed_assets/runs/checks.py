@@ -19,7 +19,7 @@ from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
 
 __all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
 
@@ -251,7 +251,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
         The check `<child>_in_<parent>`.
 
     Raises:
-        InvalidDefinition: A value has a wrong type, or `at_least` is no share.
+        InvalidDefinition: A value has a wrong type, or `at_least` is not a share.
     """
     needed = as_share(at_least)
 

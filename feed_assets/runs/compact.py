@@ -1,8 +1,8 @@
 """Compaction: replace many batches of one of our appendable datasets by one batch with all their rows.
 
-The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps one that has
-none. Readers get the old batches until the manifest exists, and then the new batch. The rows are the same, so no event
-is published.
+The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps an update
+without a manifest. Readers get the old batches until the manifest exists, and then the new batch. The rows are the
+same, so no event is published.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from feed_assets.core.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
 
 REASONS = 3
 """Number of reasons for rejects that `not_empty` names."""

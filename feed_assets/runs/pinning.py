@@ -114,16 +114,17 @@ def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:
 def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
     """Raise InvalidDefinition if a function takes one slice but there are several. The other slices would be lost.
 
-    A function that takes the run spec gets all of them.
+    A function that takes the run spec gets all slices.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
             keys = shortened([each.partition.key for each in pieces], NAMED)
             raise InvalidDefinition(
-                f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one, as it "
-                f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()), so "
-                "that the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
-                "dataset the same partitions as its input."
+                f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one "
+                "partition, because this input is declared without a mapping. "
+                f"Declare Input({source.name}, mapping=dg.AllPartitionMapping()), so that the function gets a list of "
+                "slices. Or let the function take run_spec, which has all slices. Or give the dataset the same "
+                "partitions as its input."
             )
 
 

@@ -12,7 +12,7 @@ from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_chec
 from feed_assets.runs.recipe import Recipe
 
 MEASURE, FIGURE = "measure:", "figure:"
-"""Prefixes of the names of measures and key figures. Names of checks have no colon, so they cannot be confused."""
+"""Prefixes of the names of measures and key figures. They end with a colon, which names of checks cannot contain."""
 
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
 """The default of `observed`: no aggregates were computed while writing."""

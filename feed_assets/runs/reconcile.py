@@ -41,7 +41,7 @@ class FinishedRun:
         """Return the result for each update, with the reason."""
         ended = f"run {self.run.id} ended without recording its end"
         finished = [
-            OrphanAction(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published
+            OrphanAction(FINISHED, row.partition, row.id, f"it has a manifest; {ended}") for row in self.published
         ]
         return (
             *finished,

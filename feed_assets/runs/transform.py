@@ -116,8 +116,8 @@ class _Transform:
     def check_unaltered(self) -> None:
         """Raise UpdateChanged if a CSV or JSON file has changed since it was listed.
 
-        The rows may be of the changed file. Parquet files need no check here: their footers were compared, and their
-        rows are counted.
+        Rows may have been read from the changed file. Parquet files need no check here: their footers were compared,
+        and their rows are counted.
         """
         for source in self.task.recipe.sources:
             if source.schema and source.format != "parquet":

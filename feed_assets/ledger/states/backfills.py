@@ -107,7 +107,8 @@ def _move(
 def settle(ledger: Ledger, now: datetime) -> None:
     """End the backfills of ended runs: finish them if the run published, otherwise give them up.
 
-    A run may be killed at any time after it began a backfill. So call this wherever runs are reconciled. Repeatable.
+    A run may be killed at any time after it began a backfill. So call this wherever runs are reconciled. A repeated
+    call changes nothing.
     """
     with ledger.read() as connection:
         ended_backfills = _of_ended_runs(connection)

@@ -38,7 +38,7 @@ _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets
 
 @dataclass
 class ReportOutcome:
-    """The outcome of reports: how many were recorded, known before (or older than known ones), or rejected.
+    """The outcome of reports: how many were recorded, known before (or older than a known report), or rejected.
 
     `transitions` is the number of windows that changed their state.
     """
@@ -58,7 +58,7 @@ def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | N
     """Record reports, and log the window transitions that follow, in one transaction.
 
     Invalid reports are stored as rejects with the reason, and returned. If a sum overflows, bisection finds the report
-    to reject. Repeatable.
+    to reject. A repeated call changes nothing.
     """
     try:
         return _in_one(ledger, reports, now, by)
@@ -279,7 +279,7 @@ def _version(report: Report) -> str:
 
 
 def _are_of_one_kind(*versions: str) -> bool:
-    """Return whether versions are all moments, or all numbers. `NO_VERSION` fits both."""
+    """Return whether versions are all times, or all numbers. `NO_VERSION` fits both."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
@@ -330,7 +330,7 @@ def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]]
 def _data(reported: Any) -> int:
     """Return a digest of an ingested report, as a number.
 
-    If the sums of two windows are equal, so are their reports.
+    If two windows have equal sums of these numbers, they have the same reports.
     """
     if reported.tier != INGESTED:
         return 0

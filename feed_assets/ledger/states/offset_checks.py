@@ -32,10 +32,10 @@ AddressOf = Callable[[str, datetime], WindowAddress]
 _Line = tuple[str, str]
 """A sub-partition, and a partition of its topic."""
 _LEVEL = 4
-"""Bits of a level.
+"""Number of bits for each level.
 
-Windows are grouped into levels by the lengths of their offset ranges: level n has lengths below 2 to the power of n
-times these bits.
+Windows are grouped into levels by the length of their offset range. A range of level n is shorter than `2 ** (n *
+_LEVEL)`.
 """
 _LEVELS = range(64 // _LEVEL + 1)
 

@@ -1,4 +1,4 @@
-"""Watermarks: the end of a dataset's last complete window (`latest`), and of the last without holes (`contiguous`).
+"""Watermarks of datasets. `latest` is the end of the last complete window. Before `contiguous` there is no hole.
 
 Each transition of a window moves the watermarks, so the history is never searched for holes.
 """

@@ -27,7 +27,7 @@ def stored_windows(connection: sa.Connection, addresses: Iterable[WindowAddress]
 
 
 def accept(ledger: Ledger, address: WindowAddress, reason: str, by: str, now: datetime) -> bool:
-    """Accept an incomplete window as complete. Later counts are still added. Return whether its state changed.
+    """Accept an incomplete window as complete. Later counts are still added. Return whether the window's state changed.
 
     Raise InvalidName for an unknown window or dataset, and PartitionClosed if the window is closed.
     """
@@ -72,7 +72,7 @@ def report_quality(
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now: datetime) -> None:
-    """Judge reopened windows again, because closed windows are not judged. Repeatable."""
+    """Judge reopened windows again, because closed windows are not judged. A repeated call changes nothing."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
@@ -105,7 +105,8 @@ def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> 
     """Store the changed policies of datasets, and judge their windows again. Return refusals by dataset.
 
     Sub-partitions that join or leave get dates, so the past does not change. A policy is refused, for example, if its
-    base grain is smaller than the grain of existing counts. A refusal affects only its own dataset. Repeatable.
+    base grain is smaller than the grain of existing counts. A refusal affects only its own dataset. A repeated call
+    changes nothing.
     """
     with ledger.read() as connection:
         differing = window_policies.differing(connection, declared)

@@ -41,11 +41,11 @@ class WindowRow:
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     state: WindowState = WindowState.OPEN
     changed: int | None = None
-    """The number of its last transition."""
+    """The log number of the window's last transition."""
     since: datetime | None = None
     accepted: str | None = None
     issue: str | None = None
-    """The reason of its failed check."""
+    """The reason of the window's failed check."""
     marked: str | None = None
     """The problem of the data from which the window was built."""
     flagged: str | None = None
@@ -152,7 +152,7 @@ def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[
 
 
 def row_of(columns: Sequence[Any]) -> WindowRow:
-    """Return the window of these columns (`COLUMNS`)."""
+    """Return the window that these values of `COLUMNS` describe."""
     dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *details = columns
     counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
     at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
@@ -198,7 +198,7 @@ def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
 
 
 def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
-    """Remove the windows and watermarks of a dataset that are of these grains."""
+    """Remove the windows and watermarks of these grains of a dataset."""
     for table in (window, watermark):
         condition = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
         connection.execute(sa.delete(table).where(condition))
