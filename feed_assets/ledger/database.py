@@ -24,7 +24,7 @@ BASELINE = "0020"
 
 
 class Ledger:
-    """A ledger: short transactions on one SQL database. Never keep one open during Spark work or network calls."""
+    """A ledger: short transactions on one SQL database. Never keep a transaction open during Spark or network work."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine

@@ -69,7 +69,7 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
-    """Yield the edges of a level, the preferred edge of each update last, because `dict` keeps the last."""
+    """Yield the edges of a level. The preferred edge of each update is last, because `dict` keeps the last value."""
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)

@@ -38,7 +38,7 @@ from feed_assets.ledger.tables import consumed, update
 def facts(
     connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
 ) -> Facts:
-    """Return all facts for `decide` about these needs, from one state of the ledger.
+    """Return the facts that `decide` uses for these needs. All of them are from one state of the ledger.
 
     The number of statements depends on the kinds of inputs, not on the number of needs.
     """

@@ -28,9 +28,10 @@ CHANGES_PER_READ = 1000
 class Affected:
     """The outputs of one consumer that a change affects, each with the time (UTC) from which its partition exists.
 
-    `outputs` is None if the outputs are unknown: because of the error `why_not`, or because the changed partition does
-    not exist yet. Then the change is retried at `look_at`, or after `LOOK_AGAIN`. `takes_events` is True if the outputs
-    have inboxes for events. `ends` has the end (UTC) of each output's time window.
+    `outputs` is None if the change must be mapped again later. There are three reasons: the error `why_not`, a changed
+    partition that does not exist yet, or an existing output whose time has not come. The next attempt is at `look_at`,
+    or after `LOOK_AGAIN`. `takes_events` is True if the outputs have inboxes for events. `ends` has the end (UTC) of
+    each output's time window.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None

@@ -159,7 +159,7 @@ def _is_passed_on() -> sa.ColumnElement[bool]:
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:
-    """Return whether an event is about one of our batches, which is current as long as it exists."""
+    """Return whether an event is about one of our batches. A batch is current as long as it exists."""
     same_partition = (batch.c.feed == event.c.feed) & (batch.c.partition == event.c.partition)
     return sa.exists().where(same_partition).correlate(event)
 

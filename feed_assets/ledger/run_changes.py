@@ -51,7 +51,7 @@ class RunChange:
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
-    """Return the first run changes after a number, in order. A start has no inputs and outputs yet."""
+    """Return the first run changes after a log number, in order. A start has no inputs and outputs yet."""
     condition = (change.c.kind == log.RUN) & (change.c.sequence > after)
     changes = connection.execute(sa.select(change).where(condition).order_by(change.c.sequence).limit(limit)).all()
     run_by_id = runs.find(connection, {each.subject for each in changes})

@@ -53,7 +53,7 @@ def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # 
 class BuildDeclarations:
     """Declarations of how outputs are made.
 
-    `windows_read` returns the feed windows for which an output waited. `kept` are outputs that no backfill rebuilds.
+    `windows_read` returns the feed windows for which an output waited. `kept` are datasets that no backfill rebuilds.
     """
 
     windows_read: WindowsRead = no_windows
@@ -71,7 +71,7 @@ def may_spread(change: LogEntry, output: Partition) -> bool:
 
 
 def may_clear(change: LogEntry, output: Partition) -> bool:
-    """Return whether a change can only end an output's mark, because data from which it was built are valid again.
+    """Return whether a change can only end an output's mark, because data of the output are valid again.
 
     Only marked outputs, which are few, need a check after such a change.
     """
@@ -257,7 +257,7 @@ def _log_values(state: CheckState) -> tuple[str, str | None, str]:
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
     """Mark an output in the transaction that publishes it, if it was built from data known to be bad.
 
-    The next pass checks it again with all windows for which the output waited.
+    The next pass checks the mark again, with all windows for which the output waited.
     """
     reasons = look(connection, [output])
     put(connection, {at: why for at, why in reasons.items() if why}, now)

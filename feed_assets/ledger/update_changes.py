@@ -119,7 +119,7 @@ def sync(
     *,
     is_batch: bool = False,
 ) -> UpdateRow | None:
-    """Record the newest valid update of a partition as just read on the blackboard.
+    """Record the newest valid update of a partition, which was just read from the blackboard.
 
     Newer published updates are invalidated, with the reason in `reasons`. Claimed updates are not touched. `as_of` is
     the number of the last change before the reading began. Updates that changed after it are not touched. A new batch

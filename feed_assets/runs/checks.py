@@ -143,7 +143,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that does."""
+    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)

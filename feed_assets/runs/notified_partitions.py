@@ -47,7 +47,10 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Notified:
-    """The queues and buckets of some feeds' blackboards. Problems of a queue are reported under its first feed."""
+    """The queues and buckets of some feeds' blackboards.
+
+    Problems of a queue are reported under the first of its feeds.
+    """
 
     services: Services
     queues: Mapping[Queue, Feed]

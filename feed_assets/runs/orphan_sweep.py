@@ -27,7 +27,7 @@ _INTAKE_KILLED = "intake was killed before it recorded the batch in the ledger"
 
 @dataclass(frozen=True)
 class OrphanAction:
-    """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
+    """One id that was treated (`finished`, `swept`), or that a person must decide about (`left`)."""
 
     action: str
     partition: Partition

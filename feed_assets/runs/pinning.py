@@ -46,7 +46,7 @@ class BuildRequest:
     windows: Mapping[str, Sequence[WindowInput]]
     """The windows that must be complete, by input."""
     baseline: Sequence[Partition] = ()
-    """The partitions with whose profiles the new one is compared."""
+    """The partitions with whose profiles the new profile is compared."""
     made_again: Sequence[WindowAddress] = ()
     """The windows that the partition fills, for a run by hand: bad windows are backfilled."""
     waits: Waits = field(default_factory=Waits)

@@ -194,14 +194,17 @@ class Judging:
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
     def _keep(self, loaded: Mapping[WindowAddress, WindowRow]) -> None:
-        """Remember loaded rows, and their hold reasons and problems before they change."""
+        """Remember loaded rows. Also remember their hold reasons, acceptances and problems, before these change."""
         self._rows |= loaded
         self._held |= {at: row.held for at, row in loaded.items() if row.held}
         self._accepted |= {at for at, row in loaded.items() if row.accepted}
         self._suspicions |= {at: why for at, row in loaded.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: WindowRow) -> list[WindowAddress]:
-        """Load the recorded windows inside of a window, with all windows that contain them. Return those inside."""
+        """Load the recorded windows inside of a window, with all windows that contain them.
+
+        Return the recorded windows inside.
+        """
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
         stored = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
@@ -306,7 +309,10 @@ class Judging:
         return [self._rows[at] for at in addresses]
 
     def _flagged_by(self, row: WindowRow) -> str | None:
-        """Return the problem of a window that contains this one, or None. Unloaded windows have no problem."""
+        """Return the problem of a window that contains this window, or None.
+
+        Windows that are not loaded have no problem.
+        """
         if not any(self._suspicions.values()):
             return None
         suspicions = (self._suspicions.get(at) for at in self._ancestors(row.address))

@@ -107,7 +107,7 @@ def transitions(
 ) -> tuple[Transition, ...]:
     """Return up to `limit` transitions, in order.
 
-    `since` is a log number or a time; without it, return the newest ones.
+    `since` is a log number or a time. If it is None, return the newest transitions.
     """
     query = sa.select(change).where(change.c.kind == log.WINDOW)
     if dataset:

@@ -164,7 +164,7 @@ def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> d
 
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], now: datetime) -> None:
-    """Remove windows of grains that are no longer declared. Log those that were not open."""
+    """Remove windows of grains that are no longer declared. Log the removed windows that were not open."""
     if not_open := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
         why = "its grain is no longer declared"
