@@ -1,4 +1,4 @@
-"""The home folder, which holds what is kept on this machine: its path, creation, and messages about it on stderr."""
+"""The home folder, which holds the files that feed_assets keeps on this machine: its path, creation and warnings."""
 
 import os
 import stat
@@ -17,9 +17,9 @@ OWNED = 0o600
 
 
 def home() -> Path:
-    """Return the folder for all that is kept on this machine: `DAGSTER_HOME`, else `.feed_assets` of the project.
+    """Return the home folder: `DAGSTER_HOME` if it is set, else `.feed_assets` beside the project's `pyproject.toml`.
 
-    That is beside its `pyproject.toml`, from wherever in the project; elsewhere in the current folder.
+    Outside a project, return `.feed_assets` in the current folder.
     """
     if named := os.environ.get("DAGSTER_HOME"):
         return Path(named).resolve()
@@ -28,9 +28,10 @@ def home() -> Path:
 
 
 def project_here() -> tuple[str, Path] | None:
-    """Return module and folder of the project around the current folder, by the nearest `pyproject.toml` with one.
+    """Return the module and the folder of the project that contains the current folder.
 
-    Dagster's `dg` and `dagster dev` read it alike. Return None if there is none. Raise InvalidSetting if it is no TOML.
+    Read the nearest `pyproject.toml` that names a module, as Dagster's `dg` and `dagster dev` do. Return None if there
+    is no such file. Raise InvalidSetting if a file on the way is not valid TOML.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
         if module := module_in(folder / "pyproject.toml"):
@@ -39,7 +40,7 @@ def project_here() -> tuple[str, Path] | None:
 
 
 def module_in(path: Path) -> str | None:
-    """Return the module with definitions that a `pyproject.toml` names; None if it names none."""
+    """Return the module with Dagster definitions that a `pyproject.toml` names. Return None if it names no module."""
     project = project_in(path)
     root = project.get("root_module")
     named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
@@ -47,7 +48,7 @@ def module_in(path: Path) -> str | None:
 
 
 def project_in(path: Path) -> dict[str, Any]:
-    """Return `[tool.dg.project]` of a `pyproject.toml`, which describes a project of Dagster's."""
+    """Return the table `[tool.dg.project]` of a `pyproject.toml`, which describes a Dagster project."""
     return _tools_in(path).get("dg", {}).get("project", {})
 
 
@@ -57,17 +58,17 @@ def _tools_in(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
+        raise InvalidSetting(f"{as_seen_from_here(str(path))} is not TOML: {error}. Correct it, or pass -m.") from None
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, in any process."""
+    """Write a line to stderr, with the prefix `feed-assets:`."""
     sys.stderr.write(f"feed-assets: {line}\n")
 
 
 @cache
 def say_once(line: str) -> None:
-    """Write a line that several places of a process may write, only once."""
+    """Write a line to stderr once in this process, however often it is called with this line."""
     say(line)
 
 
@@ -79,38 +80,46 @@ def make_folder(folder: Path, label: str, mode: int = 0o777) -> None:
 
 
 def make_home(folder: Path) -> None:
-    """Make the home folder, which is for its owner alone: what lies in it needs no rights of its own.
+    """Make the home folder. Only its owner may enter it, so files in it need no restricted rights of their own.
 
-    Raise InvalidSetting for a path that Dagster's own storage would take for another.
+    Raise InvalidSetting for a path that Dagster's own storage would misread as parts of a URL.
     """
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise InvalidSetting(
-            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
-            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
+            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage reads as parts of a "
+            "URL. It would make its files elsewhere: expected a path without these. Set DAGSTER_HOME to another folder."
         )
     make_folder(folder, "the home folder", 0o700)
 
 
 def say_who_enters(folder: Path) -> None:
-    """Warn that others may enter a home that existed before: its rights are kept, as they may be intended."""
+    """Warn if other users may enter an existing home folder.
+
+    Its rights are not changed, because they may be intended.
+    """
     if folder.stat().st_mode & 0o077:
-        say_once(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
+        say_once(f"other users can enter the home folder: `chmod 700 {folder}`, unless they need to read its files")
 
 
 def say_who_reads(output: int) -> None:
-    """Warn that others may read the file to which the address of the web UI, with its token, is about to be printed."""
+    """Warn if other users may read the file that `output` writes to.
+
+    The web UI's address, with its token, follows there.
+    """
     status = os.fstat(output)
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
-        say("others may read the file of this output, and with the token in it command the web UI: `chmod 600` it")
+        say("other users can read the file of this output, and use the web UI with its token: `chmod 600` the file")
 
 
 def announce(place: Path, label: str) -> None:
-    """Announce what is made where nothing is; make the home folder for what lies in it.
+    """Write to stderr that `place` is made. If it is in the home folder, make the home folder first.
 
-    Raise InvalidSetting if any other parent is missing: its path is more likely to be mistyped.
+    Raise InvalidSetting if any other parent folder is missing, because the path is probably mistyped.
     """
     if place.parent == home():
         make_home(home())
     if not place.parent.is_dir():
-        raise InvalidSetting(f"{label} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
+        raise InvalidSetting(
+            f"{label} cannot be made at {place}: there is no {place.parent}. Make that folder, or correct the path."
+        )
     say(f"made {label} {place}")

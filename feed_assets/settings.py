@@ -49,12 +49,15 @@ def make_board(settings: "Settings") -> None:
 
 
 def _sqlite(path: Path) -> SecretStr:
-    """Return the URL of a file; characters that have a meaning in URLs are quoted."""
+    """Return the SQLite URL of a file. Characters that have a meaning in URLs are quoted."""
     return SecretStr(f"sqlite:///{quote(str(path))}")
 
 
 class Declaring(BaseSettings):
-    """Settings for declaring datasets: read for each, as an import must not fix the settings of whoever imports it.
+    """Settings that are used when datasets are declared.
+
+    They are read again for each dataset. Otherwise importing a module would fix the settings of the program that
+    imports it.
 
     Raises:
         InvalidSetting: A variable has an invalid value; the message names it.
@@ -63,7 +66,10 @@ class Declaring(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
     partitions_per_run: int = Field(default=20, ge=1)
-    """The most partitions of a dataset that one run builds, if several are ready together; 1: a run for each."""
+    """Maximum number of partitions of a dataset that one run builds, if several are ready.
+
+    With 1, each has its own run.
+    """
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -93,8 +99,9 @@ class Settings(Declaring):
     """URL of the SQS queue through which the blackboard's bucket reports what is written there."""
 
     blackboards: Boards = Secret[dict[str, BlackboardLocation]]({})
-    """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …,
-    "queue": …}}`.
+    """The blackboards of other teams by name, as a JSON object.
+
+    For example, `{"partner": {"url": …, "endpoint": …, "profile": …, "queue": …}}`.
     """
 
     spark_master: Master = "local[2]"
@@ -104,58 +111,79 @@ class Settings(Declaring):
     """Spark Connect URL (`sc://host:port`): the session lives there and is shared by runs."""
 
     spark_conf: Conf = Secret[dict[str, str]]({})
-    """Further Spark configuration as a JSON object; wins over the defaults."""
+    """Further Spark configuration as a JSON object. It has priority over the defaults."""
 
     spark_jars: str | None = None
     """A folder of jars for the session, such as those of hadoop-aws for `s3://` blackboards."""
 
     max_requests: int = Field(default=100, ge=1)
-    """The most runs that a sensor requests in one tick, and of late data partitions per dataset; the rest follow."""
+    """Maximum number of runs that a sensor requests in one tick.
+
+    For late data, maximum number of partitions for each dataset. The rest follow in later ticks.
+    """
 
     history_days: int = Field(default=7, ge=0, le=36_500)
-    """Days after the end of its window of time for which a partition is new; later it is history, which goes last."""
+    """Number of days after the end of its time window for which a partition is new.
+
+    After that it is history, built last.
+    """
 
     history_order: Order = Order.OLDEST
-    """The history that is requested first, and built first by hand: `oldest` or `newest`."""
+    """The end of history that is built first, by sensors and by hand: `oldest` or `newest`."""
 
     history_runs_per_day: int | None = Field(default=None, ge=1)
-    """The most runs of history that are requested on a day (UTC), by all sensors and by hand; None: no limit."""
+    """Maximum number of history runs that are requested on a day (UTC), by all sensors and by hand.
+
+    None means no limit.
+    """
 
     history_bytes_per_day: int | None = Field(default=None, ge=1)
-    """The most bytes that these may read; None: no limit."""
+    """Maximum number of bytes that the history runs of a day may read. None means no limit."""
 
     partitions_at_a_time: int = Field(default=1, ge=1)
-    """Partitions that a run of many builds at the same time, on its one Spark session."""
+    """Number of partitions that a run of many partitions builds at the same time, on its one Spark session."""
 
     run_wait_seconds: float = Field(default=3600, ge=0)
-    """Seconds for which a run waits, over all of its partitions, for other runs that build them; then it fails."""
+    """Seconds that a run waits, in total, for other runs that build its partitions. After that it fails."""
 
     tick_seconds: float = Field(default=20, gt=0)
-    """Seconds that a sensor tick may take, with what Dagster then does with its result."""
+    """Seconds that a sensor tick may take, including the time in which Dagster processes its result."""
 
     max_attempts: int = Field(default=3, ge=1)
-    """Runs of a partition that may fail, on the same inputs and made the same way, before a person must look."""
+    """Number of runs of a partition that may fail, with the same inputs and recipe, before a person must act."""
 
     run_cost: float = Field(default=0, ge=0)
-    """Cost of a second of a run, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
+    """Cost of a second of a run, in the unit of `Late(value_per_gb=…)`.
+
+    With 0, re-runs are not weighed by their cost.
+    """
 
     log_days: int = Field(default=90, ge=1, le=36_500)
-    """Days for which the ledger keeps changes, events and rejects; what somebody needs stays longer."""
+    """Days for which the ledger keeps changes, events and rejects. Rows that are still needed stay longer."""
 
     state_grains: Words = GRAINS
     """Sizes of the windows of datasets that nobody has declared, comma-separated in the environment."""
 
     state_ratio: str = RATIO
-    """Share of the source's records that makes a window of such a dataset complete."""
+    """Share of the source's records that makes a window of an undeclared dataset complete."""
 
     state_report_days: int = Field(default=30, ge=1)
-    """Days for which a window has to be complete before the reports of it are one row, and it takes no more."""
+    """Days for which a window must be complete before its reports are merged into one row.
+
+    After that, the window accepts no more reports.
+    """
 
     slower_factor: Times = Field(default=2, ge=0, le=1_000_000)
-    """Factor by which a dataset's newest code may slow down its updates by events before it is an alert; 0: none."""
+    """Factor by which a dataset's newest code may slow down its updates by events.
+
+    Beyond it, an alert opens; 0 means never.
+    """
 
     alert_webhook: Webhook | None = None
-    """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
+    """URL to which alerts are posted, signed with `alert_secret`.
+
+    It is secret, because it may contain a service's key.
+    """
 
     alert_secret: SecretStr | None = None
     """Key that signs the alerts posted to the webhook."""
@@ -170,17 +198,17 @@ class Settings(Declaring):
     """Receivers of alerts by mail, comma-separated in the environment."""
 
     alert_apprise: SecretStr | None = None
-    """URLs of services that alerts are sent to by apprise, separated by spaces: `slack://…`, `msteams://…`."""
+    """URLs of services to which apprise sends alerts, separated by spaces: `slack://…`, `msteams://…`."""
 
     events_to: Sinks = ()
     """Sinks of our write events: `blackboard:<prefix>`, SQLAlchemy URLs with `#table`, or `kafka:<topic>`.
 
-    What runs read and wrote goes to `openlineage+https://:KEY@host` or `openlineage+file:///file`; what intake
-    publishes is registered in `glue:DATABASE`.
+    With `openlineage+https://:KEY@host` or `openlineage+file:///file`, the sink gets the inputs and outputs of runs.
+    With `glue:DATABASE`, partitions that intake publishes are registered there.
     """
 
     event_hours_ahead: float = Field(default=24, ge=0)
-    """Hours that the marker of another team's event may be ahead of now; one that is further is rejected."""
+    """Hours that the marker of another team's event may be ahead of now. An event that is further ahead is rejected."""
 
     receiver_flush_seconds: float = Field(default=60, gt=0)
     """Seconds after which the receiver publishes what it has accepted."""
@@ -189,13 +217,13 @@ class Settings(Declaring):
     """Bytes of accepted events after which the receiver publishes earlier."""
 
     receiver_events_per_second: float = Field(default=10_000, gt=0)
-    """Events that the receiver takes with one key in a second, and ten times as many at once."""
+    """Number of events that the receiver accepts with one key in a second. In a burst, it accepts ten times as many."""
 
     kafka: Conf = Secret[dict[str, str]]({})
-    """Configuration of Kafka's clients as a JSON object: `bootstrap.servers`, and what they need to be let in."""
+    """Configuration of Kafka's clients as a JSON object: `bootstrap.servers`, and settings for authentication."""
 
     kafka_registry: Registry | None = None
-    """URL of the schema registry, with user and password if it asks for them."""
+    """URL of the schema registry, with user and password if the registry requires them."""
 
     warehouses: Warehouses = Secret[dict[str, Warehouse]]({})
     """Databases that topics are loaded into, by name, as a JSON object: `{"main": {"url": …, "chunks": …}}`."""
@@ -214,18 +242,21 @@ class Settings(Declaring):
 
     @property
     def queues(self) -> dict[str, BlackboardLocation]:
-        """Return the blackboards that report to a queue what is written there, by name; ours has the name ''."""
+        """Return the blackboards whose stores report writes to a queue, by name. Our own blackboard has the name ''."""
         places = {"": self.place(None), **self.blackboards.get_secret_value()}
         return {name: each for name, each in places.items() if each.queue}
 
     @property
     def history(self) -> History:
-        """Return what is history, in which order it is built, and how much of it a day may have."""
+        """Return the rules for history: what counts as history, its order, and the limits for a day."""
         limits = self.history_runs_per_day, self.history_bytes_per_day
         return History(self.history_days, self.history_order, *limits)
 
     def place(self, name: str | None) -> BlackboardLocation:
-        """Return where a blackboard is; without a name ours. Raise InvalidSetting if it is not set."""
+        """Return the location of a blackboard, or of our own if `name` is None.
+
+        Raise InvalidSetting if it is not set.
+        """
         if name is None:
             return BlackboardLocation(url=self.blackboard, endpoint=self.s3_endpoint, queue=self.blackboard_queue)
         boards = self.blackboards.get_secret_value()
@@ -246,7 +277,10 @@ class Settings(Declaring):
         return warehouses[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
-        """Return the Spark configuration of a profile, {} without a name. Raise InvalidSetting if it is not set."""
+        """Return the Spark configuration of a profile, or {} if `name` is None.
+
+        Raise InvalidSetting if it is not set.
+        """
         if name is None:
             return {}
         profiles = self.spark_profiles.get_secret_value()
@@ -257,7 +291,7 @@ class Settings(Declaring):
 
 
 def expand(url: str) -> str:
-    """Return a URL as declared, or the variable's value for `env:NAME`: passwords do not belong into definitions.
+    """Return a URL as declared. For `env:NAME`, return the variable's value: passwords do not belong into definitions.
 
     Raise InvalidDefinition if the variable is missing, or its value has a raw `#`, which ends a URL.
     """
@@ -273,7 +307,7 @@ def expand(url: str) -> str:
 
 @cache
 def settings() -> Settings:
-    """Return the settings of this process, read once; report variables that are no settings on stderr."""
+    """Return the settings of this process, which are read once. Report variables that are not settings on stderr."""
     _say_unknown(os.environ)
     return Settings()
 
@@ -291,9 +325,10 @@ _PLAIN = {
 
 
 def _in_words(error: ErrorDetails) -> str:
-    """Return what a variable holds and what it may hold, without what is or may be secret, as Spark's configuration.
+    """Return a message that says what a variable contains, and what it may contain.
 
-    The value of another setting is left out if it has an `@`: a mistyped URL may contain a password.
+    The values of secret settings, such as Spark's configuration, are left out. Any other value is left out if it has an
+    `@`, because a mistyped URL may contain a password.
     """
     name, *path = error["loc"]
     is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
@@ -304,11 +339,11 @@ def _in_words(error: ErrorDetails) -> str:
 
 
 _ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
-"""Settings that have another name, as they are Dagster's."""
+"""Settings that have another name, because they are settings of Dagster."""
 
 
 def _say_unknown(environment: Mapping[str, str]) -> None:
     variables = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in variables):
         near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, variables, 1, 0.8))]
-        say(f"{name} is no setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")
+        say(f"{name} is not a setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")

@@ -44,7 +44,7 @@ def test_the_home_of_the_environment_takes_precedence(folder: Path, monkeypatch:
 @pytest.mark.parametrize("text", [b"[tool", b"\xff\xfe"])
 def test_a_file_that_is_no_toml_is_named(folder: Path, text: bytes):
     (folder.parent / "pyproject.toml").write_bytes(text)
-    with pytest.raises(InvalidSetting, match=r"pyproject.toml is no TOML: .* Mend it, or give -m\."):
+    with pytest.raises(InvalidSetting, match=r"pyproject.toml is not TOML: .* Correct it, or pass -m\."):
         home()
 
 

@@ -149,19 +149,19 @@ def test_a_wrong_foreign_blackboard_setting_has_a_plain_error(monkeypatch, board
 def test_an_unknown_variable_is_reported_without_a_suggestion(monkeypatch, capsys, name, said):
     monkeypatch.setenv(name, "x")
     settings()
-    assert capsys.readouterr().err == f"feed-assets: {name} is no setting and has no effect: {said}\n"
+    assert capsys.readouterr().err == f"feed-assets: {name} is not a setting and has no effect: {said}\n"
 
 
 def test_a_warning_about_an_open_home_is_printed_once(tmp_path, capsys):
     tmp_path.chmod(0o755)
     for _ in range(2):
         say_who_enters(tmp_path)
-    assert capsys.readouterr().err.count("others may enter") == 1
+    assert capsys.readouterr().err.count("other users can enter") == 1
 
 
 def test_an_unknown_variable_is_reported_once_with_the_nearest_name(monkeypatch, capsys):
     monkeypatch.setenv("FEED_ASSETS_LEGDER", "sqlite:///x.db")
     for _ in range(2):
         settings()
-    said = "FEED_ASSETS_LEGDER is no setting and has no effect: is FEED_ASSETS_LEDGER meant?"
+    said = "FEED_ASSETS_LEGDER is not a setting and has no effect: is FEED_ASSETS_LEDGER meant?"
     assert capsys.readouterr().err == f"feed-assets: {said}\n"

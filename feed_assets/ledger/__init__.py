@@ -1,1 +1,1 @@
-"""The global state store: one SQL database, and the only thing that decisions read."""
+"""The ledger, the global state store: one SQL database. Decisions read nothing else."""

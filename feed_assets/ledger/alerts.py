@@ -38,7 +38,10 @@ class Alert:
 
 @dataclass(frozen=True)
 class Notice:
-    """One undelivered message of a channel: an alert `opened` or was `resolved` (`at`, UTC), or a `report`."""
+    """One message that a channel has not delivered yet. `state` is `opened` or `resolved` for an alert, or `report`.
+
+    `at` is the time (UTC) of that state.
+    """
 
     channel: str
     name: str
@@ -47,11 +50,14 @@ class Notice:
     at: datetime
     reason: str
     receivers: tuple[str, ...] = ()
-    """Additional owners who receive it, beside those of the settings: `team:ads`, or an e-mail address."""
+    """Owners who receive the notice in addition to those in the settings: `team:ads`, or an e-mail address."""
 
     @property
     def id(self) -> str:
-        """Return an id that is equal at each attempt and on each channel, so that a receiver can drop repeats."""
+        """Return an id that is the same for each delivery attempt and each channel.
+
+        So a receiver can drop repeated deliveries.
+        """
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
 
@@ -66,10 +72,12 @@ def keep(
     now: datetime,
     is_ours: Callable[[str], bool] = _anything,
 ) -> None:
-    """Replace the open alerts of a kind: open new ones, resolve the others. Keys of `reasons` are names after `kind:`.
+    """Replace the open alerts of a kind: open the new alerts, and resolve the alerts that are not in `reasons`.
 
-    Call it from only one place for each kind, with all of our alerts. `is_ours` gets the name after `kind:`, up to a
-    `|`. Alerts of other code locations stay. If nothing changed, nothing is written.
+    The keys of `reasons` are alert names without the prefix `kind:`. Call this from only one place for each kind, with
+    all alerts of this code location. `is_ours` decides which open alerts belong to this location. It gets the alert
+    name without `kind:`, up to the first `|`. Alerts of other code locations stay. If nothing changed, nothing is
+    written.
     """
     names = {f"{kind}:{key}": reason for key, reason in reasons.items()}
     with ledger.read() as connection:
@@ -88,7 +96,10 @@ def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
 
 
 def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) -> None:
-    """Open alerts by name. The new opening replaces a resolution that a channel has not delivered."""
+    """Open alerts by name.
+
+    A new opening replaces a resolution of the same name that a channel has not delivered yet.
+    """
     insert, is_open = insert_into(connection, alert), alert.c.resolved.is_(None)
     kept = ("opened", *_OWN)
     values = {name: sa.case((is_open, alert.c[name]), else_=insert.excluded[name]) for name in kept}
@@ -147,7 +158,7 @@ def _notices(row: sa.RowMapping, channel: str, delivered_state: str | None) -> l
 def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
     """Record that a channel delivered a notice. Delete an alert once all `channels` have delivered its resolution.
 
-    Do nothing if the alert opened again in between.
+    Do nothing if the alert opened again in the meantime.
     """
     condition = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
     with ledger.write() as connection:
@@ -162,7 +173,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
 
 def _is_over(channel: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a channel has nothing more to deliver for an alert."""
+    """Return the SQL condition for alerts about which a channel has nothing more to deliver."""
     last = [RESOLVED, REPORTED]
     if channel in _OWN:
         return alert.c[channel].in_(last)

@@ -1,4 +1,4 @@
-"""Write events of published updates, recorded in the transaction that publishes the update."""
+"""Recording of write events: each update gets its event in the transaction that publishes the update."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -29,15 +29,16 @@ from feed_assets.ledger.updates import UpdateRow
 
 
 def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
-    """Record that an update was written; its marker is its id. Repeatable.
+    """Record the write event of an update, whose marker is the update id. A repeated call changes nothing.
 
-    An update older than the last announced one is flagged: it was invalidated and is valid again.
+    The event is flagged if its update is older than the last announced update. Such an update was invalidated, and is
+    valid again.
     """
     event_store.record(connection, event_store.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids of a run's inputs: of the events that it claimed, and of its pins.
+    """Return the correlation ids of the events that a run claimed, and of the updates that it pinned.
 
     An update that a later propagation passed through carries the id of that propagation.
     """
@@ -48,10 +49,11 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 def to_pass_on(
     connection: sa.Connection, unchanged: Mapping[UpdateRow, Collection[Pin]], now: datetime
 ) -> list[WriteEvent]:
-    """Return the events to record for datasets whose inputs carry new ids although their newest updates are current.
+    """Return events for datasets whose inputs carry new correlation ids although the datasets need no new update.
 
-    `unchanged` has for each update the pins that the next one would be built from. Once the events are recorded the
-    result is empty. Skip a dataset that reads another one of these: it follows later, and then carries all ids.
+    `unchanged` maps the newest update of each dataset to the pins from which the next update would be built. After the
+    events are recorded, the same call returns nothing. Skip a dataset that reads another dataset of the result. It gets
+    its event later, with the correlation ids of all its inputs.
     """
     read = {row: told_last(pins) for row, pins in unchanged.items()}
     carried = reached_tables.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
@@ -87,9 +89,10 @@ def _without_new_data(
 
 
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
-    """Announce every published update of some feeds that has no event, and return these updates. Repeatable.
+    """Record the missing write events of published updates of some feeds. Return the updates that had no event.
 
-    Skip updates up to the last event that was removed as old, because they had events.
+    If old events were removed, skip the updates up to the last removed event: they had events. A repeated call changes
+    nothing.
     """
     condition = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
     condition &= update.c.origin != updates.COMPACTED
@@ -132,7 +135,10 @@ def _event(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEve
 def _written_as(
     connection: sa.Connection, row: UpdateRow, *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
-    """Return an update's operation and context: for an increment its base or batch, and the slices that were read."""
+    """Return the operation of an update and its context.
+
+    For an increment, the context names the base update or the batch, and the slices that were read.
+    """
     if is_batch:
         numbers = numbers_in(row.partition.name)
         is_added = is_first and numbers is not None and not numbers.is_range
@@ -147,14 +153,14 @@ def _slices(connection: sa.Connection, row: UpdateRow, base: Pin | None = None) 
     """Return the start and end markers of an increment's slices, by partition of an event table."""
     base_pins = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
     own_pins = {*updates.consumed_by(connection, row.partition, row.id)}
-    pins = own_pins - {*base_pins} or own_pins  # The same slice may have been read again.
+    pins = own_pins - {*base_pins} or own_pins  # The run may have read only slices of its base again.
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
 def _marker(row: UpdateRow) -> datetime:
     moment = parse_update_id(row.id)
-    if moment is None:  # The id was parsed when it entered the ledger.
-        raise ValueError(f"{row.partition} {row.id!r} is no update id.")
+    if moment is None:  # This cannot happen: the id was parsed when it was recorded.
+        raise ValueError(f"{row.partition} {row.id!r} is not an update id.")
     return moment
 
 

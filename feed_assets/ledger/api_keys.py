@@ -42,6 +42,6 @@ def add(connection: sa.Connection, new: KeyRow) -> None:
 
 
 def end(connection: sa.Connection, ids: Collection[str], ends: datetime) -> None:
-    """Make keys end at a moment, unless they end earlier."""
+    """Make keys end at the given time, unless they end earlier."""
     earlier = api_key.c.ends.is_(None) | (api_key.c.ends > ends)
     connection.execute(sa.update(api_key).where(api_key.c.id.in_(sorted(ids)), earlier).values(ends=ends))

@@ -1,6 +1,7 @@
 """Changes that cannot be fanned out yet, and are retried.
 
-A row is for one reader. Its changed partition does not exist yet, or the reader's partition mapping raised an error.
+Each row holds one changed partition for one reader. It cannot be mapped to the reader's outputs yet: it does not exist,
+the time of an output has not come, or the reader's partition mapping raised an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,14 +19,17 @@ from feed_assets.ledger.tables import awaited
 
 @dataclass(frozen=True)
 class Awaited:
-    """A partition whose changes from number `sequence` on a subscriber has not got. `reason` is the error, if any."""
+    """A changed partition that a subscriber must still get, from log number `sequence` on.
+
+    `reason` is the error, if any.
+    """
 
     subscriber: str
     partition: Partition
     sequence: int
     reason: str | None = None
     look_at: datetime | None = None
-    """The time (UTC) when it will be mapped. If None, it is retried after `LOOK_AGAIN`."""
+    """The time (UTC) of the next attempt to map the partition. If None, the next attempt follows after `LOOK_AGAIN`."""
 
     @property
     def edge(self) -> tuple[str, str]:
@@ -34,7 +38,7 @@ class Awaited:
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
-    """Schedule retries. An existing row keeps its first change."""
+    """Schedule retries. An existing row keeps the number of its first change."""
     rows = [
         {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
         for each in absent
@@ -52,7 +56,7 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 
 
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
-    """Delete rows before they are fanned out. Return those that no other process had deleted."""
+    """Delete rows before their changes are fanned out. Return only the rows that no other process had deleted."""
     names = ("subscriber", "feed", "partition")
     key_table = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]

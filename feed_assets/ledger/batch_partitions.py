@@ -11,7 +11,7 @@ from feed_assets.ledger.tables import batch
 
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:
-    """Return whether a batch is recorded under its parent partition. Return True if it has no parent."""
+    """Return whether a batch is recorded under its parent partition. Return True for a partition without a parent."""
     if partition.parent is None:
         return True
     of_parent = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
@@ -19,7 +19,7 @@ def has_joined(connection: sa.Connection, partition: Partition) -> bool:
 
 
 def recorded_batches(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
-    """Return the recorded batches of partitions of appendable feeds, valid or not, sorted; () if there are none."""
+    """Return the sorted batches of each parent partition, both valid and invalid. A parent without batches has ()."""
     batches_by_parent: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
     if parents:
         for row in key_tables.matching(connection, batch, key_tables.keys(parents)):
@@ -29,7 +29,7 @@ def recorded_batches(connection: sa.Connection, parents: Sequence[Partition]) ->
 
 
 def join(connection: sa.Connection, partition: Partition) -> bool:
-    """Record a batch under its parent partition. Return False if it has no parent, or is recorded."""
+    """Record a batch under its parent partition. Return False if it has no parent, or was recorded before."""
     if partition.parent is None or has_joined(connection, partition):
         return False
     row = {"feed": str(partition.feed), "partition": partition.parent.key, "key": partition.key}

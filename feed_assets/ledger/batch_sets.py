@@ -1,6 +1,7 @@
 """The current content of partitions: the newest update, or the newest valid update of each batch.
 
-In our own appendable datasets, batches that a range replaces are not included (`core.batch_names`).
+Compaction joins batches of our own appendable datasets into a range. Batches that a range replaces are left out
+(`core.batch_names`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from feed_assets.ledger.tables import consumed as table
 
 
 def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
-    """Return the pins that a reader of partitions of appendable feeds gets: the newest valid update of every batch."""
+    """Return the pins with which a reader reads appendable partitions: the newest valid update of every batch."""
     rows = _rows_of(connection, parents)
     return {parent: tuple(rows[parent][each].pin for each in sorted(rows[parent])) for parent in parents}
 
@@ -35,7 +36,10 @@ def _rows_of(
 
 
 def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, updates.UpdateRow]:
-    """Return the newest update of each output that has one. If the output holds batches, it is the latest of theirs."""
+    """Return the newest update of each output that has one.
+
+    For an output with batches, return the newest update of all its batches.
+    """
     outputs = {*outputs}
     newest_rows = updates.newest(connection, outputs)
     rows = _rows_of(connection, sorted(outputs - newest_rows.keys()))
@@ -47,7 +51,10 @@ def newest(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Part
 def consumed(
     connection: sa.Connection, newest_rows: Mapping[Partition, updates.UpdateRow]
 ) -> dict[Partition, tuple[Pin, ...]]:
-    """Return the pins from which the updates of `newest` were built. For batches, return the last pin of each input."""
+    """Return the pins from which the updates in `newest_rows` were built.
+
+    For an output with batches, return only the latest pin of each input.
+    """
     of_batches = _rows_of(connection, sorted(at for at, row in newest_rows.items() if row.partition != at))
     single = {at: row.id for at, row in newest_rows.items() if row.partition == at}
     batched = {each: row.id for rows in of_batches.values() for each, row in rows.items()}

@@ -1,4 +1,7 @@
-"""Bulk inserts in one statement, without SQLAlchemy's work per row, which takes longer than the database's."""
+"""Inserts of many rows in one statement.
+
+They avoid SQLAlchemy's work for each row, which takes longer than the insert.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +16,7 @@ from feed_assets.ledger.tables import UtcDateTime
 
 
 class _Statement(NamedTuple):
-    """The text of an insert, the order of its values, and the names of values that are moments."""
+    """The text of an insert, the order of its columns, and the names of the columns that hold points in time."""
 
     text: str
     names: tuple[str, ...]
@@ -23,7 +26,7 @@ class _Statement(NamedTuple):
 def insert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], replaced: Iterable[str] = ()
 ) -> None:
-    """Insert rows that all have the same columns. If a primary key exists, set the `replaced` columns."""
+    """Insert rows that all have the same columns. If a row already exists, update only its `replaced` columns."""
     if not rows:
         return
     statement = _statement(connection, table, tuple(rows[0]), tuple(replaced))
@@ -71,11 +74,14 @@ def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str
 
 
 def _text(moment: datetime | None) -> str | None:
-    """Return a moment in SQLAlchemy's form on SQLite, which PostgreSQL reads, too."""
+    """Return a point in time in the text form that SQLAlchemy uses on SQLite. PostgreSQL can read it, too."""
     return None if moment is None else _text_in_utc(moment.astimezone(UTC))
 
 
 @lru_cache(maxsize=16_384)  # Rows that are written together mostly have the same moments.
 def _text_in_utc(moment: datetime) -> str:
-    """Return the text of a UTC moment. (In a zone both moments of a repeated hour are equal: one cache key.)"""
+    """Return the text of a point in time, which must be in UTC.
+
+    In a local time zone, the two moments of a repeated hour compare equal, and would share a cache entry.
+    """
     return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

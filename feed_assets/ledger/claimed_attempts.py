@@ -15,7 +15,7 @@ _STATUS = {
 
 
 def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> KnownAttempt:
-    """Return the attempt of an update, by the states of the update and of its run: one seek."""
+    """Return the attempt that wrote an update, from the states of the update and its run. Cost: one index lookup."""
     query = sa.select(update.c.state, update.c.reason, run.c.state.label("run_state"), run.c.ended)
     query = query.select_from(sa.outerjoin(update, run, run.c.id == update.c.run))
     row = connection.execute(query.where(updates.is_(partition, update_id))).first()
@@ -26,7 +26,10 @@ def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
-    """Return the attempt of an id that only the blackboard has: its run may have been killed before recording it."""
+    """Return the attempt of a run that claimed an id only on the blackboard.
+
+    The run may have been killed before it recorded the claim in the ledger.
+    """
     row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
     return (
         KnownAttempt(AttemptStatus.OPEN if row.state == runs.RUNNING else AttemptStatus.UNKNOWN, row.ended)

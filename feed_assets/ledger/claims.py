@@ -30,11 +30,13 @@ def claim(
     base: Pin | None = None,
     output: Partition | None = None,
 ) -> None:
-    """Record the claimed updates of a run, rejects first and the dataset's last, with their pins and missing inputs.
+    """Record the updates that a run claimed, with their pins and the names of missing inputs (`without`).
 
-    `base` is the update to which an increment is added. It is in the lineage but not an input, as a newer base does not
-    make the increment stale. For a batch, `output` is its parent partition, whose inbox is consumed. The events within
-    `slices` are consumed when the run publishes. Raise UpdateChanged if some of them were consumed, or a pin pruned.
+    `outputs` has the rejects first and the dataset's own update last. `base` is the update that an increment extends.
+    The base is part of the lineage but not an input, because a newer base does not make the increment stale. For a
+    batch, `output` is the parent partition: the run consumes the parent's inbox. The events within `slices` are
+    consumed when the run publishes. Raise UpdateChanged if some of these events are already consumed, or if a pinned
+    update was pruned.
     """
     pins, (written, _) = tuple(pins), outputs[-1]
     output = output or written
@@ -42,11 +44,11 @@ def claim(
         batch_partitions.join(connection, written)
     if not inbox.are_whole(connection, output, slices):
         raise UpdateChanged(
-            f"{output}: some of what this run is to consume was consumed since it was requested: expected "
-            "all of it to be new. Nothing is to be done: the next tick requests what is left."
+            f"{output}: some of the events for this run were consumed since it was requested: expected all of them to "
+            "be unconsumed. You need not do anything: the next tick requests a run for the remaining events."
         )
     inbox.claim(connection, output, run_id, slices)
-    # Earlier batches have already passed on the ids of their inputs.
+    # A batch takes only the ids of its events: earlier batches have passed on the ids of the pins.
     claimed_ids = inbox.correlations(connection, run_id) if written != output else None
     incoming = claimed_ids or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
@@ -67,13 +69,13 @@ def claim(
 
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids that a run consumes, without those that the published update already read."""
+    """Return the correlation ids that a run consumes, without those that the published update has consumed."""
     previous_pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*previous_pins})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Raise UpdateChanged if a pin was pruned. Prunes and claims use one queue, so the later one sees the other."""
+    """Raise UpdateChanged if a pinned update was pruned. Prunes and claims never overlap, so no prune is missed."""
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(
@@ -100,7 +102,10 @@ def audited(
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
-    """Record a pin of an update: an input (`is_input`), or an update of the same feed that it belongs to."""
+    """Record a pin of an update.
+
+    If `is_input` is False, the pin is lineage only: rejects, a base, or a compacted batch.
+    """
     (partition, update_id) = output
     connection.execute(
         sa.insert(consumed).values(
@@ -121,7 +126,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.UpdateRow, ...]:
-    """Return the open claims of a run, rejects first: neither published nor given up."""
+    """Return the updates of a run that are still claimed, neither published nor given up. Rejects are first."""
     condition = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
     rows = connection.execute(sa.select(*updates.COLUMNS).where(condition).order_by(update.c.feed.desc())).mappings()
     return tuple(updates.row_of(row) for row in rows)

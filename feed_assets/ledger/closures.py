@@ -47,9 +47,10 @@ class Closure:
 
 @dataclass(frozen=True)
 class Readers:
-    """Possible readers of a dataset: `local` ones of this code location, which declares `declared`, and others.
+    """Possible readers of a dataset, in this code location and in others.
 
-    A reader elsewhere counts as alive if it has read all changes from before `live_since` (UTC).
+    `local` are the readers in this code location. `declared` are all datasets that this code location declares. A
+    reader in another code location counts as alive if it has read all changes from before `live_since` (UTC).
     """
 
     local: Set[Feed]
@@ -58,9 +59,10 @@ class Readers:
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> int:
-    """Close partitions, and log it. Return how many were open. Repeatable.
+    """Close partitions, and log the closures. Return how many were open. Skip closed partitions.
 
-    Raise IllegalTransition if a window in one of them is being backfilled, because that could no longer be ended.
+    Raise IllegalTransition if a window in one of them is being backfilled, because nobody could end the backfill after
+    the closure.
     """
     wanted_now = sorted(set(partitions))
     with _changing(ledger, wanted_now, now) as (connection, tracked):
@@ -74,7 +76,7 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, no
 
 
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str, now: datetime) -> int:
-    """Open closed partitions again, and log it. Return how many were closed. Repeatable."""
+    """Open closed partitions again, and log the changes. Return how many were closed. Skip open partitions."""
     with _changing(ledger, partitions, now) as (connection, _):
         reopened = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
         key_conditions = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
@@ -86,7 +88,7 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str,
 
 
 def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, by: str, now: datetime) -> bool:
-    """Retire a dataset: close the last of its outputs as a whole. Return False if it was closed. Repeatable.
+    """Retire a dataset: close the last feed of `outputs` as a whole. Return False if it was retired before.
 
     Raise StillRead if a reader of one of the outputs is not retired.
     """
@@ -104,7 +106,7 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, 
 
 
 def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: Readers) -> list[Feed]:
-    """Return the sorted readers of a dataset's outputs that are not retired, here and in other locations."""
+    """Return, sorted, the datasets that read one of the outputs and are not retired, in any code location."""
     elsewhere = {Feed.parse(each) for each in subscriptions.readers(connection, outputs, readers.live_since)}
     return sorted((readers.local | (elsewhere - readers.declared)) - retired(connection))
 
@@ -112,7 +114,7 @@ def still_reading(connection: sa.Connection, outputs: Sequence[Feed], readers: R
 def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> bool:
     """Open a retired dataset again. Return False if it was not retired.
 
-    Put all its partitions on the due list, because their changes were dropped meanwhile.
+    Put all its partitions on the due list, because their changes were dropped while it was retired.
     """
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
         was_retired = bool(connection.execute(sa.delete(closure).where(_of_whole_dataset(feed))).rowcount)
@@ -140,9 +142,9 @@ def _of_whole_dataset(feed: Feed) -> sa.ColumnElement[bool]:
 def _changing(
     ledger: Ledger, partitions: Collection[Partition], now: datetime
 ) -> Generator[tuple[sa.Connection, Mapping[Feed, Tracked]]]:
-    """Open a transaction that waits for running reports, and lets claims wait for it.
+    """Open a transaction that waits for running count reports. New claims wait until it ends.
 
-    Create the table's lock if it does not exist: its very first report may be running.
+    Create the lock row of a table that has none, because the first report of that table may be running.
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
@@ -160,13 +162,16 @@ def _refuse_backfilling(
         if places.intersection(partitions):
             at = row.address.partition
             raise IllegalTransition(
-                f"{at} is being made again, and nobody could end that once it is closed. End it first: "
+                f"{at} is being backfilled, and nobody could end the backfill after the closure. End it first: "
                 f"`feed-assets state backfill {at} --done --why …`, or `--failed`."
             )
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
-    """Return the closures of closed partitions, their own or that of their dataset: two seeks for each."""
+    """Return the closures of closed partitions. A partition's own closure wins over the closure of its dataset.
+
+    Cost: two index lookups for each partition.
+    """
     rows = connection.execute(_closed(connection.dialect.name), key_tables.row_parameter(key_tables.keys(partitions)))
     return {
         Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at, row.whole) for row in rows
@@ -184,7 +189,7 @@ def _closed(dialect: str) -> sa.Select[Any]:
 
 
 def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
-    """Return the feeds with any closure: one seek for each."""
+    """Return the feeds with any closure. Cost: one index lookup for each feed."""
     key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     is_there = sa.exists().where(key_tables.same_keys(closure, key_table)).correlate(key_table)
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(key_table.c.feed).where(is_there))}
@@ -194,12 +199,12 @@ _Place = TypeVar("_Place")
 
 
 def has_any(connection: sa.Connection, dataset: Feed) -> bool:
-    """Return whether a dataset has any closure: one seek."""
+    """Return whether a dataset has any closure. Cost: one index lookup."""
     return connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one()
 
 
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
-    """Return the places with a closed window, each with the closure."""
+    """Return the keys of `places` that have a closed window, each with a message about the closure."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     closure_by_partition = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {

@@ -21,9 +21,9 @@ def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
 
 
 def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
-    """Return the invalid batches of a partition that may become valid again, so that compaction must wait for them.
+    """Return the invalid batches of a partition that may become valid again. Compaction must wait for them.
 
-    Skip a batch whose input has been read again: `feed-assets feed revalidate` refuses it.
+    Skip a batch whose input another batch has read again, because `feed-assets feed revalidate` refuses such a batch.
     """
     batches = batch_partitions.recorded_batches(connection, [parent])[parent]
     valid = updates.newest(connection, batches)
@@ -41,9 +41,10 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return the outputs that must be loaded again because rows of a lost batch are in no other batch, with the reason.
+    """Return the outputs that must be loaded again because no batch has the rows of a lost batch, with the reason.
 
-    The last update of such a batch is not valid, and those before it were pruned, or its range is not valid.
+    A lost batch has no valid update, and no valid range replaces it. Its last update was pruned, and no other batch has
+    read all of the same input.
     """
     parents = sorted(at for at, row in newest.items() if row.partition != at)
     if not parents:
@@ -63,7 +64,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
         at: [pin for each in batches for pin in read.get(each, ())] for at, batches in batches_by_parent.items()
     }
     return {
-        gone[batch]: f"what {batch.name} had read is in no batch any more: its last update was pruned"
+        gone[batch]: f"no batch contains the input of {batch.name} any more: its last update was pruned"
         for batch, pins in had.items()
         if not covers(pins_by_parent[gone[batch]], pins)
     }
@@ -83,10 +84,14 @@ def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
 def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
-    """Record a claimed update for the rows of other updates. It gets their slices, joined to one for each table."""
+    """Record a claimed update that will hold the rows of the pinned updates.
+
+    Its inputs are the slices that these updates read, joined to one slice for each partition of a table.
+    """
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
-    row = updates.find(connection, last.partition, last.update_id)  # It carries the ids of the last update.
+    # The new update carries the correlation ids of the last pinned update.
+    row = updates.find(connection, last.partition, last.update_id)
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
     update_changes.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
     read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})

@@ -20,11 +20,11 @@ from feed_assets.ledger.tables import cursor, log_lock
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BASELINE = "0020"
-"""Schema of the first release, from which on ledgers are upgraded."""
+"""Schema of the first release. Ledgers with an older schema cannot be upgraded."""
 
 
 class Ledger:
-    """A ledger: short transactions on one SQL database, never held over Spark or the network."""
+    """A ledger: short transactions on one SQL database. Never keep a transaction open during Spark or network work."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
@@ -37,15 +37,19 @@ class Ledger:
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """Open a writing transaction. To append to the log, it must call `lock_log`. An exception rolls it back."""
+        """Open a writing transaction. Call `lock_log` before you append to the log.
+
+        An exception rolls the transaction back.
+        """
         with self._writing(WRITES) as connection:
             yield connection
 
     @contextmanager
     def change(self) -> Generator[sa.Connection]:
-        """Open a writing transaction that may append to the change log (`log.append`). An exception rolls it back.
+        """Open a writing transaction that may append to the change log (`log.append`).
 
-        Such transactions queue from their first statement on, so none of them reads a half-made change of another.
+        An exception rolls the transaction back. Such transactions run one after the other, so none of them reads a
+        half-made change of another.
         """
         with self._writing(CHANGES) as connection:
             yield connection
@@ -65,15 +69,15 @@ _FULL = re.compile(r"disk is full|No space left on device|could not extend file"
 _UNAVAILABLE = re.compile(
     r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|25P03|28|42501|53|57P|58"
 )
-"""SQLite's names and PostgreSQL's codes of errors of a database that cannot be reached or written.
+"""Errors of a database that cannot be reached or written: SQLite's names and PostgreSQL's codes.
 
-Other errors are bugs, such as a missing table or a deadlock, or somebody cancelled a query.
+Any other error is a bug, such as a missing table or a deadlock, or comes from a cancelled query.
 """
 
 
 @contextmanager
 def _translated() -> Generator[None]:
-    """Raise DiskFull or LedgerUnavailable if the database itself fails. Errors of statements are not changed."""
+    """Raise DiskFull or LedgerUnavailable if the database itself fails. Errors of SQL statements pass unchanged."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -82,8 +86,8 @@ def _translated() -> Generator[None]:
             raise DiskFull(f"The ledger's disk is full ({message}). Make room, then try again.") from error
         if _code(error) == _LOCKED:
             raise LedgerUnavailable(
-                f"The ledger is locked for more than {LOCK_SECONDS} s by another transaction ({message}). Look who "
-                "holds it: pg_stat_activity shows the oldest xact_start. End that process, then try again."
+                f"The ledger is locked for more than {LOCK_SECONDS} s by another transaction ({message}). Find the "
+                "transaction with the oldest xact_start in pg_stat_activity. End its process, then try again."
             ) from error
         if not _is_unavailable(error):
             raise
@@ -91,7 +95,7 @@ def _translated() -> Generator[None]:
 
 
 def _is_unavailable(error: exc.DBAPIError) -> bool:
-    """Return whether a database cannot be reached or written. Without a server psycopg's error has no code."""
+    """Return whether a database cannot be reached or written. If no server answers, psycopg's error has no code."""
     code = _code(error)
     return bool(_UNAVAILABLE.match(code)) if code else isinstance(error, exc.OperationalError)
 
@@ -104,7 +108,7 @@ def _code(error: exc.DBAPIError) -> str | None:
 def open_ledger(url: SecretStr | str) -> Ledger:
     """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date.
 
-    Raise LedgerUnavailable if there is no such database, or no driver for it.
+    Raise LedgerUnavailable if the database does not exist, or if its driver is not installed.
     """
     text = _text(url)
     with ExitStack() as opening:
@@ -130,7 +134,10 @@ def found_ledger(url: SecretStr | str) -> Ledger:
 
 
 def file_of(url: SecretStr | str) -> Path | None:
-    """Return the file of a SQLite ledger, None for other databases. Raise LedgerUnavailable for an invalid URL."""
+    """Return the file of a SQLite ledger. Return None for other databases.
+
+    Raise LedgerUnavailable for an invalid URL.
+    """
     with _opening(_text(url), exc.ArgumentError, ValueError):
         parts = sa.make_url(_text(url))
     return Path(parts.database or "") if parts.get_backend_name() == "sqlite" else None
@@ -138,7 +145,7 @@ def file_of(url: SecretStr | str) -> Path | None:
 
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
-    """Turn these errors into a LedgerUnavailable that names the URL or its database as the thing to check."""
+    """Turn these errors into LedgerUnavailable. The message says whether to check the URL or the database."""
     try:
         yield
     except errors as error:
@@ -156,8 +163,8 @@ def _is_url(error: Exception) -> bool:
 _EXPECTED = {
     True: "Expected sqlite:///… or postgresql+psycopg://user:password@host:5432/database; the latter needs `pip "
     "install 'feed-assets[postgres]'`.",
-    False: "Expected a database that is there, in which this role has its rights; if they are its owner's to give or "
-    "to use, have the owner run `feed-assets ledger upgrade` and grant (docs/security.md).",
+    False: "Expected an existing database in which this role has the rights that it needs. If only the database's "
+    "owner has them, ask the owner to run `feed-assets ledger upgrade` and to grant the rights (docs/security.md).",
 }
 
 
@@ -190,7 +197,7 @@ def _migrate(ledger: Ledger) -> None:
 
 
 def _make_lock(ledger: Ledger) -> None:
-    """Create the lock table of writers before the first of them uses it. Another process may create it first."""
+    """Create the table that writers lock, before the first writer uses it. Another process may create it first."""
     try:
         with ledger.write() as connection:
             log_lock.create(connection, checkfirst=True)
@@ -200,7 +207,7 @@ def _make_lock(ledger: Ledger) -> None:
 
 
 _IS_THERE = ("23505", "42710", "42P07")
-"""PostgreSQL's codes for a name that is taken: by an uncommitted table, by a type, or by a table."""
+"""PostgreSQL's error codes for a name that exists already: as an uncommitted table, a type, or a table."""
 
 
 def _newest_schema() -> str | None:
@@ -236,13 +243,13 @@ def _for_a_look(url: str) -> Generator[Ledger]:
 def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """Return the schema's version in a database, and the newest version. The database is not changed.
 
-    Raise LedgerUnavailable if it cannot be written.
+    Raise LedgerUnavailable if the database cannot be written.
     """
     url = _text(ledger_url)
     with _for_a_look(url) as ledger:
         schema = _schema(ledger)
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-            if schema:  # A user of a ledger may lack the right to create tables.
+            if schema:  # A role that only uses the ledger may not create tables.
                 put_cursors(connection, {"probe": ""})
             else:
                 connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
@@ -251,7 +258,7 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
 
 
 def clock_of(url: SecretStr) -> datetime:
-    """Return the time by a database server's clock."""
+    """Return the current time of a database server."""
     with _for_a_look(_text(url)) as ledger, ledger.read() as connection:
         return connection.execute(sa.select(sa.func.now())).scalar_one()
 
@@ -288,7 +295,7 @@ def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | p
 def upsert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
 ) -> None:
-    """Insert rows. If a primary key exists, set these columns."""
+    """Insert rows. If a row with the same primary key exists, update only these columns."""
     insert = insert_into(connection, table)
     values = {name: insert.excluded[name] for name in columns}
     if rows:

@@ -1,7 +1,7 @@
-"""Downstream uses of an update: everything built from its rows, level by level, with one statement a level.
+"""Downstream uses of an update: all updates built from its rows, level by level, with one statement for each level.
 
-A level has the updates built from those of the level before, the increments and ranges that contain these, and the
-rejects of the runs that read them. All of these hold rows of the requested update.
+A level has the updates built from the updates of the previous level. It also has the increments and compacted ranges
+that contain them, and the rejects that the same runs wrote. All of these hold rows of the requested update.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,10 +18,10 @@ from feed_assets.ledger import batch_partitions, key_tables, updates
 from feed_assets.ledger.tables import batch, consumed, event, update
 
 READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF = "read", "added to", "put together", "rejects of"
-"""Ways in which an update got the rows. If there are several, the first of this order counts."""
+"""Ways in which an update got the rows. If several apply, the first in this order counts."""
 
 NAMED = 3
-"""Most known updates or batches that an error names."""
+"""Maximum number of updates or batches that an error message names."""
 
 Key = tuple[Partition, str]
 
@@ -50,9 +50,9 @@ class Use:
 
 
 def uses(connection: sa.Connection, partition: Partition, update_id: str) -> list[Use]:
-    """Return everything built, directly or not, from an update, or from the rows of an event table at a marker.
+    """Return all updates built, directly or indirectly, from an update, or from an event table's rows at a marker.
 
-    Raise NoValidUpdate if the ledger does not have it, and InvalidEvent for a malformed marker.
+    Raise NoValidUpdate if the ledger does not have the update, and InvalidEvent for a malformed marker.
     """
     is_known = updates.find(connection, partition, update_id) is not None
     if not is_known and not _is_table(connection, partition):
@@ -69,7 +69,7 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
-    """Yield the edges of a level, the preferred edge of each update last, because `dict` keeps the last."""
+    """Yield the edges of a level. The preferred edge of each update is last, because `dict` keeps the last value."""
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)
@@ -110,7 +110,10 @@ def _using(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _reading(key_table: sa.CTE) -> sa.Select[Any]:
-    """Select the slices of an event table that contain a marker. Only slices that end at or after it are scanned."""
+    """Select the slices of an event table that contain a marker.
+
+    Only slices that end at or after the marker are scanned.
+    """
     same_partition = (consumed.c.input_feed == key_table.c.feed) & (consumed.c.input_partition == key_table.c.partition)
     begins_before = consumed.c.slice_from.is_(None) | (consumed.c.slice_from < key_table.c.id)
     condition = same_partition & (consumed.c.position >= key_table.c.id) & begins_before & consumed.c.is_input
@@ -118,7 +121,10 @@ def _reading(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """Select these edges, those to updates that contain the same rows, and those to rejects, each with its state."""
+    """Select the edges of `first`, the edges to updates that contain these updates, and the edges to their rejects.
+
+    Each row also has the state of the update.
+    """
     held = first.cte("held", recursive=True)
     held = held.union(sa.select(*_EDGE).join(held, _built_from(held)).where(_OWN))
     edges = sa.union(sa.select(held), _rejects(held)).subquery("edges")
@@ -131,7 +137,7 @@ def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _rejects(held: sa.CTE) -> sa.Select[Any]:
-    """Select the rejects that were written beside the given updates."""
+    """Select the rejects that the same runs wrote with the given updates."""
     same_update = sa.and_(*(consumed.c[name] == held.c[name] for name in ("feed", "partition", "id")))
     beside = ~consumed.c.is_input & (consumed.c.feed != consumed.c.input_feed)
     how, of = sa.literal(REJECTS_OF, sa.String), (consumed.c.feed, consumed.c.partition, consumed.c.id)
@@ -156,13 +162,13 @@ def _unknown(connection: sa.Connection, partition: Partition, update_id: str) ->
     update_ids = [*connection.execute(query).scalars()]
     held = sorted(batch_partitions.recorded_batches(connection, [partition])[partition], reverse=True)
     if update_ids:
-        advice = f"it knows {shortened(update_ids, NAMED)}. Name one of these"
+        advice = f"it has {shortened(update_ids, NAMED)}. Name one of these"
     elif held:
         keys = shortened([each.key for each in held], NAMED)
         advice = f"this partition holds batches: {keys}. Name one of these as the partition, and an update of it"
     else:
         advice = (
-            f"it knows none of this partition. `feed-assets feed ls {partition.feed}` lists the partitions on the "
-            "blackboard; a tick (`feed-assets run`) tells the ledger of them"
+            f"it has none of this partition. `feed-assets feed ls {partition.feed}` lists the partitions on the "
+            "blackboard. A tick (`feed-assets run`) records them in the ledger"
         )
-    return f"the ledger knows no update {update_id} of {partition}: {advice}."
+    return f"the ledger has no update {update_id} of {partition}: {advice}."

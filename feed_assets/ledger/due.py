@@ -1,7 +1,8 @@
-"""The due list: partitions that a change may have made buildable. A tick decides about each until it is current.
+"""The due list: partitions that a change may have made buildable.
 
-The list contains only new or incomplete partitions, never the history. A row is removed only when its verdict is
-'current' or 'closed'. So a lost request, a failed run or a killed process is retried.
+A tick decides about each partition until it is current. The list contains only new or incomplete partitions, never the
+history. A row is removed only when its verdict is 'current' or 'closed'. So a lost request, a failed run or a killed
+process is retried.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,9 +32,9 @@ NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
 class DueOutput:
     """An output on the due list.
 
-    `changed` is the number of the change that put it on the list, `requested` the number of runs requested since then.
-    `state` and `reason` are the last verdict, None if there was none since that change. `since` (UTC) is when it was
-    put on the list.
+    `changed` is the log number of the change that put it on the list. `requested` is the number of runs that were
+    requested since then. `state` and `reason` are of the last verdict; None means no verdict since that change. `since`
+    (UTC) is the time when the output was put on the list.
     """
 
     partition: Partition
@@ -43,7 +44,7 @@ class DueOutput:
     state: str | None
     reason: str | None
     look_at: datetime | None
-    """The time of the next decision and run request. None means only after a change."""
+    """The time of the next decision and run request. If None, the next decision follows only after a change."""
     ends: datetime | None = None
     """The end of its time window (UTC), if it has one."""
     bytes: int | None = None
@@ -52,7 +53,7 @@ class DueOutput:
 
 @dataclass(frozen=True)
 class AffectedOutput:
-    """An output that a change affects. It is decided about from `look_at` (UTC) on, when it is a partition.
+    """An output that a change affects. Its partition exists, and ticks decide about it, from `look_at` (UTC) on.
 
     `ends` is the end of its time window (UTC), if it has one.
     """
@@ -81,7 +82,7 @@ def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: dateti
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never lower the number: otherwise a later change of another process would be acknowledged with this one.
+    # Never lower the number: otherwise a later change of another process would be acknowledged together with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
@@ -106,7 +107,7 @@ def look(
     history: History = ALL,
     busy: Collection[Partition] = (),
 ) -> tuple[DueOutput, ...]:
-    """Return the outputs to decide about now: first new ones, longest waiting first, then history in its order.
+    """Return the outputs to decide about now: first new outputs, longest waiting first, then history in its own order.
 
     Skip ready history with a run in progress (`busy`), so that it does not delay the outputs after it.
     """
@@ -124,7 +125,7 @@ def look(
 
 
 def _in_turn(history: History, now: datetime) -> tuple[sa.ColumnElement[Any], ...]:
-    """Return the sort order of the list: that of `History.place`, then longest waiting first."""
+    """Return the sort order of the list: first by `History.place`, then longest waiting first."""
     is_old = due.c.ends < history.begins(now)
     ends = sa.case((is_old, due.c.ends))
     by_time = ends if history.order is Order.OLDEST else ends.desc()
@@ -144,7 +145,7 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[DueOutput, ...]:
 
 
 def reason_of(connection: sa.Connection, output: Partition) -> str | None:
-    """Return the reason of an output's last verdict. Return None if it is not on the list or has no verdict."""
+    """Return the reason of an output's last verdict. Return None if the output is not on the list or has no verdict."""
     of_output = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
     return connection.execute(sa.select(due.c.reason).where(of_output)).scalar()
 
@@ -155,15 +156,18 @@ def _undecided(row: Any) -> DueOutput:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that attempts, quality, late data or pipelines stopped: new definitions may allow them.
+    """Make outputs due now that wait because of attempts, quality, late data or pipelines.
 
-    Call it once when a process starts.
+    New definitions may allow them. Call this once when a process starts.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait for a time, because new settings may have another limit. Call it once at start."""
+    """Make outputs due now that wait for a time, because new settings may have another limit.
+
+    Call this once when a process starts.
+    """
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
 
@@ -190,9 +194,10 @@ _STOPPED = (
 def to_rebuild(
     connection: sa.Connection, now: datetime, limit: int, history: History = ALL
 ) -> dict[Feed, list[DueOutput]]:
-    """Return by dataset up to `limit` outputs with the verdict 'rebuild', in the order of the list.
+    """Return for each dataset up to `limit` outputs with the verdict 'rebuild', in the order of the list.
 
-    Skip outputs with a run in progress, and those that changed after the verdict, as a run has just published.
+    Skip outputs with a run in progress. Skip outputs that changed after their verdict, for example because a run has
+    just published: the verdict is stale.
     """
     own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard_condition()
     since = sa.exists().where(own, change.c.sequence > due.c.changed)
@@ -228,9 +233,10 @@ def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
 
 
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
-    """Store verdicts. 'current' and 'closed' outputs leave the list, waiting ones stay until their time or a change.
+    """Store verdicts.
 
-    Skip outputs with a later change or a later request: they would be lost.
+    Remove 'current' and 'closed' outputs from the list; keep the others until their time or a change. Skip an output
+    with a change or a request after its verdict was made. Otherwise that change or request would be lost.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -266,10 +272,10 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
 
 
 def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[DueOutput]:
-    """Claim outputs for run requests, and postpone their next decision. Return those that were free.
+    """Claim outputs for run requests, and postpone their next decision. Return the outputs that were free.
 
-    If several processes read the same output, only the first one claims it. The end of its run ends the wait. If no run
-    begins, because the process was killed, a run is requested again after the wait.
+    If several processes read the same output, only the first one claims it. When its run ends, the output is due again.
+    If no run begins because the process was killed, a run is requested again after the wait.
     """
     if not ready:
         return []
@@ -286,7 +292,7 @@ def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) ->
         for item in free
     ]
     if rows:
-        # After a run request the same reason is reported to Dagster again.
+        # After a run request, the same reason is reported to Dagster again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
@@ -308,7 +314,7 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
 
 
 def end_pauses(ledger: Ledger, now: datetime) -> None:
-    """Make undecidable outputs due now: whoever starts `run` again may have fixed the cause."""
+    """Make undecidable outputs due now: the person who starts `run` again may have fixed the cause."""
     with ledger.write() as connection:
         connection.execute(sa.update(due).where(due.c.state == UNDECIDED, due.c.look_at > now).values(look_at=now))
         failed = awaited.c.reason.is_not(None) & (awaited.c.look_at > now)
@@ -316,7 +322,10 @@ def end_pauses(ledger: Ledger, now: datetime) -> None:
 
 
 def postpone(ledger: Ledger, reasons: Mapping[DueOutput, str | None], now: datetime) -> None:
-    """Postpone undecidable outputs, each with the reason. None means that it is not a partition now."""
+    """Postpone undecidable outputs, each with the reason.
+
+    The reason None means that the output is not a partition now.
+    """
     _say(ledger, {item: (UNDECIDED if why else NOT_YET, why) for item, why in reasons.items()}, now + LOOK_AGAIN)
 
 
@@ -342,7 +351,7 @@ def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:
-    """Return by consumer a reason why one of its outputs is undecidable, or a change cannot be mapped to outputs."""
+    """Return for each consumer one reason why an output is undecidable or a change cannot be mapped to outputs."""
     of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
     of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
     return {

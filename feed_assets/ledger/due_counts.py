@@ -12,7 +12,7 @@ from feed_assets.ledger.quality import FAILED
 from feed_assets.ledger.tables import due, quality
 
 EXAMPLES = 5
-"""Most partitions of a group that are named. The others are counted."""
+"""Maximum number of partitions of a group that are named. The others are only counted."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,10 @@ def by_state(connection: sa.Connection) -> tuple[Group, ...]:
 
 
 def refused(connection: sa.Connection) -> tuple[Group, ...]:
-    """Return the due partitions with a failed check, with the reason. The next publication ends a failed audit."""
+    """Return the due partitions with a failed check, with the reason.
+
+    A failed audit counts until the next publication.
+    """
     return tuple(_groups(connection.execute(_refused())))
 
 

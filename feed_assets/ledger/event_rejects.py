@@ -1,4 +1,4 @@
-"""Rejected events: texts that are not valid events. Each is stored once, with the reason."""
+"""Rejected events: texts that are not valid events. Each text is stored once, with the reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,7 +12,10 @@ from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.tables import event_reject
 
 REJECTS_KEPT = 10_000
-"""Number of newest rejects kept for each source (more if they share a moment), to limit the ledger's size."""
+"""Number of newest rejects that are kept for each source, to limit the ledger's size.
+
+Rejects with the same time as the oldest of them stay, too.
+"""
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
@@ -28,7 +31,7 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
 
 
 def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
-    """Remove rejects from before a moment, `limit` rows a transaction. Return their number.
+    """Remove the rejects from before a time, up to `limit` rows in each transaction. Return their number.
 
     Each source has at most about `REJECTS_KEPT` rows, so all of them are searched.
     """

@@ -1,6 +1,6 @@
-"""Write events, our own and those read from sources. Each is recorded once, in commit order, and never changed.
+"""Write events: our own, and events read from sources. Each is recorded once, in commit order, and never changed.
 
-An event is a log entry with its number, so a reader that continues from a number misses no event.
+Each event has the number of its log entry, so a reader that continues from a number misses no event.
 """
 
 import json
@@ -42,10 +42,11 @@ _Key = tuple[str, str]
 def publish(
     connection: sa.Connection, new: WriteEvent, now: datetime, updated_at: tuple[Marker, Marker] | None = None
 ) -> bool:
-    """Record an event of ours. Return False if it was recorded before. Repeatable.
+    """Record one of our own events. Return False if it was recorded before.
 
-    An event not after the removed old ones (`removed_markers`) counts as recorded, because it may be a repeat.
-    `updated_at` is the range of its rows, both ends included. Raise EventOutOfOrder, InvalidEvent or InvalidName.
+    Old events may have been removed (`removed_markers`). An event that is not newer than the removed events counts as
+    recorded, because it may be a repeat. `updated_at` is the first and the last `updated_at` of the event's rows. Raise
+    EventOutOfOrder, InvalidEvent or InvalidName. A repeated call changes nothing.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
@@ -73,16 +74,17 @@ def _change(row: Mapping[str, Any]) -> Change:
 def record(
     connection: sa.Connection, source: str, new: Sequence[WriteEvent], now: datetime, *, refuse_out_of_order: bool
 ) -> tuple[Rejected, ...]:
-    """Record events in the given order. Store invalid events as rejects, and return these.
+    """Record events in the given order. Store invalid events as rejects, and return the rejects.
 
-    An event whose marker is before its table's last is rejected (`refuse_out_of_order`) or flagged. Events that were
-    recorded before, even if removed since, are skipped. New events older than removed ones are rejected, because the
-    range that they cover is unknown.
+    An event is out of order if its marker is before the last marker of its table. Such an event is rejected if
+    `refuse_out_of_order` is set, and flagged otherwise. Events that were recorded before are skipped, even if they were
+    removed since. A new event that is older than a removed event is rejected, because the range of data that it covers
+    is unknown.
     """
     rejected: list[Rejected] = []
     is_ours = source == OURS
     tables = {each.table_name for each in new}
-    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are moments.
+    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are times.
     sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
     last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
     rows: list[dict[str, Any]] = []
@@ -96,14 +98,17 @@ def record(
         rows.append(_row(source, each, marker, before, None, now))
         last[key] = marker
     _insert(connection, rows)
-    if doubtful:  # Handle these after the others, as they may repeat them.
+    if doubtful:  # Handle these last, because they may repeat the other new events.
         _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
     event_rejects.reject(connection, source, rejected, now)
     return tuple(rejected)
 
 
 def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
-    """Return whether an event can be recorded. Our own may have a long context. A table's first event sets its kind."""
+    """Return whether an event can be recorded. If not, add it to `rejected`. Our own events may have a long context.
+
+    The first event of a table sets the table's kind of marker in `kinds`.
+    """
     try:
         check_order(new, None) if is_ours else check_event(new)
         check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
@@ -125,7 +130,10 @@ def _doubtful(
     *,
     refuse: bool,
 ) -> list[dict[str, Any]]:
-    """Return rows for new events that are not after their table's last: out of order, or without new data."""
+    """Return rows for new events that are not after the last marker of their table partition.
+
+    They are out of order, or have no new data. Add refused events to `rejected`.
+    """
     known_identities, before = _known_identities(connection, source, doubtful), _before(connection, doubtful)
     removed = removed_markers.may_be_known(connection, doubtful, unless_there=source == OURS)
     rows: list[dict[str, Any]] = []
@@ -152,9 +160,9 @@ def _doubtful(
 
 def _too_old(new: WriteEvent, marker: str) -> str:
     return (
-        f"{new.partition} {in_words(marker)} is from before the events that were removed as they were old "
-        "(FEED_ASSETS_LOG_DAYS), and was published after them: the data that it covers are unknown. Publish what has "
-        "changed with a later marker."
+        f"{new.partition} {in_words(marker)} is older than events that were removed because of their age "
+        "(FEED_ASSETS_LOG_DAYS), and was published after them. The range of data that it covers is unknown: expected "
+        "a later marker. Publish the changed data with a later marker."
     )
 
 
@@ -197,7 +205,10 @@ def _known_identities(
 
 
 def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
-    """Return for each table with events whether its markers are moments, by its first event: one index seek each."""
+    """Return for each table with events whether its markers are times, not versions. The table's first event decides.
+
+    Cost: one index lookup for each table.
+    """
     key_table = key_tables.rows(connection, ("feed",), [[each] for each in sorted(tables)])
     history = event.alias()
     first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == key_table.c.feed).correlate(key_table)
@@ -207,7 +218,10 @@ def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool
 
 
 def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
-    """Return the last marker of each table partition, of the table's kind: one index seek for each."""
+    """Return the last marker of each table partition. Ignore markers that are not of the table's kind.
+
+    Cost: one index lookup for each partition.
+    """
     named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
     key_table = key_tables.rows(connection, ("feed", "partition", "moments"), named)
     same_partition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
@@ -218,7 +232,10 @@ def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection
 
 
 def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
-    """Return for each table partition the sorted markers right before the events' own, and the last removed one."""
+    """Return for each table partition the sorted markers that directly precede the new events.
+
+    The last removed marker is included.
+    """
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     condition = (event.c.feed == key_table.c.feed) & (event.c.partition == key_table.c.partition)
     condition &= removed_markers.of_one_kind(event.c.marker, key_table.c.marker)
@@ -300,7 +317,7 @@ def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> 
 
 
 def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
-    """Return the newest event of each table that has one: one index seek for each."""
+    """Return the newest event of each table with events. Cost: one index lookup for each table."""
     rows = connection.execute(
         _newest_of(connection.dialect.name), key_tables.row_parameter([[str(table)] for table in tables])
     )

@@ -24,7 +24,7 @@ def last_results(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed,
 
 
 def keep(connection: sa.Connection, results: Mapping[Feed, Expected]) -> None:
-    """Store results. If two checks run at once, either result may be stored last, as both are valid."""
+    """Store results. If two checks run at once, either result may be stored last: both are valid."""
     put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in results.items()})
 
 

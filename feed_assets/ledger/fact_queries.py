@@ -1,4 +1,7 @@
-"""The queries that provide facts for decisions: bulk seeks for the given partitions, never scans of the history."""
+"""The queries that provide facts for decisions.
+
+They look up the given partitions in bulk, and never scan the history.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -35,7 +38,7 @@ from feed_assets.ledger.tables import consumed, update
 def facts(
     connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
 ) -> Facts:
-    """Return all facts for `decide` about these needs, from one state of the ledger.
+    """Return the facts that `decide` uses for these needs. All of them are from one state of the ledger.
 
     The number of statements depends on the kinds of inputs, not on the number of needs.
     """
@@ -88,7 +91,7 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 
 
 def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
-    """Return the problem that blocks consumers of a partition or window. Return None if it has none."""
+    """Return the problem that blocks consumers of a partition or window. Return None if there is no problem."""
     address = address_of(partition)
     if address is None:
         return quality.failed(connection, [partition]).get(partition)
@@ -97,7 +100,7 @@ def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
 
 
 def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
-    """Return the results of named checks of partitions and windows: why a check blocks, or '' if it passed."""
+    """Return the results of the checks that inputs name: the reason why a check blocks, or '' if it does not block."""
     read = [*inputs]
     named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
     named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
@@ -142,7 +145,10 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """Return the newest counted updates of inputs whose newest update is not weighed yet: one query for the few."""
+    """Return the newest update that is weighed now, for inputs whose newest update is not weighed yet.
+
+    Few inputs need this, so one query reads all of them.
+    """
     member_limits = {
         (member, limit)
         for need in needs
@@ -162,7 +168,7 @@ def _counted(
 
 
 def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
-    """Return the input partitions with a limit on the update ids that are weighed now, with the limit."""
+    """Return the input partitions whose updates are weighed only up to an update id now, each with that id."""
     limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
     return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 
@@ -176,7 +182,7 @@ _Since = dict[Partition, dict[Partition, datetime]]
 
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
-    """Return for each input the arrival time of the first newer update with other data than the consumed one."""
+    """Return for each input the arrival time of the first newer update whose data differ from the consumed update."""
     arrivals: _Since = {}
     key_table = key_tables.updates(connection, published.items())
     same_input = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
@@ -198,7 +204,7 @@ def _new_since(
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Since:
-    """Return the arrival time of the first update of each new batch, from which the output was not built."""
+    """Return the arrival time of the first update of each batch that an output has not read yet."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
         if need.output in consumed_by:
@@ -218,7 +224,7 @@ def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 
 def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
-    """Return the attempts of each output since its last successful run, oldest first: failed or refused runs."""
+    """Return the failed or refused runs of each output since its last successful run, oldest first."""
     attempts_by_output: dict[Partition, list[Attempt]] = {}
     for run in runs.open_attempts(connection, outputs):
         is_refused, ended = run.state == updates.REFUSED, run.ended or run.started

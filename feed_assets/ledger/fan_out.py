@@ -1,6 +1,7 @@
 """Fan-out of log changes: every output that a change affects is put on the due list, for all consumers at once.
 
-Marks of bad data spread in the same pass (`ledger/tainted.py`): a mark is a change, which the next round reads.
+Marks of bad data spread in the same pass (`ledger/tainted.py`). A mark is itself a log change, so the next round
+spreads it further.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,11 +26,12 @@ CHANGES_PER_READ = 1000
 
 @dataclass(frozen=True)
 class Affected:
-    """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
+    """The outputs of one consumer that a change affects, each with the time (UTC) from which its partition exists.
 
-    `outputs` is None if they are unknown: because of the error `why_not`, or because the changed partition does not
-    exist yet. Then the change is retried at `look_at`, or after a while. `takes_events` is True if they have inboxes.
-    `ends` has the ends (UTC) of their time windows.
+    `outputs` is None if the change must be mapped again later. There are three reasons: the error `why_not`, a changed
+    partition that does not exist yet, or an existing output whose time has not come. The next attempt is at `look_at`,
+    or after `LOOK_AGAIN`. `takes_events` is True if the outputs have inboxes for events. `ends` has the end (UTC) of
+    each output's time window.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None
@@ -41,12 +43,18 @@ class Affected:
 
 
 AffectedOf = Callable[[str, Partition], Affected]
-"""Function of a consumer and a changed partition, which is of a feed that it reads, or its own."""
+"""Function that takes a consumer and a changed partition, and returns the consumer's affected outputs.
+
+The partition belongs to a feed that the consumer reads, or to the consumer itself.
+"""
 
 
 @dataclass(frozen=True)
 class PendingChanges:
-    """Changes that a group of subscriptions has not got yet, and the position of the group after them."""
+    """Changes that a group of subscriptions has not received yet.
+
+    `start` and `reached` are the log positions of the group before and after them.
+    """
 
     group: Collection[Edge]
     start: int
@@ -56,9 +64,9 @@ class PendingChanges:
 
 @dataclass
 class _Reach:
-    """Effects of changes: outputs to decide about or to mark, events for inboxes, partitions that do not exist yet.
+    """Effects of changes: outputs to decide about, events for inboxes, and changes that must be retried (`absent`).
 
-    `cleared` are outputs whose marks may end.
+    `judged` are outputs whose marks may begin or end. `cleared` are outputs whose marks may only end.
     """
 
     woken: list[AffectedOutput] = field(default_factory=list[AffectedOutput])
@@ -79,8 +87,9 @@ def fan_out(
 ) -> bool:
     """Fan out changes for each (consumer, feed): put affected outputs on the due list, and events into inboxes.
 
-    Stop when time is over, and return False if changes are left. List, inboxes, marks and subscriptions change in one
-    transaction, which skips changes that another process fanned out meanwhile. So it is safe to kill or repeat it.
+    Stop when time is over, and return False if changes are left. The due list, inboxes, marks and subscriptions change
+    in one transaction. It skips changes that another process has fanned out in the meantime. So the process can be
+    killed at any time, and the call can be repeated.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
@@ -141,7 +150,10 @@ _Marks = Mapping[Partition, str | None]
 
 
 def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
-    """Return by output the current problem of the data from which it was built, or None. The log has later changes."""
+    """Return for each output the current problem of the data from which it was built, or None.
+
+    A problem that changes later is another change in the log, which a later round reads.
+    """
     if not reach.judged and not reach.cleared:
         return {}
     with ledger.read() as connection:
@@ -162,7 +174,11 @@ def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, marks: _Marks, no
 
 
 def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: datetime) -> None:
-    """Record effects with the current log number: a verdict with a smaller number than the last change is stale."""
+    """Record the effects of changes.
+
+    Each output gets at least the log number of its own last change. Otherwise the next verdict about it would count as
+    stale.
+    """
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
@@ -187,7 +203,7 @@ def _look_at_absent(
 
 
 def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affected]) -> _Reach:
-    """Return effects up to each subscriber's position. Later changes arrive through the log."""
+    """Return the effects of changes up to each subscriber's log position. Later changes reach it through the log."""
     numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*affected_by_row])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in affected_by_row.items():
@@ -201,7 +217,8 @@ def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
     """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
     since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
+    # The first change's kind was not stored. QUALITY is a kind that may add or end marks.
     return [
         LogEntry(first, partition, log.QUALITY),
         *since,
-    ]  # Its kind is unknown: it may spread.
+    ]

@@ -1,4 +1,4 @@
-"""Count of the history that was requested today, shared by all code locations and sensors on a ledger."""
+"""Count of the history runs requested today. All code locations and sensors of a ledger share it."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,15 @@ _CURSOR = "requested of history"
 
 
 def spent(connection: sa.Connection, now: datetime) -> Spent:
-    """Return what was requested on the day of `now` (UTC)."""
+    """Return the count of history that was requested on the day of `now` (UTC)."""
     return _parsed(get_cursor(connection, _CURSOR), now)
 
 
 def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spent, now: datetime) -> bool:
-    """Claim all of these for run requests, and count them. If the count or an output has changed, return False.
+    """Claim all `ready` outputs for run requests, and store the count `after`.
 
-    This is one transaction. If the process is killed before Dagster has the runs, they are requested and counted again.
+    Return False, and claim nothing, if the stored count is no longer `before` or an output has changed. This is one
+    transaction. If the process is killed before Dagster has the runs, they are requested and counted again.
     """
     with ledger.write() as connection:
         if _locked(connection, now) != before:
@@ -36,7 +37,7 @@ def claim(ledger: Ledger, ready: Sequence[DueOutput], before: Spent, after: Spen
 
 
 def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | None:
-    """Count one manual run. If it may not run today, do not count it, and return why."""
+    """Count one manual run. If the run may not start today, do not count it, and return the reason."""
     with ledger.write() as connection:
         before = _locked(connection, now)
         why = why_not(history, before, size)
@@ -45,7 +46,10 @@ def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | N
 
 
 def _locked(connection: sa.Connection, now: datetime) -> Spent:
-    """Return the count, locked until the transaction ends. To lock rows of `due`, too, lock the count first."""
+    """Return the count, and lock it until the transaction ends.
+
+    A transaction that also locks rows of `due` must lock the count first, to avoid a deadlock.
+    """
     insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
     query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()
     return _parsed(connection.execute(query).scalar_one(), now)

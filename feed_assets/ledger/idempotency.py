@@ -1,4 +1,4 @@
-"""Requests with an idempotency key: the receiver that took each, and its final answer."""
+"""Requests with an idempotency key: the receiver that accepted each request, and the final answer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from feed_assets.ledger.database import insert_missing, upsert
 from feed_assets.ledger.tables import idempotency
 
 HOLDS = timedelta(days=7)
-"""Time for which a key stands for its first request."""
+"""Time for which a repeated key counts as a repeat of its first request."""
 
 At = tuple[str, str]
 """A feed, and a key that a partner chose."""
@@ -42,7 +42,7 @@ def take(connection: sa.Connection, keys: Sequence[Taken], now: datetime) -> dic
 
 
 def answered(connection: sa.Connection, keys: Iterable[Taken], now: datetime) -> None:
-    """Store answers, so that every receiver gives the same answer from now on. Repeatable."""
+    """Store answers, so that every receiver gives the same answer from now on. A repeated call changes nothing."""
     upsert(connection, idempotency, [{**vars(each), "at": now} for each in keys], ["answer"])
 
 

@@ -1,7 +1,7 @@
 """Inboxes: unconsumed events, delivered once to every output that they affect.
 
-They contain only new or incomplete propagations, never the history. The publication that consumes an event removes it
-in the same transaction, and moves the consumer's markers. Until then the event stays here.
+They contain only new or incomplete propagations, never the history. The transaction that publishes an update removes
+the events that its run consumed, and moves the consumer's markers. Until then the events stay in the inbox.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from feed_assets.ledger.tables import batch, event, inbox, marker, taken_event, 
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
-    """Put events, by number, into the inboxes of the outputs that they affect. Repeatable."""
+    """Put events, by number, into the inboxes of the outputs that they affect. A repeated call changes nothing."""
     rows = [{"feed": str(at.feed), "partition": at.key, "sequence": number} for at, number in outputs]
     insert_missing(connection, inbox, rows)
 
@@ -48,9 +48,10 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 def seen_by(
     connection: sa.Connection, consumers: Collection[Consumer], events_by_output: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
-    """Return by consumer the whole history of the correlation ids in its inboxes.
+    """Return for each consumer all events of the correlation ids in its inboxes.
 
-    Skip events that are recorded but not delivered yet: otherwise their propagation would be taken without them.
+    Skip events that are recorded but not delivered yet. Otherwise a propagation could count as complete, and be
+    consumed without these events.
     """
     ids_by_consumer: dict[Feed, set[str]] = {}
     for output, group in events_by_output.items():
@@ -79,13 +80,17 @@ def _history_of(
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
     """Record that a run is about to read these slices. The events within them are consumed when it publishes.
 
-    Call it before the run reads: an event that arrived after the slices were chosen covers rows that exist already.
+    Call this before the run reads. An event within the slices may arrive after the slices were chosen. It is claimed,
+    too, because its rows exist before the run reads.
     """
     connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Return whether no part of the slices was consumed since they were chosen. Otherwise rows would be read twice."""
+    """Return whether no event in the slices was consumed since they were chosen.
+
+    If one was, rows would be read twice.
+    """
     unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
     events = [*map(event_store.recorded_of, rows)]
@@ -99,7 +104,7 @@ def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice])
 
 
 def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
-    """Return the condition for events of outputs that lie in slices. It does the same as `Interval.within`."""
+    """Return the SQL condition for events of outputs that lie in slices. It must agree with `Interval.within`."""
     names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
     key_table = key_tables.rows(
         connection, names, (_bounds(output, each) for output, pieces in slices.items() for each in pieces)
@@ -108,7 +113,7 @@ def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice
     lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= key_table.c.end)
     lies &= (event.c.feed == key_table.c.input_feed) & (event.c.partition == key_table.c.input_partition)
     lies &= key_table.c.start.is_(None) | (event.c.start >= key_table.c.start)
-    # One seek for each waiting event, no scan of a table's history.
+    # This needs one index lookup for each waiting event, and no scan of a table's history.
     output = (waits.c.feed == key_table.c.feed) & (waits.c.partition == key_table.c.partition)
     waiting_keys = sa.select(*(waits.c[name] for name in _KEY)).join(key_table, output)
     return sa.tuple_(*(inbox.c[name] for name in _KEY)).in_(waiting_keys.where(sa.exists().where(lies)))
@@ -132,9 +137,10 @@ def correlations(connection: sa.Connection, run: str) -> set[str]:
 
 
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
-    """Remove a run's events from the inbox and move the markers, in the transaction of its publication. Repeatable.
+    """Remove the events that a run consumed from the inbox, and move the markers.
 
-    The removed events are recorded: they return if the update is invalidated, and leave again if it is revalidated.
+    Call this in the transaction that publishes the run's update. The removed events are recorded. They return to the
+    inbox if the update is invalidated, and are removed again if it is revalidated. A repeated call changes nothing.
     """
     taken_numbers = _taken_by(output, run)
     is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
@@ -145,7 +151,10 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
 
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
-    """Remove events. Never move a marker back: a propagation that was skipped earlier has older markers."""
+    """Remove events from inboxes, and move the markers. Never move a marker back.
+
+    The events may have older markers than those already consumed, if their propagation was skipped earlier.
+    """
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
     query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
@@ -162,9 +171,11 @@ def _greater(old: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.Colum
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
-    """Put a run's events back into the inbox, in the transaction of the update's invalidation. Repeatable.
+    """Put the events that a run consumed back into the inbox.
 
-    Markers stay, because they say how far was ever read. Skip events that another published update consumed since.
+    Call this in the transaction that invalidates the run's update. Markers do not change, because they record how far
+    the output was ever read. Skip events that another published update has consumed since. A repeated call changes
+    nothing.
     """
     again = taken_event.alias()
     since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
@@ -178,7 +189,10 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 
 
 def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
-    """Return the returned events of an output, each with the update that consumed it and why that is invalid."""
+    """Return the events that came back to an output's inbox.
+
+    Each has the invalid update that consumed it, and its `reason`.
+    """
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
     query = query.join(inbox, inbox.c.sequence == event.c.sequence).where(_of(output))
@@ -204,9 +218,10 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
-    """Consume events whose data have been read already, without a run. Repeatable.
+    """Consume events whose data have been read already, without a run.
 
-    They are recorded as consumed by the published update, so they return if it is invalidated.
+    The events are recorded as consumed by the newest published update, so they return if that update is invalidated. A
+    repeated call changes nothing.
     """
     if slices:
         is_consumed = _within(connection, slices)

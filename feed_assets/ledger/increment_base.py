@@ -1,7 +1,7 @@
 """Bases of increments: an increment is added to a base, which contains all increments before it.
 
-The table `consumed` has the base of an update as a row that is not an input. There `position` is the base, and
-`slice_from` the first update of the chain, which was a full load.
+In the table `consumed`, the base of an update is a row with `is_input` false. Its `position` is the base's id. Its
+`slice_from` is the first update of the chain, which was a full load.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,10 @@ ADDS_TO = (
 
 
 def base(connection: sa.Connection, output: Partition) -> Pin | None:
-    """Return the base for the next increment. Return None if there is none, or if its chain has an invalid update."""
+    """Return the base for the next increment.
+
+    Return None if there is no base, or if its chain has an invalid update.
+    """
     newest = updates.newest(connection, [output])
     if output not in newest or lost(connection, newest):
         return None
@@ -39,7 +42,10 @@ def has_increments(connection: sa.Connection, output: Partition) -> bool:
 
 
 def beside(connection: sa.Connection, output: Partition, update_id: str) -> str | None:
-    """Return a valid increment that is newer than an update but was added to an older one, or None."""
+    """Return a valid increment that is newer than the given update but extends an older update.
+
+    Return None if there is none.
+    """
     of_output = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
     passed = (consumed.c.position < update_id) & (consumed.c.id > update_id)
     same_partition = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
@@ -59,8 +65,9 @@ def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, s
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
     """Return the outputs whose newest update has an invalid update in its chain, each with the reason.
 
-    Only invalid updates are searched, not all increments. One counts if a valid increment of the same chain was added
-    to it. If that increment is beside the newest one, a full load is unnecessary but harmless.
+    Only invalid updates are searched, not all increments. An invalid update counts if a valid increment with the same
+    first update extends it. That increment may be in another branch than the newest update. Then a full load is
+    unnecessary but harmless.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
@@ -78,7 +85,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def _added_to_it() -> sa.ColumnElement[bool]:
-    """Return the condition that a valid or pruned update was added to the update of the query."""
+    """Return the condition that a valid or pruned update extends the update of the outer query."""
     later = update.alias()
     edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)
@@ -88,4 +95,4 @@ def _added_to_it() -> sa.ColumnElement[bool]:
 
 
 def _reason(update_id: str, reason: str | None) -> str:
-    return f"{update_id}, which is in it, is no longer valid: {reason or updates.NOT_THERE}"
+    return f"{update_id}, which it contains, is no longer valid: {reason or updates.NOT_THERE}"

@@ -1,4 +1,4 @@
-"""Updates that intake publishes. It records them itself, because no sensor searches the blackboard for them."""
+"""Updates that intake publishes. Intake records them itself, because no sensor searches the blackboard for them."""
 
 from datetime import datetime
 
@@ -13,16 +13,20 @@ from feed_assets.ledger.tables import update
 
 
 def newest(connection: sa.Connection, batch: Partition) -> Update | None:
-    """Return the last update that intake recorded for a batch, in any state, with its files, or None."""
+    """Return the last update that intake recorded for a batch, in any state, with its files.
+
+    Return None if there is none.
+    """
     condition = updates.is_(batch) & (update.c.origin == updates.INTAKE)
     newest_id = connection.execute(sa.select(sa.func.max(update.c.id)).where(condition)).scalar()
     return updates.recorded(connection, batch, newest_id) if newest_id else None
 
 
 def record(connection: sa.Connection, published: Update, windows: Counts | None, by: str, now: datetime) -> None:
-    """Record a published update of a batch, with its records by window if known. Repeatable.
+    """Record a published update of a batch, with its records by window if known.
 
-    A run that reads the partition may have recorded it before as another team's update, without counts.
+    A run that reads the partition may have recorded the update before, as another team's update without counts. A
+    repeated call changes nothing.
     """
     batch_partitions.join(connection, published.partition)
     if updates.find(connection, published.partition, published.id) is None:

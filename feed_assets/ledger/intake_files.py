@@ -11,10 +11,10 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import intake_file as table
 
 _ROWS = 1000
-"""Most files with a problem that are listed: the newest ones."""
+"""Maximum number of files with a problem that are listed, newest first."""
 
 _EQUAL = 100
-"""Most equal files of a moment that are searched for a renamed file."""
+"""Maximum number of equal files of the same time that are searched for a renamed file."""
 
 _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 
@@ -26,7 +26,7 @@ def registered(connection: sa.Connection, feed: Feed, names: Collection[str]) ->
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """Return pulled files of the same moment, size and etag with other names."""
+    """Return pulled files with other names, but with the given time and the size and etag of `file`."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     condition = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
     query = sa.select(table).where(condition, content).limit(_EQUAL)
@@ -34,7 +34,7 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """Return the keys of batches of a moment whose names begin with `name`."""
+    """Return the keys of the batches of a time whose names begin with `name`."""
     condition = (
         (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     )
@@ -47,7 +47,10 @@ def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
 
 
 def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
-    """Clear the problems of files that no longer exist. Entries of pulled files stay, others are deleted."""
+    """Clear the problems of files that no longer exist.
+
+    Keep the entries of files that were pulled; delete the others.
+    """
     is_gone = (table.c.feed == str(feed)) & table.c.name.in_(names)
     connection.execute(sa.delete(table).where(is_gone, table.c.batch.is_(None)))
     connection.execute(sa.update(table).where(is_gone).values(state=FileState.DONE.value, reason=None))
@@ -71,7 +74,7 @@ def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> N
 
 
 def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
-    """Return by feed the files that were refused or changed since the feed's moment, newest first."""
+    """Return for each feed the files that were refused or changed since its given time, newest first."""
     files_by_feed: dict[Feed, list[Pulled]] = {}
     states = [FileState.CHANGED.value, FileState.REFUSED.value]
     recent = [

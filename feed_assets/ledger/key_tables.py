@@ -1,4 +1,7 @@
-"""Tables of keys to join with. All keys are in one parameter, so a statement is compiled once for any number."""
+"""Tables of keys to join with.
+
+All keys are in one parameter, so a statement is compiled only once for any number of keys.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,12 +41,15 @@ def rows(
 
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
-    """Return the table. In a cached statement it has no parameter value: each execution passes it."""
+    """Return a table with these text columns.
+
+    In a cached statement, each execution passes the parameter with the rows.
+    """
     return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
 
 def row_parameter(values: Iterable[Sequence[str | int | None]], called: str = "wanted") -> dict[str, str]:
-    """Return the parameter value for rows."""
+    """Return the statement's parameter with the rows, by its name."""
     return {called: json.dumps([[*row] for row in values])}
 
 

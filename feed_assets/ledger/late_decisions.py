@@ -1,4 +1,4 @@
-"""Decisions about late data, stored in the log. One is recorded for each new outcome, snapshot or arrived data."""
+"""Decisions about late data, stored in the log. A decision that equals the last one of its partition is not stored."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -20,11 +20,11 @@ from feed_assets.ledger.tables import change
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
+    """A decision about the late data of a partition. Its `outcome` is `re-run`, `wait` or `skip`. Times are in UTC.
 
-    `published` is the update after which they arrived. `before` and `after` are the bytes of the changed inputs, as
-    consumed and as arrived, `files` is the number of additional files. `arrived` is a digest of the arrived data,
-    `policies` of the policies.
+    `until` is the end of a wait. `published` is the update after which the data arrived. `before` and `after` are the
+    bytes of the changed inputs: as consumed, and as they are now. `files` is the number of additional files. `arrived`
+    is a digest of the arrived data, and `policies` is a digest of the policies.
     """
 
     partition: Partition
@@ -56,18 +56,21 @@ def decisions(
 
 
 def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
-    """Append new decisions about late data to the log. Repeatable."""
+    """Append new decisions about late data to the log. A repeated call changes nothing."""
     weighed = {each.output: each for each in verdicts if each.weighed}
     with ledger.read() as connection:
         new = _new(connection, weighed) if weighed else []
     if new:
-        with ledger.change() as connection:  # Check again under the lock, as two ticks may run at once.
+        with ledger.change() as connection:  # Check again under the lock: two ticks may run at once.
             still_new = _new(connection, {each.output: each for each in new})
             log.append(connection, [_change(each, each.weighed, now) for each in still_new if each.weighed])
 
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
-    """Return the verdicts that differ from the last recorded decision about their partition: one seek for each."""
+    """Return the verdicts that differ from the last recorded decision about their partition.
+
+    Cost: one index lookup for each verdict.
+    """
     last = _last(connection, verdicts)
     identity_by_partition = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
     return [
@@ -78,7 +81,10 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 
 
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
-    """Return the identity of a decision. The reason is not part of it, because its costs change with each run."""
+    """Return the identity of a decision.
+
+    The reason is not part of it, because the costs in its text change with each run.
+    """
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 
 
@@ -91,7 +97,7 @@ def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Dec
 
 
 _IS_LATE = change.c.kind == sa.literal_column("'late'")
-"""Condition with a literal: with a parameter no database would use the partial index."""
+"""SQL condition with a literal. If it were a parameter, no database would use the partial index."""
 
 
 def _arrived(verdict: Verdict) -> str:

@@ -17,9 +17,9 @@ _Key = tuple[Partition, str]
 
 
 def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> Lineage:
-    """Return `lineage` extended by all ancestors of the pins with the same partition keys.
+    """Return `lineage` extended by the ancestors of the pins. Follow only inputs with the same partition key.
 
-    For each update the newest one of its partition is followed, too, because it may have the same rows.
+    For each ancestor, follow the newest update of its partition, too, because it may have the same rows.
     """
     built, newest = dict(lineage.built_from), dict(lineage.newest)
     level = set(pins)
@@ -35,7 +35,7 @@ def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> 
 
 
 def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, tuple[Pin, ...]]:
-    """Return the pins of each update with the update's own partition key; () if there are none."""
+    """Return for each update its input pins with the same partition key as the update, or () if there are none."""
     pins_by_update: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
     if not pins_by_update:
         return {}
@@ -51,7 +51,7 @@ def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_
 
 
 def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, Pin]:
-    """Return the published ones of the updates, as pins."""
+    """Return the pins of those updates that are published."""
     keys = {*wanted_updates}
     if not keys:
         return {}

@@ -31,7 +31,7 @@ RUN = "run"
 """The kind for the start or end of a run."""
 
 LATE = "late"
-"""The kind for a decision (`after`) about late data. `subject` is the update after which they arrived."""
+"""The kind for a decision (`after`) about late data. `subject` is the update after which the data arrived."""
 
 NO_DATA = (RUN, LATE)
 """The kinds that change no data. Readers of data changes skip them."""
@@ -42,7 +42,10 @@ PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 NO_WINDOWS: Mapping[Feed, str] = MappingProxyType({})
 
 EVENTS_EACH = 500
-"""Number of last changes of which every event is read. Of earlier ones only each partition's last event is read."""
+"""Number of last changes among which every event is read.
+
+Among earlier changes, only the last event of each partition is read.
+"""
 
 
 class Change(NamedTuple):
@@ -76,8 +79,8 @@ class LogEntry:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    Call it in a transaction of `Ledger.change()`: only there all lower numbers are committed. The last change is never
-    pruned, so no number is used twice.
+    Call this in a transaction of `Ledger.change()`. Only there are all lower numbers committed already. The last change
+    is never pruned, so no number is used twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
         raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
@@ -116,9 +119,10 @@ def newest(
 ) -> tuple[LogEntry, ...]:
     """Return the changes of a kind in `(sequence, upto]`, in order, without overtaken ones.
 
-    A later change of the same partition and kind (and check) overtakes an earlier one, except invalidations and events
-    among the last `EVENTS_EACH` changes. Prunes are skipped and overtake nothing. Only changes of `feeds` are returned,
-    and those of `windows`: for some datasets the windows of a grain.
+    A later change overtakes an earlier change of the same partition and kind (for checks: of the same check). Two kinds
+    of changes are never overtaken: invalidations, and events among the last `EVENTS_EACH` changes. Prunes are skipped
+    and overtake nothing. Only changes of `feeds` are returned. `windows` maps some of these feeds to a grain, of which
+    window changes are returned, too.
     """
     parameters = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
     parameters |= key_tables.row_parameter((str(feed), grain) for feed, grain in windows.items())
@@ -128,7 +132,7 @@ def newest(
 
 @cache
 def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
-    """Build the query once, as each tick runs it several times."""
+    """Build the query. It is cached, because each tick runs it several times."""
     kind, upto = sa.bindparam("kind", type_=sa.String), sa.bindparam("upto", type_=sa.BigInteger)
     condition = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
@@ -154,7 +158,10 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Lo
 
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Return the number of the last data change of each partition, 0 if there is none: one index seek for each."""
+    """Return the number of the last data change of each partition, or 0 if there is none.
+
+    Cost: one index lookup for each partition.
+    """
     key_table = key_tables.partitions(connection, partitions)
     of_data = key_tables.same_keys(change, key_table) & change.c.kind.not_in(NO_DATA)
     last = sa.select(sa.func.max(change.c.sequence)).where(of_data).scalar_subquery()
@@ -200,18 +207,20 @@ def _overtaken() -> sa.ColumnElement[bool]:
 
 
 def goes(before: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition to prune a change: it is old, every subscriber has got it, and a later one overtakes it.
+    """Return the condition to prune a change: it is old, every subscriber has read it, and a later change overtakes it.
 
-    So the last change of each subject stays, as a snapshot for new subscribers. Without subscribers nothing is pruned.
+    So the last change of each subject stays, as a snapshot for new subscribers. If there are no subscribers, nothing is
+    pruned.
     """
     everybody_has = sa.select(sa.func.coalesce(sa.func.min(subscription.c.position), 0)).scalar_subquery()
     return (change.c.at < before) & (change.c.sequence <= everybody_has) & _overtaken()
 
 
 def last_before(connection: sa.Connection, moment: datetime) -> int:
-    """Return the number of the last change before a moment, by bisection: one seek for each step.
+    """Return the number of the last change before a time. Search by bisection, with one index lookup for each step.
 
-    Removal checks the age of each change again. So if clocks differ, some rows are only left for a later day.
+    If the clocks of processes differ, times do not always grow with the numbers, and the result is not exact. Removal
+    checks the age of each change again. So at worst some rows stay until a later day.
     """
     low, high = 0, last(connection)
     while low < high:
@@ -228,9 +237,10 @@ def last_before(connection: sa.Connection, moment: datetime) -> int:
 def prune_some(
     ledger: Ledger, before: datetime, after: int, upto: int, limit: int, *, apply: bool
 ) -> tuple[int, int | None]:
-    """Prune among the next `limit` changes in `(after, upto]`. Return the count and the last number, None at the end.
+    """Search the next `limit` changes in `(after, upto]`, and prune those that may be pruned.
 
-    Changes are searched without a lock, and checked again on removal. Without `apply` they are only counted.
+    Return the number of pruned changes, and the last number searched (None at the end). Changes are searched without a
+    lock, and checked again on removal. Without `apply` they are only counted.
     """
     in_range = (change.c.sequence > after) & (change.c.sequence <= upto)
     query = sa.select(change.c.sequence, goes(before)).where(in_range).order_by(change.c.sequence).limit(limit)

@@ -1,4 +1,4 @@
-"""The newest profile, or measures, of each partition. They are the baseline of other partitions."""
+"""The newest profile of each partition: its measures by name. Other partitions are compared with these profiles."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,16 @@ from feed_assets.ledger.tables import profile
 def keep(
     connection: sa.Connection, partition: Partition, position: str, measures: Mapping[str, float], now: datetime
 ) -> None:
-    """Store the measures of a partition's data. `position` is their update or window transition. Repeatable."""
+    """Store the measures of a partition's data. `position` is the measured update or window transition.
+
+    A repeated call changes nothing.
+    """
     values = {"position": position, "measures": json.dumps(measures, sort_keys=True), "at": now}
     row = {"feed": str(partition.feed), "partition": partition.key, **values}
     upsert(connection, profile, [row], [*values])
 
 
 def profiles_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
-    """Return the newest profiles of partitions, as numbers by name: one seek for each."""
+    """Return the newest profiles of partitions: measures by name. Cost: one index lookup for each partition."""
     rows = key_tables.matching(connection, profile, key_tables.keys(partitions))
     return {Partition(Feed.parse(row.feed), row.partition): json.loads(row.measures) for row in rows}

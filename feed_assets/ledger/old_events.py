@@ -1,7 +1,7 @@
-"""Pruning of old events. All events of a propagation are removed together, once none of them is held.
+"""Pruning of old events. All events of a propagation are removed together, once no event of it is held.
 
-Whether an event is held does not depend on removed events. So the result does not depend on the order of removal, and
-a killed process can continue.
+An event is held if something may still need it (`OldEvents._is_held`). The reasons do not depend on removed events. So
+the order of removal does not change the result, and another process can continue after a kill.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,11 @@ class OldEvents:
     upto: int
 
     def prune_some(self, after: int, limit: int, *, apply: bool) -> tuple[int, int | None]:
-        """Prune among the next `limit` events. Return the count and the last number, None at the end.
+        """Search the next `limit` events, and prune those that may be pruned.
 
-        Events are searched without a lock, and checked again on removal, under the lock of publications. The records of
-        who consumed them are removed, too. Without `apply` they are only counted.
+        Return the number of pruned events, and the last number searched (None at the end). Events are searched without
+        a lock, and checked again on removal, under the lock that publications use. The records about which runs
+        consumed them are removed, too. Without `apply` the events are only counted.
         """
         in_range = (event.c.sequence > after) & (event.c.sequence <= self.upto)
         query = sa.select(event).where(in_range).order_by(event.c.sequence).limit(limit)
@@ -47,7 +48,10 @@ class OldEvents:
             return update_durations.shown_from(connection, update_durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
-        """Return the rows whose propagation has no held event, nor have the propagations that were joined into it."""
+        """Return the rows whose propagation has no held event.
+
+        The propagations joined into it must have none, either.
+        """
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
         key_table = key_tables.rows(connection, ("correlation",), [[each] for each in sorted(every)])
@@ -64,33 +68,37 @@ class OldEvents:
         return sa.or_(*reasons)
 
     def _is_new(self) -> sa.ColumnElement[bool]:
-        """Return whether an event is young, or its log entry remains, whose readers need the event."""
+        """Return whether an event is young, or its log entry stays. Readers of a log entry need its event."""
         same_number = change.c.sequence == event.c.sequence
         stays = sa.exists().where(same_number, ~log.goes(self.before)).correlate(event)
         return (event.c.sequence > self.upto) | stays
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an event is the last one about an update that may be read again."""
+        """Return whether an event is the last event about an update that may be read again."""
         its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an event would return to an inbox if a current update that consumed it is invalidated."""
+        """Return whether a current update consumed an event.
+
+        If that update is invalidated, the event returns to an inbox.
+        """
         its = (update.c.run == taken_event.c.run) & (update.c.feed == taken_event.c.feed)
         condition = (taken_event.c.sequence == event.c.sequence) & its & self._is_current(floors)
         return sa.exists().where(condition).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update was built up to an event, whose id later updates carry."""
+        """Return whether a current update has read its table up to this event. Later updates carry the event's id."""
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
         condition = at & (consumed.c.position == event.c.marker) & its & self._is_current(floors)
         return sa.exists().where(condition).correlate(event)
 
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an update is, or lately was, the newest or second newest valid one, or `stats` shows it.
+        """Return whether an update may be read again, or `stats` shows it.
 
-        If the newest is invalidated, the one before it is read again, however old it is.
+        An update may be read again if it is, or was until lately, one of the two newest valid updates of its partition.
+        If the newest update is invalidated, the update before it is read again, however old it is.
         """
         newer, newest, its = update.alias(), update.alias(), event.alias()
         same_partition = (newer.c.feed == update.c.feed) & (newer.c.partition == update.c.partition)
@@ -111,7 +119,7 @@ def _ids(row: sa.RowMapping) -> set[str]:
 
 
 def _is_shown(feed: sa.ColumnElement[str], sequence: sa.ColumnElement[int], floors: sa.CTE) -> sa.ColumnElement[bool]:
-    """Return whether an event is among the newest of its table."""
+    """Return whether an event is among the newest events of its table, which `stats` shows."""
     first = sa.cast(floors.c.first, sa.BigInteger)
     return sa.select(first).where(floors.c.feed == feed).scalar_subquery() <= sequence
 
@@ -124,14 +132,14 @@ def _waits() -> sa.ColumnElement[bool]:
 
 
 def _is_last() -> sa.ColumnElement[bool]:
-    """Return whether an event has its partition's last marker, against which the next event is checked.
+    """Return whether an event has the last marker of its partition. The next event is compared with this marker.
 
-    Events that pass on one feed update share its marker: only the last of them counts.
+    Several events may pass on one feed update, and share its marker. Only the last of them counts.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
     after &= (later.c.marker > event.c.marker) & removed_markers.of_one_kind(later.c.marker, event.c.marker)
-    # Two seeks: a single condition would scan the whole partition.
+    # These are two index lookups. A single condition would scan the whole partition.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
 
@@ -146,12 +154,12 @@ def _is_passed_on() -> sa.ColumnElement[bool]:
     """Return whether a later event has the same marker."""
     later = event.alias()
     same_marker = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
-    # Not a bare column: otherwise the database would scan the index by table and number.
+    # The `+ 0` keeps the database from scanning the index by table and number.
     return sa.exists().where(same_marker, later.c.sequence + 0 > event.c.sequence).correlate(event)
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:
-    """Return whether an event is about one of our batches, which is current as long as it exists."""
+    """Return whether an event is about one of our batches. A batch is current as long as it exists."""
     same_partition = (batch.c.feed == event.c.feed) & (batch.c.partition == event.c.partition)
     return sa.exists().where(same_partition).correlate(event)
 

@@ -1,7 +1,7 @@
 """Removal of old rows from the ledger: changes, events, reports and rejects.
 
-One function serves the command, the job and the sensor. Each step is one short transaction. If it is killed between two
-steps, the next call continues. A dry run makes the same queries, and removes nothing.
+One function serves the command, the job and the sensor. Each step is one short transaction. If the process is killed
+between two steps, the next call continues. A dry run makes the same queries, and removes nothing.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,18 @@ ROWS_PER_STEP = 500
 CHANGES, EVENTS = "changes", "events"
 
 Step = Callable[[int], tuple[int, int | None]]
-"""Function that takes the number to continue after, and returns the removed count and the last number, or None."""
+"""Function that takes the number to continue after.
+
+It returns the count of removed rows and the last number searched, or None at the end.
+"""
 
 
 @dataclass(frozen=True)
 class PrunedLog:
-    """Numbers of removed rows by table. Without `applied` it was a dry run.
+    """Numbers of removed rows by table. If `applied` is False, it was a dry run.
 
-    `held_by` is the slowest subscriber (and its feed), if old changes stay because of it. `stopped` is where the next
-    call continues if time was over; empty if everything was checked.
+    `held_by` describes the slowest subscriber (and its feed), if old changes stay because of it. `stopped` is the place
+    where the next call continues, if time was over. It is empty if everything was checked.
     """
 
     before: datetime
@@ -55,11 +58,11 @@ class PrunedLog:
 
 
 def lines_of(pruned: PrunedLog) -> list[str]:
-    """Describe the removed rows, and what keeps others."""
-    goes = "removed" if pruned.applied else "would go"
+    """Return lines that describe the removed rows. If changes stay because of a subscriber, name it."""
+    goes = "were removed" if pruned.applied else "would be removed"
     old, long_complete = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (pruned.before, pruned.reports_before))
-    lines = [f"{count} {what} of before {old} {goes}" for what, count in pruned.counts.items()]
-    lines += [f"{pruned.reports} reports of windows that are complete since before {long_complete} {goes}"]
+    lines = [f"{count} {what} older than {old} {goes}" for what, count in pruned.counts.items()]
+    lines += [f"{pruned.reports} reports of windows that were complete before {long_complete} {goes}"]
     return [*lines, *([f"changes stay for a subscriber: {pruned.held_by}"] if pruned.held_by else [])]
 
 
@@ -75,8 +78,9 @@ def prune_log(
 ) -> PrunedLog:
     """Remove rows older than `days`, or count them without `apply`. `after` is the `stopped` of an earlier call.
 
-    Changes go before events, which stay as long as their changes do. Reports of windows that have been complete for
-    `report_days` are merged into one row (`states/old_reports.py`); None leaves that to the sensor `watch`.
+    Changes are removed before events, because an event stays as long as its change does. Reports of windows that have
+    been complete for `report_days` are merged into one row (`states/old_reports.py`). If `report_days` is None, only
+    the sensor `watch` does that.
     """
     before = now - timedelta(days=days)
     with ledger.read() as connection:
@@ -98,7 +102,7 @@ def prune_log(
 
 
 def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
-    """Return the removed rows by table, and where time was over."""
+    """Run the steps in order. Return the numbers of removed rows by table, and the place where time was over."""
     gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
     names = [*steps][[*steps].index(begin) if begin in steps else 0 :]
     for name in names:
@@ -119,4 +123,4 @@ def _held_by(connection: sa.Connection, upto: int) -> str | None:
         return "nobody has subscribed to the log yet"
     if first.position >= upto:
         return None
-    return f"{first.subscriber}{f' of {first.feed}' if first.feed else ''} has it up to number {first.position} alone"
+    return f"{first.subscriber}{f' of {first.feed}' if first.feed else ''} has read up to number {first.position} only"

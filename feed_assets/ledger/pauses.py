@@ -26,7 +26,7 @@ def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
 
 
 def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
-    """Return the paused ones of these consumers, with a text that says since when, why and by whom."""
+    """Return those consumers that are paused, each with a text that says since when, by whom and why."""
     feeds = set(consumers)
     rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if feeds else []
     return {feed: _in_words(feed, row) for feed, row in rows if feed in feeds}

@@ -24,9 +24,10 @@ def choices(
     newest: Mapping[Partition, Pin],
     consumed: Mapping[Partition, tuple[Pin, ...]],
 ) -> dict[Partition, Choice]:
-    """Return by output what its next run consumes and reads. `consumed` has the pins of its newest update.
+    """Return for each output the events that its next run consumes, and the updates that it reads.
 
-    The number of statements depends on the levels of the lineage, not on outputs or consumers.
+    `consumed` has the pins of each output's newest update. The number of statements depends on the levels of the
+    lineage, not on outputs or consumers.
     """
     inboxes = _inboxes(connection, needs, batches, newest, consumed)
     known_lineage = lineage.NOTHING
@@ -50,7 +51,10 @@ def _candidates(each: Inbox) -> Iterable[Pin]:
 
 
 def _chosen(inboxes: _Inboxes) -> Iterable[Pin]:
-    """Return the pins that would be chosen by the lineage read so far. Their own lineage may not be read yet."""
+    """Return the pins that would be chosen with the lineage read so far.
+
+    The lineage of these pins may not be read yet.
+    """
     judged = ((consumer, each) for consumer, each in inboxes.values() if _is_judged(consumer))
     return (pin for consumer, each in judged for pin in choose(consumer, each).pins.values() if pin)
 
@@ -87,7 +91,7 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 def _named(
     inboxes: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
-    """Return the valid updates that events and lineage name. The newest ones are known already, and skipped."""
+    """Return the updates that events and consumed pins name. Skip the newest updates, which are known already."""
     named = {(pin.partition, pin.update_id) for output in inboxes for pin in consumed.get(output, ())}
     for _, each in inboxes.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}

@@ -36,17 +36,18 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
-    """Return whether a run or intake of ours has ever written to a feed."""
+    """Return whether one of our runs, or our intake, has ever written to a feed."""
     own_updates = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
     return connection.execute(own_updates).first() is not None
 
 
 def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now: datetime) -> dict[str, str]:
-    """Record valid updates as pruned, with their reasons, before they are removed. Return those that must stay.
+    """Record valid updates as pruned, with their reasons, before their files are removed.
 
-    Those were pinned by the returned run meanwhile. A run that claims a pruned pin later raises UpdateChanged.
+    Return the updates that must stay, each with the run that has pinned it in the meantime. A run that claims a pruned
+    update later raises UpdateChanged.
     """
-    with ledger.change() as connection:  # Queue before reading: see `claims.claim`.
+    with ledger.change() as connection:  # Take the lock before reading, so that no claim is missed.
         pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
         for update_id, reason in going.items():
             if update_id not in pinned:
@@ -62,7 +63,10 @@ def _record(connection: sa.Connection, partition: Partition, update_id: str, rea
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:
-    """Record that the files of an invalid update were removed. It is not logged, as no decision depends on it."""
+    """Record that the files of an invalid update were removed.
+
+    The removal is not logged, because no decision depends on it.
+    """
     with ledger.write() as connection:
         row = updates.find(connection, partition, update_id)
         if row:

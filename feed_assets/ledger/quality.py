@@ -29,23 +29,29 @@ MARKED = "marked"
 """The state of the check `INPUTS` if the partition was built from bad data."""
 
 WATCH = "watch"
-"""The reporter of checks that no run makes: whether events arrive in time, and data are up to date."""
+"""The reporter of checks that the sensor `watch` makes.
+
+They check that events arrive in time and data are up to date.
+"""
 
 BLOCKING = (FAILED, STALE, MARKED)
 """The states that block consumers."""
 
 
 def is_heard(entry: LogEntry) -> bool:
-    """Return whether a change may affect an output. Prunes, and warnings that begin or end, do not.
+    """Return whether a change may affect an output. A prune does not, nor does a warning that begins or ends.
 
-    Reports of the watch do not either, because no consumer waits for them.
+    Reports by `WATCH` do not either, because no consumer waits for them.
     """
     is_warning = {entry.before, entry.after} <= {PASSED, WARNED} or entry.who == WATCH
     return entry.after != log.PRUNED and not (entry.kind == log.QUALITY and is_warning)
 
 
 def heard_condition() -> sa.ColumnElement[bool]:
-    """Return `is_heard` as a condition on rows of the log. It also excludes kinds that change no data."""
+    """Return `is_heard` as an SQL condition on rows of the log.
+
+    The condition also excludes kinds that change no data.
+    """
     both = (PASSED, WARNED)
     is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
     is_unheard = (change.c.kind == log.QUALITY) & (is_warning | (sa.func.coalesce(change.c.who, "") == WATCH))
@@ -62,10 +68,11 @@ def report(
     now: datetime,
     version: str | None = None,
 ) -> bool:
-    """Record the state of a check. Return False if its version is not greater than the stored one. Repeatable.
+    """Record the state of a check. Return False if the report's version is not greater than the stored version.
 
-    Log it if state or reason changed, or if it failed in a new version. A report without a version always counts, and
-    keeps the stored version. Raise InvalidReport for different content of the stored version.
+    Log the report if the state or the reason changed, or if the check failed in a new version. A report without a
+    version always counts, and does not change the stored version. Raise InvalidReport if the stored version is reported
+    again with different content. A repeated call changes nothing.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same_check = sa.and_(*(quality.c[name] == value for name, value in key.items()))
@@ -95,9 +102,10 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
 def audited(
     connection: sa.Connection, partition: Partition, results: Mapping[str, Sequence[str]], by: str, now: datetime
 ) -> None:
-    """Record the results of all checks of a partition's published update: state and reason by check. Repeatable.
+    """Record the results of all checks of a partition's published update: state and reason by check.
 
-    A check that passes, and is new or passed before, is not logged, because the log has the update itself.
+    A check that passes is not logged if it is new or passed before, because the log has the update itself. A repeated
+    call changes nothing.
     """
     before = check_states(connection, [partition])
     key = {"feed": str(partition.feed), "partition": partition.key}
@@ -114,9 +122,10 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Set checks that failed in runs of these partitions to passed: the published data are good (again). Repeatable.
+    """Set checks that failed in runs of these partitions to passed, because the published data are good.
 
-    Results of other reporters stay, and so do marks, whose cause is in the inputs.
+    Results of other reporters stay. Marks stay, too, because their cause is in the inputs. A repeated call changes
+    nothing.
     """
     key_table = key_tables.partitions(connection, partitions)
     query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table))
@@ -130,9 +139,9 @@ _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed,
 
 
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
-    """Set every failed check of a partition to stale, because its data were built again since. Repeatable.
+    """Set every failed check of a partition to stale, because its data were built again since.
 
-    The reporter stays the same, and must check again.
+    The reporter stays the same, and must check again. A repeated call changes nothing.
     """
     of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()
@@ -172,7 +181,7 @@ def check_states(connection: sa.Connection, partitions: Iterable[Partition]) -> 
 def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
-    """Return the partitions with a check in a blocking state, with the reasons, which name their checks."""
+    """Return the partitions with a check in one of the states, each with the reasons. A reason names its check."""
     key_table = key_tables.partitions(connection, partitions)
     query = (
         sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).where(quality.c.state.in_(states))
@@ -185,7 +194,10 @@ def failed(
 
 
 def _with_name(row: sa.Row[Any]) -> str:
-    """Return the reason with the name of the check. Marks are without the name, as nobody can look it up."""
+    """Return the reason with the name of the check.
+
+    Leave the name out for marks, because users do not know that check.
+    """
     if not row.reason:
         return f"check {row.check} failed"
     has_name = row.state == MARKED or row.reason.startswith((f"{row.check}:", f"{row.check} ", f"check {row.check} "))

@@ -13,9 +13,9 @@ At = tuple[Partition, str]
 
 
 def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    """Return the correlation id of the last event with a marker in a table partition, by these.
+    """Return for each pair of table partition and marker the correlation id of the last event with this marker.
 
-    For a batch of ours, the event of its parent partition counts.
+    For a batch without an event of its own, use the event of its parent partition.
     """
     positions = {*positions}
     above = {(at.parent, marker): (at, marker) for at, marker in positions if at.parent}
@@ -33,7 +33,7 @@ def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str
 
 
 def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
-    """Return the pairs of a table partition and a correlation id whose event exists."""
+    """Return the pairs of table partition and correlation id for which there is an event."""
     key_table = key_tables.updates(connection, correlations, "correlation")
     has_event = sa.exists().where(key_tables.same_keys(event, key_table))
     rows = connection.execute(
@@ -45,7 +45,7 @@ def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
 def histories(
     connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
 ) -> dict[str, list[tuple[str, Feed, int]]]:
-    """Return by correlation id its events in some tables: (partition key, table, number), in commit order."""
+    """Return for each correlation id its events in some tables: (partition key, table, number), in commit order."""
     named = {str(table): table for table in tables}
     key_table = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
     condition = event.c.correlation.in_(sa.select(key_table.c.correlation)) & event.c.feed.in_(sorted(named))

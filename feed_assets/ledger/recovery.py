@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import consumed, update
 
 @dataclass(frozen=True)
 class RecoveredUpdate:
-    """A valid update of our own. `records` and `version` are None if its rows were not read."""
+    """A valid update of one of our own feeds. `records` and `version` are None if the update's rows were not read."""
 
     update: Update
     records: int | None = None
@@ -30,9 +30,9 @@ def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
 
 
 def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[Pin], now: datetime) -> None:
-    """Record updates of one partition, oldest first, in one transaction. The last one was built from `pins`.
+    """Record the updates of one partition, oldest first. The last update was built from `pins`.
 
-    Otherwise another process could see it published without its lineage, and start a run.
+    This is one transaction. Otherwise another process could see the last update without its lineage, and start a run.
     """
     with ledger.change() as connection:
         for each in recovered[:-1]:
@@ -44,7 +44,7 @@ def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[
 
 
 def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
-    """Record the pins of an update that has none."""
+    """Record pins for an update that has no recorded pins."""
     with ledger.write() as connection:
         _assume(connection, partition, update_id, pins)
 

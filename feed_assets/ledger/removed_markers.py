@@ -17,7 +17,7 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Store the greatest markers of the events to remove. Skip events that are the last of their partition."""
+    """Store the greatest marker of the events to remove, for each partition. Skip the last event of a partition."""
     key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     is_going = event.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))
     later = event.alias()
@@ -45,10 +45,11 @@ def upto(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
 def may_be_known(
     connection: sa.Connection, new: Iterable[WriteEvent], *, unless_there: bool = False
 ) -> dict[_Position, str]:
-    """Return the (table, partition, marker) of events that may be repeats of removed ones.
+    """Return the (table, partition, marker) of new events that may repeat removed events.
 
-    The value is the greatest removed event marker: an event published after it is not a repeat. With `unless_there`
-    skip markers that still have an event, because events that pass on a current update have that update's marker.
+    Each value is the greatest event marker that was removed. A new event with a greater event marker is not a repeat.
+    With `unless_there`, skip markers that still have an event, because events that pass on a current update have that
+    update's marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))

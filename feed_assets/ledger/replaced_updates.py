@@ -1,6 +1,6 @@
-"""Notes about updates that replaced others, and the reports about them, for the channels of alerts.
+"""Notes about updates that replaced earlier updates, and reports about them for the channels of alerts.
 
-Both are rows of the table of alerts. Reports are delivered like alerts, once on each channel.
+Notes and reports are rows of the table `alert`. Reports are delivered like alerts, once on each channel.
 """
 
 import json
@@ -31,7 +31,7 @@ class Again:
 
 @dataclass(frozen=True)
 class RerunReport:
-    """A report about a dataset, delivered once. Its name is the same however often it is stored."""
+    """A report about a dataset. Its name identifies it, so that it is stored and delivered only once."""
 
     dataset: Feed
     name: str
@@ -40,7 +40,7 @@ class RerunReport:
 
 
 def made_again(connection: sa.Connection, again: Again, now: datetime) -> None:
-    """Store a note that a partition has a new update. Call it in the publishing transaction, so it cannot be lost."""
+    """Store a note that a partition was built again. Call this in the publishing transaction, so no note is lost."""
     insert_missing(connection, alert, [{"name": again.note, "opened": now, "resolved": now, "reason": ""}])
 
 
@@ -54,7 +54,8 @@ def unreported(connection: sa.Connection) -> tuple[Again, ...]:
 def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunReport], now: datetime) -> None:
     """Replace notes by reports for the channels. Newer notes stay.
 
-    If two ticks do so at once, the second one finds missing notes, and stores nothing. The next tick reports the rest.
+    If two ticks do this at once, the second tick finds that notes are missing, and stores nothing. The next tick
+    reports the remaining notes.
     """
     notes = {each.note for each in reported}
     report_by_name = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
@@ -64,7 +65,7 @@ def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunRep
         for name, each in report_by_name.items()
     ]
     is_covered = alert.c.name.in_(notes)
-    with ledger.change() as connection:  # Such transactions queue.
+    with ledger.change() as connection:  # Such transactions run one by one.
         if connection.execute(sa.select(sa.func.count()).where(is_covered)).scalar() == len(notes):
             connection.execute(sa.delete(alert).where(is_covered))
             insert_missing(connection, alert, rows)

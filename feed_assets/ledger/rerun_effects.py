@@ -1,4 +1,4 @@
-"""Effect of a re-run on a partition, from the updates in the ledger and what they were built from."""
+"""Effect of a re-run on a partition, computed from the partition's updates and their inputs in the ledger."""
 
 import json
 from typing import Any
@@ -14,9 +14,9 @@ from feed_assets.ledger.tables import update
 
 
 def effect(connection: sa.Connection, partition: Partition, update_id: str | None = None) -> Effect | None:
-    """Compare an update, by default the newest valid one, with the one before it. Return None if it is the first.
+    """Compare an update with the update before it. Return None if there is no update before it.
 
-    Raise NoValidUpdate if the update does not exist.
+    By default, compare the newest valid update. Raise NoValidUpdate if the update does not exist.
     """
     after = _version(connection, partition, update.c.id == update_id if update_id else update.c.state == PUBLISHED)
     if after is None:
@@ -32,7 +32,7 @@ def effect(connection: sa.Connection, partition: Partition, update_id: str | Non
 
 
 def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> UpdateFigures | None:
-    """Return the last update with this condition that was ever published."""
+    """Return the last update that meets the condition and was ever published."""
     columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
     was_published = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
     query = (

@@ -33,8 +33,8 @@ class Finding:
 class RunChange:
     """A start or end of a run, with its number in the log: state (`running`, or how it ended), time (UTC) and reason.
 
-    `written` are its updates, `read` the pins of the last of them. `output_findings` are check results of its outputs,
-    `input_findings` those of its inputs.
+    `written` are the updates that the run wrote, and `read` are the pins of its inputs. `output_findings` are the check
+    results that it reported about its output. `input_findings` are the check results of its inputs before its end.
     """
 
     sequence: int
@@ -51,7 +51,7 @@ class RunChange:
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
-    """Return the first run changes after a number, in order. A start has no inputs and outputs yet."""
+    """Return the first run changes after a log number, in order. A start has no inputs and outputs yet."""
     condition = (change.c.kind == log.RUN) & (change.c.sequence > after)
     changes = connection.execute(sa.select(change).where(condition).order_by(change.c.sequence).limit(limit)).all()
     run_by_id = runs.find(connection, {each.subject for each in changes})

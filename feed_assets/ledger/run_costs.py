@@ -1,4 +1,4 @@
-"""Cost of a run for each byte read, against which late data are weighed."""
+"""Cost of a run for each byte that it reads. Decisions compare the value of late data with this cost."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,13 +13,14 @@ from feed_assets.ledger import key_tables, updates
 from feed_assets.ledger.tables import UtcDateTime, consumed, run, update
 
 RUNS = 20
-"""Number of last published builds of a dataset that are used."""
+"""Number of last published builds of a dataset from which its cost is computed."""
 
 
 def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) -> dict[Feed, float]:
-    """Return the median cost of a byte for each dataset that weighs cost: run-seconds times the cost of one, by bytes.
+    """Return the median cost of reading a byte, for each dataset that weighs cost.
 
-    Datasets without a published build that has read bytes are missing.
+    The cost of a build is its duration in seconds times `run_cost`, which is the cost of one second. Datasets without a
+    published build that has read bytes are missing.
     """
     seconds_by_feed: dict[Feed, list[float]] = {}
     for row in _builds(connection, {need.output.feed for need in needs if need.weighs_cost}):
@@ -31,7 +32,10 @@ def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) 
 
 
 def _builds(connection: sa.Connection, feeds: Collection[Feed]) -> Sequence[sa.Row[Any]]:
-    """Return start, end and bytes read of the last builds of each feed: one statement, and a seek for each build."""
+    """Return start, end and bytes read of the last builds of each feed.
+
+    Cost: one statement, and one index lookup for each build.
+    """
     if not feeds:
         return ()
     key_table, earlier = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in sorted(feeds)]), run.alias()

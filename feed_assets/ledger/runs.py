@@ -1,4 +1,4 @@
-"""Builds of partitions, from start to end. Each output has one at a time."""
+"""Builds of partitions, from start to end. Each output has at most one build at a time."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
@@ -27,8 +27,8 @@ WELL = frozenset({updates.PUBLISHED, UNCHANGED})
 class Launch:
     """Origin of a run: its Dagster run, the person who requested it, its recipe and its cluster.
 
-    `cluster` is the Spark that it runs on, `parameters` the JSON of its arguments apart from its partition, `why` the
-    reason of the verdict that requested it.
+    `cluster` is the Spark cluster on which the run executes. `parameters` is the JSON of its arguments, without its
+    partition. `why` is the reason of the verdict that requested it.
     """
 
     dagster_run: str | None = None
@@ -88,7 +88,10 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
 
 
 def with_claims(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """Return ended runs with open claims, because the blackboard was out of reach. They are of one output or of all."""
+    """Return the ended runs with open claims, of one output or of all.
+
+    Claims stay open if the blackboard could not be reached when the run ended.
+    """
     claims = sa.select(update.c.run).where(update.c.state == updates.CLAIMED)
     query = sa.select(run).where(run.c.state != RUNNING, run.c.id.in_(claims))
     if output:
@@ -108,11 +111,11 @@ def last(connection: sa.Connection, output: Partition) -> Run | None:
 
 
 RUNS_LOOKED_AT = 50
-"""Number of last runs of all code locations that are searched for the last one of our own."""
+"""Number of newest runs of all code locations among which `last_ended` searches."""
 
 
 def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None:
-    """Return the last ended run of these feeds. Return None if all of the newest runs are of other feeds."""
+    """Return the last ended run of these feeds. Return None if all of the newest runs belong to other feeds."""
     ended = sa.select(run).where(run.c.ended.is_not(None)).order_by(run.c.ended.desc()).limit(RUNS_LOOKED_AT)
     return next((each for each in map(_of, connection.execute(ended)) if each.output.feed in feeds), None)
 
@@ -168,7 +171,7 @@ def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
 
 
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
-    """Return the Dagster runs of these runs, by id. Runs without one are missing."""
+    """Return the Dagster run ids of these runs, by run id. Runs without a Dagster run are missing."""
     key_table = key_tables.rows(connection, ("id",), [[each] for each in run_ids])
     query = sa.select(run.c.id, run.c.dagster_run).join(key_table, key_tables.same_keys(run, key_table))
     return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
@@ -210,7 +213,7 @@ def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> di
 def start(ledger: Ledger, new: Run) -> None:
     """Record and log the start of a run.
 
-    Raise AlreadyRunning if another run builds the output, and PartitionClosed if it is closed.
+    Raise AlreadyRunning if another run builds the output, and PartitionClosed if the output is closed.
     """
     try:
         with ledger.change() as connection:
@@ -253,8 +256,9 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
     """Record and log the end of a run.
 
-    Call it after the run's changes, so that earlier failures no longer count as attempts. A run that ended before,
-    and is now found to have published, keeps the number of its first end. So later failures still count.
+    Call this after the run's other log changes. Failures before the end of a successful run no longer count as
+    attempts. A run that ended before, and is now found to have published, keeps the log number of its first end. So
+    failures after that first end still count.
     """
     before = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(before.feed), before.partition)
@@ -281,7 +285,7 @@ def _tell(
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
-    """Make the output of an attempt due now, because no wait for a run is needed any more."""
+    """Make the output of an attempt due now, because the run for which it waits is over."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     of_output = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(of_output).values(look_at=now))

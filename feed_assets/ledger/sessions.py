@@ -12,17 +12,20 @@ from feed_assets.home import OWNED, announce, home
 from feed_assets.ledger.tables import log_lock
 
 CONNECT_SECONDS = 5
-"""Seconds to wait for a PostgreSQL server to take a connection, unless its URL has `connect_timeout`."""
+"""Seconds to wait for a PostgreSQL server to accept a connection, unless the URL has `connect_timeout`."""
 
 LOCK_SECONDS = 30
 """Seconds that a transaction waits for a lock. Our transactions take milliseconds."""
 
 WRITES, CHANGES = "writes", "changes"
-"""Values of a transaction's execution option `write`. Without it a transaction reads."""
+"""Values of a transaction's execution option `write`. A transaction without this option only reads."""
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
-    """Let readers see one state, and transactions that append to the log queue. Other writers are not blocked."""
+    """Let each reader see one consistent state. Let transactions that append to the log run one by one.
+
+    Other writers are not blocked.
+    """
     event.listen(engine, "begin", _begin_postgresql)
 
 
@@ -36,7 +39,7 @@ _BEGIN_POSTGRESQL = {
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:
-    """Begin a transaction in one round trip, with limits for waiting on locks and on stopped processes.
+    """Begin a transaction in one round trip, with time limits for locks and for idle processes.
 
     The lock is on a table, because any role that can connect could hold an advisory lock.
     """
@@ -44,7 +47,7 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """Let a writing transaction append to the log from here on. It queues only now, not at its start.
+    """Let a writing transaction append to the log. It waits here for other appending transactions, not at its start.
 
     The caller must not hold a lock that a transaction of `Ledger.change()` may need.
     """

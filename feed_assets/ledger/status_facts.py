@@ -1,4 +1,4 @@
-"""Ledger facts for the status page: a fixed number of statements, with seeks only for the shown partitions."""
+"""Ledger facts for the status page. A fixed number of statements looks up only the partitions that are shown."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ TO_BE_DECIDED = "to be decided"
 
 @dataclass(frozen=True)
 class ShownPartition:
-    """A partition to show, with its windows, and the kind of rows that show that it exists."""
+    """A partition to show, with its windows. `is_set` and `is_table` say which rows prove that it exists."""
 
     partition: Partition
     windows: tuple[WindowAddress, ...] = ()
     is_set: bool = False
-    """True if it holds batches."""
+    """True if the partition holds batches."""
     is_table: bool = False
-    """True if it has events, and no updates."""
+    """True if the partition has events, and no updates."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def grid_facts(connection: sa.Connection, requests: Sequence[ShownPartition]) ->
 
 
 def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> dict[Partition, dict[str, Any]]:
-    """Return reports of runs, checks and people about partitions. People may report about the windows instead."""
+    """Return facts about partitions that runs, checks and people reported. People may name the windows instead."""
     named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in requests}
     every = [name for names in named.values() for name in names]
     by_name = {
@@ -83,7 +83,7 @@ def _reports(connection: sa.Connection, requests: Sequence[ShownPartition]) -> d
 
 
 def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, str]:
-    """Return the closures of partitions: their own, or that of their window or of one that contains it."""
+    """Return the closure of each closed partition: its own, or that of its window or of a larger window."""
     closed_feeds = closures.of_feeds(connection, {each.partition.feed for each in requests})
     candidates = [each for each in requests if each.partition.feed in closed_feeds]
     tracked = window_policies.tracked(connection, closed_feeds) if closed_feeds else {}
@@ -101,7 +101,7 @@ def _closed(connection: sa.Connection, requests: Iterable[ShownPartition]) -> di
 
 
 def _holding(tracked: Mapping[Feed, Tracked], request: ShownPartition) -> list[WindowAddress]:
-    """Return the windows of a partition, and those that contain the first of them."""
+    """Return the windows of a partition, and the windows that contain the first of these."""
     judged = tracked.get(request.partition.feed)
     if judged is None or not request.windows:
         return [*request.windows]
@@ -114,12 +114,15 @@ _UNCOUNTED: Mapping[str, Any] = {"window": WindowState.OPEN, "window_why": "its 
 
 
 def _run(run: runs.Run) -> str:
-    by = f", asked for by {run.asked_by}" if run.asked_by else ""
-    return f"a run of it goes on since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
+    by = f", requested by {run.asked_by}" if run.asked_by else ""
+    return f"a run of it has been in progress since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
 
 
 def existing(connection: sa.Connection, requests: Iterable[ShownPartition]) -> set[Partition]:
-    """Return the partitions with a valid update, a batch with one, or an event: one seek for each."""
+    """Return the partitions that have a valid update, a batch with a valid update, or an event.
+
+    Cost: one index lookup for each partition.
+    """
     kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
     for each in requests:
         exists = _has_event if each.is_table else _has_batch if each.is_set else _has_update
@@ -166,7 +169,10 @@ def verdict_of(state: str | None) -> str:
 
 
 def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> dict[Partition, Mapping[str, Any]]:
-    """Return the window state of each partition. If it has several windows, the first bad or incomplete one counts."""
+    """Return the window state of each partition.
+
+    If it has several windows, the first bad or incomplete window counts.
+    """
     of = {each.partition: each.windows for each in requests if each.windows}
     rows = stored_windows(connection, {at for each in of.values() for at in each}) if of else {}
     worst = {at: rows[min(windows, key=lambda one: _rank(rows[one]))] for at, windows in _with_rows(of, rows).items()}
@@ -187,7 +193,7 @@ def _windows(connection: sa.Connection, requests: Iterable[ShownPartition]) -> d
 def _with_rows(
     of: Mapping[Partition, Iterable[WindowAddress]], rows: Collection[WindowAddress]
 ) -> dict[Partition, list[WindowAddress]]:
-    """Return the known windows of each partition. Partitions without any are missing."""
+    """Return the recorded windows of each partition. Partitions without a recorded window are missing."""
     windows_by_partition = {at: [one for one in each if one in rows] for at, each in of.items()}
     return {at: each for at, each in windows_by_partition.items() if each}
 
@@ -205,12 +211,15 @@ def window_reasons(connection: sa.Connection, windows: Collection[WindowAddress]
 
 
 def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
-    """Return the last partition, by name, with a valid update of each feed: one seek for each."""
+    """Return for each feed the last partition, by name, that has a valid update.
+
+    Cost: one index lookup for each feed.
+    """
     return _latest(connection, feeds, update, update.c.state == PUBLISHED)
 
 
 def latest_event_keys(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, str]:
-    """Return the last partition, by name, with an event of each table: one seek for each."""
+    """Return for each table the last partition, by name, that has an event. Cost: one index lookup for each table."""
     return _latest(connection, tables, event, sa.true())
 
 
@@ -228,7 +237,7 @@ def _latest(
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
     """Return the stale partitions of datasets, longest stale first, and their total number.
 
-    They are read from the due list. Skip those that a run has published since the decision.
+    The partitions are read from the due list. Skip partitions that a run has published since the last decision.
     """
     key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     same_partition = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)

@@ -1,4 +1,7 @@
-"""Positions of subscribers in the log. A consumer has one for each feed that it reads, others one for all feeds."""
+"""Positions of subscribers in the log. A consumer has one position for each feed that it reads.
+
+Other subscribers have one position for all feeds.
+"""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -17,7 +20,7 @@ Edge = tuple[str, str]
 
 
 def positions(connection: sa.Connection, subscribers: Collection[str] | None = None) -> dict[Edge, int]:
-    """Return the positions by subscriber and feed: the number of the last change that each has got."""
+    """Return the positions by subscriber and feed: the number of the last change that each subscriber has read."""
     query = sa.select(subscription)
     if subscribers is not None:
         query = query.where(subscription.c.subscriber.in_(sorted(subscribers)))
@@ -25,15 +28,16 @@ def positions(connection: sa.Connection, subscribers: Collection[str] | None = N
 
 
 def feeds(connection: sa.Connection) -> set[str]:
-    """Return the feeds with a subscription: they are read or built by a consumer."""
+    """Return the feeds with a subscription. A consumer reads or builds each of them."""
     query = sa.select(subscription.c.subscriber, subscription.c.feed).distinct()
     return {name for row in connection.execute(query) for name in row} - {ALL}
 
 
 def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
-    """Return the feeds whose subscriptions all lag behind a moment, because their datasets were removed.
+    """Return the feeds whose subscriptions have all missed a change from before a time.
 
-    It may also be that their code location does not run. One index seek for each subscription.
+    Their datasets were removed from the code, or their code location does not run. Cost: one index lookup for each
+    subscription.
     """
     lags = _lags(before)
     live: dict[bool, set[str]] = {True: set(), False: set()}
@@ -43,7 +47,10 @@ def abandoned(connection: sa.Connection, before: datetime) -> set[str]:
 
 
 def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) -> set[str]:
-    """Return the live readers of feeds, except their own datasets: they have got every change from before a moment."""
+    """Return the live readers of feeds, except the feeds' own datasets.
+
+    A reader is live if it has read every change from before the given time.
+    """
     names = [*map(str, feeds)]
     condition = subscription.c.feed.in_(names) & subscription.c.subscriber.not_in(names)
     query = sa.select(subscription.c.subscriber).where(condition, sa.not_(_lags(before)))
@@ -51,14 +58,17 @@ def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) 
 
 
 def _lags(before: datetime) -> sa.Exists:
-    """Return the condition that a subscriber has not got a change from before a moment: one index seek for each."""
+    """Return the condition that a subscriber has not read every change from before a time.
+
+    Cost: one index lookup for each subscription.
+    """
     later = sa.select(sa.func.min(change.c.sequence)).where(change.c.sequence > subscription.c.position)
     missed = change.c.sequence == later.correlate(subscription).scalar_subquery()
     return sa.exists().where(missed, change.c.at < before).correlate(subscription)
 
 
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
-    """Return the position of one subscriber; 0 if it is new."""
+    """Return the position of one subscriber, or 0 if the subscriber is new."""
     same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     return connection.execute(sa.select(subscription.c.position).where(same_edge)).scalar() or 0
 
@@ -72,7 +82,7 @@ def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
 def move(connection: sa.Connection, edges: Collection[Edge], start: int, position: int) -> bool:
     """Move subscriptions from `start` to `position`. Return False, and move none, if one of them is not at `start`.
 
-    Call it in a transaction of `Ledger.change()`, so that no other process moves them in between.
+    Call this in a transaction of `Ledger.change()`, so that no other process moves them in between.
     """
     position_by_edge = positions(connection)
     if any(position_by_edge.get(edge) != start for edge in edges):
@@ -80,7 +90,7 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
     its = {name: subscription.c[name] == sa.bindparam(f"its_{name}") for name in ("subscriber", "feed")}
     rows = [{"its_subscriber": subscriber, "its_feed": feed, "reached": position} for subscriber, feed in edges]
     moved = sa.update(subscription).where(*its.values()).values(position=sa.bindparam("reached"))
-    connection.execute(moved, rows)  # By key: a join would compare each row with each.
+    connection.execute(moved, rows)  # A join would compare each pair of rows.
     return True
 
 

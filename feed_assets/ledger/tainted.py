@@ -1,8 +1,9 @@
 """Marks of outputs that were built from bad data, by lineage. A mark is the state of the check `inputs`.
 
-After any change a mark is computed anew: are the data bad from which the newest update was built? It stays until they
-are known to be good. If they are unknown (their window is open, their update is withdrawn, or a mapping raises) it
-stays, too. A mark is logged, so downstream outputs get it in the same pass (`ledger/fan_out.py`).
+After a change, the mark of an output is computed again: was its newest update built from bad data? A mark stays until
+these data are known to be good. So it also stays if their state is unknown: their window is open, their update is
+withdrawn, or a mapping raises an error. A mark is logged, so downstream outputs get it in the same pass
+(`ledger/fan_out.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,12 +31,12 @@ BY = "lineage"
 """The reporter of marks."""
 
 NAMED = 24
-"""Most bad inputs that a mark names. The others are counted."""
+"""Maximum number of bad inputs that a mark names. The others are only counted."""
 
 WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress] | None]
 """Function that returns the feed windows for which an output waited, given its consumed feed partitions.
 
-It returns None if they are unknown.
+The function returns None if the windows are unknown.
 """
 
 _NEVER = CheckState("", None)
@@ -52,7 +53,7 @@ def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # 
 class BuildDeclarations:
     """Declarations of how outputs are made.
 
-    `windows_read` returns the feed windows for which an output waited. `kept` are outputs that no backfill rebuilds.
+    `windows_read` returns the feed windows for which an output waited. `kept` are datasets that no backfill rebuilds.
     """
 
     windows_read: WindowsRead = no_windows
@@ -70,7 +71,7 @@ def may_spread(change: LogEntry, output: Partition) -> bool:
 
 
 def may_clear(change: LogEntry, output: Partition) -> bool:
-    """Return whether a change can only end an output's mark, because data from which it was built are valid again.
+    """Return whether a change can only end an output's mark, because data of the output are valid again.
 
     Only marked outputs, which are few, need a check after such a change.
     """
@@ -86,7 +87,10 @@ def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Par
 def look(
     connection: sa.Connection, outputs: Collection[Partition], declarations: BuildDeclarations = AS_KNOWN
 ) -> dict[Partition, str | None]:
-    """Return the problem of the data from which outputs were built, None if good. Skip unpublished outputs."""
+    """Return for each output the problem of the data from which it was built, or None if they are good.
+
+    Skip outputs without a published update, and outputs whose mark must stay as it is.
+    """
     published = batch_sets.newest(connection, outputs)
     consumed = batch_sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
@@ -117,9 +121,9 @@ def look(
 def _is_open(
     pins: Iterable[Pin], windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]
 ) -> bool:
-    """Return whether a read window is open: then no good data have replaced the bad data yet.
+    """Return whether a window that was read is open. If so, no good data have replaced the bad data yet.
 
-    A feed's window may have been open when it was read, so it counts only if one of its checks failed.
+    A feed may be read while its window is open. So the window of a feed counts only if one of its checks failed.
     """
     tables = {pin.partition for pin in pins}
     states = ((at.partition in tables, window_states.get(at.partition) or _UNKNOWN) for at in windows)
@@ -127,12 +131,15 @@ def _is_open(
 
 
 def _is_backfilled(windows: Iterable[WindowAddress], window_states: Mapping[Partition, KnownWindow]) -> bool:
-    """Return whether a read window was backfilled. Outputs that are not rebuilt for backfills stay older."""
+    """Return whether a window that was read was backfilled since.
+
+    Outputs that no backfill rebuilds keep their old data.
+    """
     return any((window_states.get(at.partition) or _UNKNOWN).state is WindowState.BACKFILLED for at in windows)
 
 
 def _made_of_withdrawn(connection: sa.Connection, consumed: Mapping[Partition, Collection[Pin]]) -> set[Partition]:
-    """Return the outputs that were built from a now invalid update whose partition has no valid one."""
+    """Return the outputs that were built from an update that is now invalid, if its partition has no valid update."""
     read = {pin for pins in consumed.values() for pin in _feed_pins(pins)}
     valid = updates.newest(connection, {pin.partition for pin in read}) if read else {}
     gone = updates.invalidated(connection, [pin for pin in read if pin.partition not in valid])
@@ -148,9 +155,10 @@ def _made_of_older(
     consumed: Mapping[Partition, Collection[Pin]],
     window_states: Mapping[Partition, KnownWindow],
 ) -> set[Partition]:
-    """Return the outputs that were built from data older than the good ones. They stay marked until they are rebuilt.
+    """Return the outputs that were built from data that newer, good data replaced.
 
-    Otherwise their readers would be built twice: from bad data, and again after the rebuild.
+    They stay marked until they are rebuilt. Otherwise their readers would be built twice: from bad data, and again
+    after the rebuild.
     """
     read = {pin.partition for pins in consumed.values() for pin in pins}
     now = {at: row.version for at, row in updates.newest(connection, read).items()}
@@ -163,9 +171,10 @@ def _made_of_older(
 
 
 def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[WindowAddress]]) -> set[Partition]:
-    """Return the outputs whose windows, or parts of them, are being backfilled. Their marks stay until it ends.
+    """Return the outputs whose windows, or parts of them, are being backfilled.
 
-    Otherwise their readers would proceed between the start of a backfill and its checks.
+    Their marks stay until the backfill ends. Otherwise readers of these outputs would be built between the start of a
+    backfill and its checks.
     """
     again = backfilling(connection, {at.dataset for windows in read.values() for at in windows})
     rows = (
@@ -198,7 +207,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the feed partitions that were read. Leave out feeds with a bad partition: they already have a reason."""
+    """Return the feed partitions that were read. Leave out feeds with a bad partition: it is already a reason."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 
@@ -224,7 +233,7 @@ def _whose(at: WindowAddress) -> str:
 
 
 def put(connection: sa.Connection, reasons: Mapping[Partition, str | None], now: datetime) -> None:
-    """Mark outputs, or end their marks (None). Only differences are written.
+    """Mark outputs that have a reason, and end the marks of outputs with None. Write only differences.
 
     Outputs that were never marked have no row.
     """
@@ -248,7 +257,7 @@ def _log_values(state: CheckState) -> tuple[str, str | None, str]:
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
     """Mark an output in the transaction that publishes it, if it was built from data known to be bad.
 
-    The next pass checks it again with all windows for which the output waited.
+    The next pass checks the mark again, with all windows for which the output waited.
     """
     reasons = look(connection, [output])
     put(connection, {at: why for at, why in reasons.items() if why}, now)

@@ -34,9 +34,9 @@ from feed_assets.ledger.updates import (
 def change(
     connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
 ) -> str | None:
-    """Change the state of an update. Return the row before the change.
+    """Change the state of an update. Return the state before the change, or None if the update is not recorded.
 
-    If the update is invalidated, the events that its run consumed are due again, until it is revalidated.
+    If the update is invalidated, the events that its run consumed return to the inbox, until it is revalidated.
     """
     before = find(connection, partition, update_id)
     if before:
@@ -48,7 +48,7 @@ def change(
 
 
 def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | None, now: datetime) -> int:
-    """Log a state if it is one for the log. Return the number of this change, or of the last change."""
+    """Log the new state if the log records such states. Return the number of the last change in the log."""
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
@@ -62,7 +62,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row and row.origin == COMPACTED:
-        return  # Its rows are known: no event, consumed event or check result is needed.
+        return  # Its batches were published before: no event or check result is needed.
     if row:
         announce(connection, row, now)
     if row and row.run:
@@ -77,7 +77,10 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 def _judge(
     connection: sa.Connection, row: UpdateRow, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
 ) -> None:
-    """Record the run's checks and end its earlier failures. If the data differ, checks of others become stale."""
+    """Record the check results of a run, and end failures of earlier runs.
+
+    If data differ, other failed checks become stale.
+    """
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
     quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
     quality.release(connection, [output], run_id, now)
@@ -116,11 +119,11 @@ def sync(
     *,
     is_batch: bool = False,
 ) -> UpdateRow | None:
-    """Record the newest valid update of a partition as just read on the blackboard.
+    """Record the newest valid update of a partition, which was just read from the blackboard.
 
     Newer published updates are invalidated, with the reason in `reasons`. Claimed updates are not touched. `as_of` is
-    the last change before the reading began: what changed after it stays as the ledger has it. A new batch is
-    recorded under its parent partition.
+    the number of the last change before the reading began. Updates that changed after it are not touched. A new batch
+    is recorded under its parent partition.
     """
     with ledger.read() as connection:
         recorded_row = newest(connection, [partition]).get(partition)

@@ -17,7 +17,7 @@ COUNTER = "counter of feeds"
 
 
 def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
-    """Return the foreign updates that a run must count: they are uncounted, and their producer does not report."""
+    """Return the foreign updates that a run must count: they are uncounted, and their producer reports no counts."""
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()
@@ -36,7 +36,7 @@ def is_counted(connection: sa.Connection, counted: Partition, update_id: str) ->
 
 
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
-    """Return the feeds whose producers report their own counts: one seek for each."""
+    """Return the feeds whose producers report their own counts. Cost: one index lookup for each feed."""
     key_table = key_tables.rows(connection, ("name",), [[str(feed)] for feed in feeds])
     query = (
         sa.select(dataset.c.name).join(key_table, key_tables.same_keys(dataset, key_table)).where(dataset.c.reported)
@@ -45,7 +45,7 @@ def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> se
 
 
 def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Counts]], by: str, now: datetime) -> None:
-    """Store the counts of uncounted updates, and log them for the counter. Repeatable."""
+    """Store the counts of uncounted updates, and log them for the counter. A repeated call changes nothing."""
     for counted, counts in counted_updates:
         row = updates.find(connection, counted.partition, counted.id)
         is_uncounted = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
@@ -61,9 +61,10 @@ def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Coun
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """Return the counts (or None) of each partition's newest valid update, and a number that versions them.
+    """Return the counts (or None) of each partition's newest valid update, and their version.
 
-    The number is that of the partition's last change, so changed counts have another one. A few index seeks for each.
+    The version is the number of the partition's last change, so changed counts get a new version. Cost: a few index
+    lookups for each partition.
     """
     partitions = [*partitions]
     history = update.alias()

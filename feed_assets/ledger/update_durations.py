@@ -1,4 +1,4 @@
-"""Durations from one table's event to another's, for propagations that reached both."""
+"""Durations from an event of one table to an event of another table, for propagations that reached both tables."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -12,13 +12,16 @@ from feed_assets.ledger import event_store, key_tables
 from feed_assets.ledger.tables import event
 
 SHOWN = 1000
-"""Number of newest updates that `events stats` shows. Pruning keeps their events, and those joined into them."""
+"""Number of newest updates that `events stats` shows.
+
+Pruning keeps the events of these updates, and of updates that were joined into them.
+"""
 
 
 def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
     """Return the durations of the newest updates from `first` to `last`, oldest first.
 
-    If several updates were joined into one, the last of them in `first` is the start.
+    If several updates were joined into one, the duration starts with the last of their events in `first`.
     """
     return durations_of(connection, {last: [first]}, limit)[first, last]
 
@@ -26,7 +29,7 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
 def durations_of(
     connection: sa.Connection, pairs: Mapping[Feed, Collection[Feed]], limit: int
 ) -> dict[tuple[Feed, Feed], tuple[Duration, ...]]:
-    """Return durations by first and last table. `pairs` has the first tables of each last table."""
+    """Return durations by first and last table. `pairs` maps each last table to its first tables."""
     reached = _newest(connection, pairs, limit)
     ids = {each.sequence: {each.correlation, *each.parents} for events in reached.values() for each in events}
     firsts = {first for tables in pairs.values() for first in tables}
@@ -65,7 +68,7 @@ def _duration(reached: Recorded, start: datetime) -> Duration:
 def _began(
     connection: sa.Connection, tables: Collection[Feed], correlations: Collection[str]
 ) -> dict[tuple[Feed, str], list[datetime]]:
-    """Return the times of events by table and correlation id: one index seek for each."""
+    """Return the times of events by table and correlation id. Cost: one index lookup for each correlation id."""
     times: dict[tuple[Feed, str], list[datetime]] = {}
     key_table = key_tables.rows(connection, ("correlation",), [[each] for each in correlations])
     condition = event.c.correlation.in_(sa.select(key_table.c.correlation)) & event.c.feed.in_(sorted(map(str, tables)))
@@ -76,9 +79,9 @@ def _began(
 
 
 def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
-    """Return by table the number of the oldest of its newest `count` events, 0 if it has fewer. Default: all tables.
+    """Return for each table the number of the oldest among its newest `count` events, or 0 if it has fewer events.
 
-    It reads only the newest events of each table.
+    By default, do this for all tables. Only the newest events of each table are read.
     """
     names = known_tables(connection) if tables is None else sorted(map(str, tables))
     key_table = key_tables.rows(connection, ("feed",), [[name] for name in names])

@@ -16,15 +16,18 @@ from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED
 from feed_assets.ledger.tables import consumed, run, update
 
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
-"""States that the log does not have, and `PRUNED`: a prune has removed a valid update, or is about to."""
+"""States of updates that are not logged. `log` has the other states.
+
+`PRUNED` means that a prune has removed a valid update, or is about to remove it.
+"""
 
 FOREIGN, RUN, REBUILT, INTAKE, COMPACTED = "foreign", "run", "rebuilt", "intake", "compacted"
-"""Origins: another team, a run of ours, recovery of a lost ledger, our intake of others' data, and compaction."""
+"""Origins of updates: another team, one of our runs, recovery of a lost ledger, intake for partners, and compaction."""
 
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """One row of the table `update_`. Sizes are in bytes, times in UTC. None means unknown (yet)."""
+    """One row of the table `update_`. Sizes are in bytes, times in UTC. None means unknown, or not known yet."""
 
     partition: Partition
     id: str
@@ -56,7 +59,7 @@ class UpdateRow:
 
     @property
     def went_without(self) -> tuple[str, ...]:
-        """Return the needed inputs that were missing when it was built."""
+        """Return the needed inputs that were missing when the update was built."""
         return tuple(json.loads(self.without)) if self.without else ()
 
     @property
@@ -88,7 +91,10 @@ def find(connection: sa.Connection, partition: Partition, update_id: str) -> Upd
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, UpdateRow]:
-    """Return the newest published update of each partition that has one: one seek each, however long the history is."""
+    """Return the newest published update of each partition that has one.
+
+    Cost: one index lookup for each partition, however long the history is.
+    """
     rows = connection.execute(
         _newest(connection.dialect.name), key_tables.row_parameter(key_tables.keys(partitions))
     ).mappings()
@@ -113,7 +119,7 @@ def gone(connection: sa.Connection, partition: Partition) -> UpdateRow | None:
 
 
 def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
-    """Return the pins whose updates have been invalidated since. Pruned updates are not included."""
+    """Return the pins whose updates have been invalidated since they were pinned. Pruned updates are not included."""
     if not pins:
         return set()
     by_key = {(str(pin.partition.feed), pin.partition.key, pin.update_id): pin for pin in pins}
@@ -128,14 +134,14 @@ def invalidated(connection: sa.Connection, pins: Collection[Pin]) -> set[Pin]:
 
 
 def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
-    """Return the feeds with any recorded update: one seek for each."""
+    """Return the feeds with any recorded update. Cost: one index lookup for each feed."""
     key_table = key_tables.rows(connection, ("feed",), [[feed] for feed in feeds])
     query = sa.select(key_table.c.feed).where(sa.exists().where(update.c.feed == key_table.c.feed).correlate(key_table))
     return {row.feed for row in connection.execute(query)}
 
 
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
-    """Yield the keys of a feed's partitions with a published update: two index seeks for each."""
+    """Yield the keys of a feed's partitions with a published update. Cost: two index lookups for each partition."""
     yield from (row.partition for row in connection.execute(_published(feed)))
 
 
@@ -181,12 +187,12 @@ LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
 
 
 def output_of(connection: sa.Connection, row: UpdateRow) -> Partition:
-    """Return the output of an update's run: the partition itself, or for a batch of ours its parent."""
+    """Return the output of an update's run: the update's partition, or the parent partition for one of our batches."""
     return outputs_of(connection, [row])[row]
 
 
 def outputs_of(connection: sa.Connection, rows: Collection[UpdateRow]) -> dict[UpdateRow, Partition]:
-    """Return the outputs of several updates, in one statement. Batches of other teams have none above them."""
+    """Return the outputs of several updates, in one statement. A batch of another team is its own output."""
     held = [row for row in rows if row.run and row.partition.parent]
     key_table = key_tables.rows(connection, ("id",), [[row.run] for row in held])
     query = sa.select(run.c.id, run.c.feed, run.c.partition).join(key_table, run.c.id == key_table.c.id)
@@ -201,14 +207,17 @@ def _held(row: UpdateRow, built: Partition | None) -> Partition:
 
 
 def agrees(recorded_row: UpdateRow | None, valid: Update | None) -> bool:
-    """Return whether the newest update on the blackboard equals the ledger's, including its files."""
+    """Return whether the newest update on the blackboard is the ledger's newest update.
+
+    The files of a foreign update must be the same, too.
+    """
     if recorded_row is None or valid is None:
         return recorded_row is None and valid is None
     return recorded_row.id == valid.id and (not recorded_row.is_foreign or recorded_row.version == valid.files_digest)
 
 
 def files_of(written: Update) -> dict[str, Any]:
-    """Return the row's columns for the files of an update."""
+    """Return the values of those columns of an update's row that describe its files."""
     names = [(file.key.removeprefix(f"{written.path}/"), file.size, file.etag) for file in written.files]
     digest, listing = written.files_digest, json.dumps(names)
     counts = {"size": written.size, "files": len(written.files), "modified": written.modified}
@@ -216,7 +225,10 @@ def files_of(written: Update) -> dict[str, Any]:
 
 
 def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
-    """Return the first or last update of each partition in a state: one index seek for each."""
+    """Return for each partition the id of its first or last update in a state. `of` is the SQL function min or max.
+
+    Cost: one index lookup for each partition.
+    """
     key_table = key_tables.partitions(connection, partitions)
     condition = key_tables.same_keys(update, key_table) & (update.c.state == state)
     edge_id = sa.select(of(update.c.id)).where(condition).correlate(key_table).scalar_subquery()
@@ -225,13 +237,13 @@ def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, st
 
 
 def columns_of(connection: sa.Connection, pin: Pin) -> tuple[tuple[str, str], ...]:
-    """Return name and type of each column of an update of ours; () if unknown."""
+    """Return name and type of each column of one of our updates, or () if they are unknown."""
     columns = connection.execute(sa.select(update.c.columns).where(is_(pin.partition, pin.update_id))).scalar()
     return tuple((name, kind) for name, kind in json.loads(columns)) if columns else ()
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
-    """Return an update with its files at publication, or None if the ledger has no list of them."""
+    """Return an update with the files that it had at publication. Return None if the ledger has no list of them."""
     listing = connection.execute(sa.select(update.c.listing).where(is_(partition, update_id))).scalar()
     if listing is None:
         return None

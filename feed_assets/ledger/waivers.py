@@ -18,7 +18,7 @@ WAIVER = "waiver"
 
 @dataclass(frozen=True)
 class Waiver:
-    """A waived problem, in its words at that time. Consumers wait again for any further problem. `at` is UTC."""
+    """A waived problem, with its text when it was waived. Consumers wait again for any other problem. `at` is UTC."""
 
     problem: str
     why: str
@@ -27,7 +27,10 @@ class Waiver:
 
 
 def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str, now: datetime) -> None:
-    """Waive a problem of a partition or window, so that its consumers proceed, and log it. Repeatable."""
+    """Waive a problem of a partition or window, so that its consumers proceed, and log it.
+
+    A repeated call changes nothing.
+    """
     with ledger.change() as connection:
         previous = waived(connection, [partition]).get(partition)
         if previous and (previous.problem, previous.why, previous.by) == (problem, why, by):
@@ -40,7 +43,7 @@ def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str,
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
-    """Return the waivers of partitions that still hold: one seek for each."""
+    """Return the waivers of partitions that are still in effect. Cost: one index lookup for each partition."""
     key_table = key_tables.partitions(connection, partitions)
     rows = connection.execute(
         sa.select(waiver).join(key_table, key_tables.same_keys(waiver, key_table)).where(~_is_over())
@@ -51,7 +54,8 @@ def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 def _is_over() -> sa.ColumnElement[bool]:
     """Return the condition that a waiver ended: a check failed again, or the window's state or the data changed.
 
-    A changed mark does not count, because its text is compared. Nor do first data, which had the problem.
+    A changed mark does not end a waiver, because the text of a mark is compared with the waived problem. If the
+    partition had no data when the problem was waived, its first data do not end the waiver, either.
     """
     is_no_mark = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
     fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & is_no_mark

@@ -1,4 +1,4 @@
-"""Facts about the windows that outputs wait for: one statement of each kind for all of them."""
+"""Facts about the windows that outputs wait for. Each function runs a fixed number of statements for all windows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,18 +24,21 @@ from feed_assets.ledger.tables import change, due, update
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
-    """Return the feeds whose producer reports the ingested records, among those that their readers count."""
+    """Return the feeds whose producer reports the ingested records. Search only feeds that their readers may count."""
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(update_counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """Return the known windows of inputs, with explanations for those that a reason names."""
+    """Return the recorded windows of inputs. Those that a reason may name have explanations."""
     return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
 
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
-    """Return known windows in groups. The first bad ones of each group have explanations."""
+    """Return the recorded windows of groups.
+
+    In each group, the first incomplete and the first bad windows are explained.
+    """
     row_by_address = stored_windows(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: row_by_address[at] for each in groups for at in _named(row_by_address, each)}
     tracked = window_policies.tracked(connection, {at.dataset for at in named}) if named else {}
@@ -56,7 +59,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
 
 
 def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
-    """Return the windows that a reason names: the first incomplete ones, and the first bad ones."""
+    """Return the windows that a reason may name: the first incomplete windows, and the first bad windows."""
     states = [(at, row_by_address[at].state) for at in windows if at in row_by_address]
     is_open = [at for at, state in states if state not in DONE and state is not WindowState.INVALID]
     is_bad = [at for at, state in states if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
@@ -79,7 +82,7 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
 def counted_by_nobody(
     connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.UpdateRow]
 ) -> set[Partition]:
-    """Return the partitions whose newest updates no run has counted, of feeds that their readers count."""
+    """Return the partitions whose newest updates no run has counted. Search only feeds that their readers count."""
     counted = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     if not rows:
@@ -93,7 +96,7 @@ def counted_by_nobody(
 
 
 def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
-    """Return the due outputs whose runs count feeds, except those that wait for a person or are skipped."""
+    """Return the due outputs whose runs count feeds, except outputs that wait for a person or skip late data."""
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
@@ -107,7 +110,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """Return by output and window when a window that it read was first complete again."""
+    """Return for each output and window that it read the first time after the read when the window became complete."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:
@@ -139,7 +142,7 @@ def late_since(
 def reached(
     connection: sa.Connection, needs: Iterable[Need], newest: Mapping[Partition, Any]
 ) -> dict[Partition, datetime]:
-    """Return the time that the data of inputs with `beyond` reach: by watermark, last event time, or last marker."""
+    """Return for inputs with `beyond` the time that their data reach: a watermark, last event time, or last marker."""
     waited = [each for need in needs for each in need.inputs if isinstance(each, UpdateInput) and each.beyond]
     if not waited:
         return {}

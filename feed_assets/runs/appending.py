@@ -1,4 +1,4 @@
-"""Choice of the batch that a run of an appendable dataset writes: a new batch, an old one again, or one of all rows."""
+"""Choice of the batch that a run of an appendable dataset writes: a new batch, an old batch again, or all rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +27,9 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    If one existing batch has read these rows before, that batch is written again from all that it has read, so that no
-    row is there twice. If several batches have read them, or one batch has read only a part of them, everything is
-    loaded into one batch that replaces all others.
+    If one existing batch has read these rows before, that batch is written again from all slices that it has read, so
+    that no row exists twice. If several batches have read them, or one batch has read only a part of them, everything
+    is loaded into one batch that replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]
@@ -51,7 +51,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
 
 
 def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
-    """Raise InvalidDefinition if a batch has other columns than its neighbours: nobody could read them together."""
+    """Raise InvalidDefinition if a batch has other columns than the other batches: readers could not combine them."""
     batch = output.partition
     numbers, parent = numbers_in(batch.name), batch.parent
     if parent is None or numbers is None or numbers.is_range:
@@ -62,13 +62,13 @@ def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
     if expected and columns and sorted(expected) != sorted(columns):
         differences = "; ".join(f"{' '.join(each)}" for each in sorted({*expected} ^ {*columns}))
         raise InvalidDefinition(
-            f"{batch}: its columns are not those of {beside[-1].partition.name} ({differences}): expected the same. "
-            "Cast them, or reload everything: materialize the partition by hand."
+            f"{batch}: its columns are not those of {beside[-1].partition.name} ({differences}): expected the same "
+            "columns. Cast them, or materialize the partition by hand, which loads everything again."
         )
 
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
-    """Return the names of all batches on the blackboard. A rebuilt ledger may lack some."""
+    """Return the names of all batches on the blackboard. A rebuilt ledger may lack some of them."""
     return [*services.board.children(output.path)]
 
 
@@ -82,7 +82,7 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
-    """Return the slice of a table that a batch has read, to read it again."""
+    """Return the slice that a batch has read of a table, so that the run can read it again."""
     piece = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
     return replace(piece, start=pin.start, end=pin.update_id) if piece else again

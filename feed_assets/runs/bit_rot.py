@@ -1,4 +1,4 @@
-"""Search for bit rot: read some of our newest updates completely each day, since stored bits may change unnoticed."""
+"""Search for bit rot: read some of our newest updates completely each day, because stored bits may change unnoticed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +19,16 @@ PAUSE = timedelta(days=1)
 """Time between two searches."""
 
 UPDATES = 20
-"""Updates that one search reads. With 7,000 updates, each is read about once a year."""
+"""Number of updates that one search reads. If there are 7,000 updates, each is read about once a year."""
 
 BYTES = 256 << 20
-"""Bytes that one search reads. Of a larger update it reads some files, different ones each time."""
+"""Number of bytes that one search reads.
+
+If one update is larger, only some of its files are read, different ones each time.
+"""
 
 OLD = timedelta(days=1)
-"""Minimum age of an update that is read. Younger ones were just read by their own run."""
+"""Minimum age of an update that is read. Younger updates were just read by their own run."""
 
 
 @dataclass
@@ -47,8 +50,8 @@ def look_in_turn(
 ) -> Rotten | None:
     """Read the known damaged updates again, then the next newest updates in the rotation.
 
-    Return None if the last search was less than a day ago. The position in the rotation is recorded at the end: a
-    search that was interrupted is repeated.
+    Return None if the last search was less than a day ago. The position in the rotation is recorded at the end. So a
+    search that was killed is repeated.
     """
     ordered = sorted(feeds, key=str)
     if not ordered:
@@ -91,7 +94,7 @@ class _ReadingRound:
                 self._read(row)
 
     def through(self, partitions: Sequence[Partition]) -> int:
-        """Read partitions until the time or the bytes are used up, at least one. Return how many."""
+        """Read at least one partition, and more until the time or the bytes are used up. Return how many were read."""
         for count, partition in enumerate(partitions):
             if count and (self.out_of_time() or self.bytes_left <= 0):
                 return count

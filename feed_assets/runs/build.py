@@ -1,7 +1,8 @@
 """Build one partition: pin, claim, transform, write, audit, publish.
 
 The process may be killed after any step. The ledger has claim and pins before the first part is written, and the
-statistics before the manifest. So `reconcile` can publish an update that has a manifest, and sweep one that has none.
+statistics before the manifest. So `reconcile` can publish an update that has a manifest, and sweep an update that has
+none.
 """
 
 import json
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
-"""No updates of inputs are named: read the newest valid ones."""
+"""The default of `named`: no input updates are named, so the newest valid updates are read."""
 
 NO_WINDOWS: Mapping[str, Sequence[WindowInput]] = MappingProxyType({})
 
@@ -87,11 +88,11 @@ def build(
     """Build a partition from the newest valid updates of its inputs' partitions, or from the updates in `named`.
 
     `optional` partitions without a valid update are left out, unless an update is named. `windows` of inputs must be
-    complete. By the rules of `waits`, some inputs may be missing after some time; `absent` partitions count as missing.
-    Of event tables the slices of `run_spec` are read. If it consumes them, the publication also moves the markers.
-    The profile is compared with the profiles of the `baseline` partitions.
-    `made_again` has the windows that the partition fills, if a person requests the run: bad windows are backfilled.
-    While another run builds the partition, this run waits as `patience` allows; without it, it does not wait.
+    complete. `waits` says which inputs may be missing, and after what time. `absent` partitions count as missing. Event
+    tables are read by the slices of `run_spec`. If `run_spec` consumes the events, the publication also moves the
+    markers. The profile is compared with the profiles of the `baseline` partitions. If a person requests the run,
+    `made_again` has the windows that the partition fills. The bad windows among them are backfilled. While another run
+    builds the partition, this run waits as `patience` allows. Without `patience`, it does not wait.
 
     Raise AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and any error of the function, with secrets masked. The run then ends by the rules of
@@ -103,7 +104,7 @@ def build(
         options = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
         order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *options)
         return _Build(order, services, run.id).run()
-    except BaseException as error:  # An interrupt, too: the claims must be finished.
+    except BaseException as error:  # The claims must be finished after an interrupt, too.
         # The ledger keeps the text of this error; Dagster keeps the texts of its causes, too.
         shown_error = without_secrets(located(error, recipe.transform))
         reconcile.finish(services, run, end_of(error), reason_of(shown_error))
@@ -114,7 +115,10 @@ def build(
 
 @dataclass(frozen=True)
 class _Build:
-    """One build that the ledger has recorded. Each phase takes the result of the one before, so none can be skipped."""
+    """One build that the ledger has recorded.
+
+    Each phase takes the result of the phase before, so no phase can be skipped.
+    """
 
     order: BuildRequest
     services: Services
@@ -142,12 +146,15 @@ class _Build:
         except (NoValidUpdate, MixedInputs):
             with (
                 self.services.ledger.write() as connection
-            ):  # It read nothing: the attempt must not count for later inputs.
+            ):  # Nothing was read: this attempt must not count for later inputs.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
-        """End the build if its result is already published, by this run before a kill or by another one. Else None."""
+        """End the build if its result is already published, and return this outcome. Otherwise return None.
+
+        Another run may have published the same result, also a run that was killed after that.
+        """
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
             sync(self.services.board, self.services.ledger, output, now)
@@ -169,8 +176,9 @@ class _Build:
     def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
         """Return whether the published update is the same as the result of this build.
 
-        For a run by events the inbox decides. For batches it alone decides, since a rebuilt batch reads the same.
-        A run by hand reads event tables again, because somebody may have corrected their rows.
+        A run by events is done if the inbox has none of its events any more. For batches only the inbox decides,
+        because a batch that is rebuilt reads the same slices. A run by hand reads event tables again, because somebody
+        may have corrected their rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
@@ -183,7 +191,7 @@ class _Build:
         if recipe.adds and increment_base.lost(connection, {self.order.output: published}):
             return False
         if recipe.grain and not update_counts.is_counted(connection, published.partition, published.id):
-            return False  # It was built before its completeness was declared.
+            return False  # It was built before its counts were declared.
         consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False
@@ -214,7 +222,10 @@ class _Build:
         return [at for at in self.order.made_again if (fact := facts.get(at.partition)) and fact.is_bad]
 
     def _begin(self, bad: Sequence[WindowAddress]) -> None:
-        """Begin backfills after the claims. Whoever finishes the claims also ends the backfills of this run."""
+        """Begin the backfills of bad windows. Call this after the claims.
+
+        After a kill, the process that finishes the claims also ends the backfills of this run.
+        """
         for at in bad:
             with suppress(IllegalTransition):  # the window was reopened: its counts decide
                 backfills.begin(self.services.ledger, at, "it is rebuilt by hand", self.run_id, self.services.now())
@@ -228,7 +239,10 @@ class _Build:
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
-        """Return the task. It needs the claims, so that `reconcile` finds all that a kill leaves from here on."""
+        """Return the task of the maker. It is made from the claims, so that nothing is written before they exist.
+
+        Otherwise `reconcile` would not find the files that a kill leaves behind.
+        """
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
         read = updates, pieces, pinned.run_spec, self._uncounted(pinned), recipe.of_handed(pinned.spans)
@@ -244,7 +258,7 @@ class _Build:
             return tuple(newest_profiles.profiles_of(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
-        """Return whether a deep check found something when it last ran."""
+        """Return whether a deep check found a problem when it last ran."""
         deep = {check.name for check in self.order.recipe.deep_checks}
         if not deep:
             return False
@@ -282,13 +296,19 @@ class _Build:
         return Staged(claimed.pinned, tuple(outputs))
 
     def _keep(self, counts: Sequence[tuple[Update, Counts]]) -> None:
-        """Record the record counts of inputs, even if this run fails later. After a kill the next run counts them."""
+        """Store the record counts of inputs. They stay even if this run fails later.
+
+        If the process is killed before this, the next run counts the inputs.
+        """
         if counts:
             with self.services.ledger.change() as connection:
                 update_counts.keep(connection, counts, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, rows: MadeRows) -> Checked:
-        """Run the checks. The ledger has the results before the manifest, so whoever publishes can report them."""
+        """Run the checks, and record the results in the ledger before the manifest is written.
+
+        If the process is killed after the manifest, `reconcile` publishes the update and reports these results.
+        """
         audit, output = rows.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:
             if not self.order.recipe.is_companion:

@@ -1,6 +1,6 @@
 """Checks of one partition's data, run on the written rows before they are published.
 
-A check is a value with SQL in it: declaring one needs no Spark.
+A check is a value that contains SQL. So a project can declare checks without starting Spark.
 """
 
 import re
@@ -19,7 +19,7 @@ from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
 
 __all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
 
@@ -37,12 +37,12 @@ class Check:
         passes: A function that returns whether the number is right.
         aggregate: An SQL aggregate of the written rows; NULL counts as 0.
         measure: A function that computes the number from the data of a run, `checks.Audited`.
-        offending: A function that returns those of the written rows that break the rule; users see a sample of them.
+        offending: A function that returns the written rows that break the rule. Users see a sample of them.
         inputs: The names of the dataset's inputs that the measure reads.
         finding: The result in words, where `{found}` is the number and `{rows}` the number of written rows.
         severity: The effect of a failure: with `ERROR` nothing is published, with `WARN` the partition is published
             and marked. It may be a function of the number.
-        evidence: `checks.Evidence`: rows that users see after a failure in place of the dataset's own.
+        evidence: Rows that users see after a failure, in place of the dataset's rows (`checks.Evidence`).
 
     Raises:
         InvalidDefinition: A value has a wrong type, the name is invalid, or not exactly one of `aggregate` and
@@ -129,7 +129,7 @@ PROFILED = Check(
     aggregate="0",
     severity="WARN",
 )
-"""A dataset's profile as one of its checks. Its number, from `runs.profiling`, is how many measures are off."""
+"""The check for a dataset's profile. Its number is the count of measures that are off, from `runs.profiling`."""
 
 
 def _name(kind: str, *columns: str) -> str:
@@ -143,7 +143,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that does."""
+    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
@@ -237,7 +237,9 @@ def unique(*columns: str) -> Check:
 
 @typed
 def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check:
-    """Check that at least a share of one input's rows has its key in another input. An input without rows passes.
+    """Check that at least a share of the rows of one input have their key in another input.
+
+    An input without rows passes.
 
     Args:
         child: The input whose rows are counted.
@@ -249,7 +251,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
         The check `<child>_in_<parent>`.
 
     Raises:
-        InvalidDefinition: A value has a wrong type, or `at_least` is no share.
+        InvalidDefinition: A value has a wrong type, or `at_least` is not a share.
     """
     needed = as_share(at_least)
 

@@ -1,4 +1,4 @@
-"""Chunking of Kafka topics as configured, for the service and for runs."""
+"""Parts for the chunking of Kafka topics, made from the settings. The service and runs use them."""
 
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.feeds.opened import open_board

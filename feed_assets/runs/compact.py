@@ -1,8 +1,8 @@
 """Compaction: replace many batches of one of our appendable datasets by one batch with all their rows.
 
-The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps one that has
-none. Readers get the old batches until the manifest is there, and then the new one. The rows are the same, so nothing
-is reported.
+The process may be killed after any step: `reconcile` publishes an update that has a manifest, and sweeps an update
+without a manifest. Readers get the old batches until the manifest exists, and then the new batch. The rows are the
+same, so no event is published.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from feed_assets.runs.sync import pin
 
 @dataclass(frozen=True)
 class Compacted:
-    """Batches to compact, and the name of the batch that replaces them. `applied`: it was written."""
+    """Batches to compact, and the name of the batch that replaces them. `applied` is True if that batch was written."""
 
     partition: Partition
     batches: tuple[str, ...]
@@ -42,9 +42,10 @@ def partitions_of(services: Services, feed: Feed) -> list[Partition]:
 
 
 def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
-    """Compact the batches of a partition, as many in a row as possible. Without `apply` only return them.
+    """Compact the batches of a partition, as many in a row as possible.
 
-    An invalid batch that may become valid again separates two compacted ranges.
+    Without `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted:
+    it separates two ranges.
 
     Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
     """
@@ -106,7 +107,7 @@ class _Compaction:
         services.on_step("published")
 
     def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
-        """Raise UpdateChanged if a batch has got another update since the compaction was planned."""
+        """Raise UpdateChanged if a batch has another update than when the compaction was planned."""
         if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
             raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Run it again.")
 

@@ -1,7 +1,7 @@
-"""Deep verification: read updates completely, and compare those of our runs with what was published.
+"""Deep verification: read updates completely, and compare the updates of our runs with what was published.
 
-Pages are compared with their checksums, rows with their number and digest in the ledger. So bits that a disk or a
-copy altered later are found before a reader gets them.
+Pages are compared with their checksums. Rows are compared with their number and digest in the ledger. So bits that a
+disk or a copy altered later are found before a reader gets them.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,9 +44,9 @@ class Deep:
     files: int
     rows: int = 0
     is_compared: bool = False
-    """True if its rows were compared with their digest in the ledger."""
+    """True if the update's rows were compared with their digest in the ledger."""
     damage: str = ""
-    """Reason why it is damaged; empty if it is intact."""
+    """The reason why the update is damaged. Empty if it is intact."""
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> PublishedFacts:
@@ -98,7 +98,10 @@ def look_deep(
 
 
 def other_sizes(listed: Sequence[File], expected: Sequence[File], since: str) -> str:
-    """Return a message about the first file with an unexpected size; '' if there is none or nothing is known."""
+    """Return a message about the first file with an unexpected size.
+
+    Return '' if there is no such file, or if the expected sizes are not known.
+    """
     was, now = ({file.key: file.size for file in files} for files in (expected, listed))
     if not was or was == now:
         return ""
@@ -113,9 +116,10 @@ def _written_again(listed: Sequence[File], expected: Sequence[File]) -> list[str
 
 
 def edits_of(update: Update, recorded: Update | None) -> tuple[str, str]:
-    """Return an error text if files differ from the recorded ones, and a note if they may differ; each '' if not.
+    """Return an error text if files differ from the recorded files, and a note if they may differ.
 
-    Files that were written again with the same size may be equal, as in a copy of a blackboard on local disk.
+    Each text is '' if it does not apply. Files that were written again with the same size may be equal, as in a copy of
+    a blackboard on local disk.
     """
     if recorded is None:
         return "", ""
@@ -155,12 +159,18 @@ class _DeepReading:
         return "The store reports no write since it was published, so stored bits have changed."
 
     def other_files(self) -> str:
-        """Return a message with advice about a file with another size than published; '' if there is none."""
+        """Return a message with advice about a file with another size than published.
+
+        Return '' if there is no such file.
+        """
         why = other_sizes(self.update.files, self.published.files, "published")
         return f"{why}. {self.how} {ADVICE}" if why else ""
 
     def rows(self, maker: Callable[[], Maker] | None, out_of_time: Callable[[], bool] | None) -> tuple[int, str | None]:
-        """Return the number of rows in all files, and their digest if there is one to compare it with."""
+        """Return the number of rows in all files, and their digest.
+
+        The digest is None if there is nothing to compare it with.
+        """
         columns = self.published.columns
         is_digested = bool(columns and self.published.version) and self.is_of_parquet
         digest = RowDigest(columns) if is_digested and is_flat(columns) else None
@@ -174,5 +184,5 @@ class _DeepReading:
     def end(self, rows: int = 0, *, is_compared: bool = False, damage: str = "") -> Deep:
         # On local disk a copied blackboard has other etags (inode, time) with the same bytes.
         if not damage and not is_compared and self.written_again and not local_root(self.board.url):
-            damage = f"{self.how} Its rows were not compared: `feed-assets feed verify --deep` does, with Spark."
+            damage = f"{self.how} Its rows were not compared: run `feed-assets feed verify --deep`, which uses Spark."
         return Deep(self.update.partition, self.update.id, len(self.update.files), rows, is_compared, damage.strip())

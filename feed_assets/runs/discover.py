@@ -16,10 +16,13 @@ from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
-"""Number of the newest known names that each pass visits: most late data are for these."""
+"""Number of the newest known names that each pass visits. Most late data are for these names."""
 
 ROTATION = 40
-"""Further known names that each pass visits, in rotation: with 10,000 names, each is visited every 250 passes."""
+"""Number of further known names that each pass visits, in rotation.
+
+Of 10,000 names, each is visited every 250 passes.
+"""
 
 
 _log = logging.getLogger(__name__)
@@ -108,7 +111,10 @@ class _Look:
         return self._visit(names) == len(names)
 
     def _names(self) -> list[str]:
-        """Return the names, newest first; [''] for a feed without partitions. Skip versions: they are other feeds."""
+        """Return the names, newest first, or [''] for a feed without partitions.
+
+        Skip versions, which are other feeds.
+        """
         names = self.board.children(str(self.feed))
         if self.feed.version is None:
             names = [name for name in names if Version.parse(name) is None]
@@ -136,14 +142,14 @@ class _Look:
         return count == len(turn)
 
     def _compare(self, names: Sequence[str]) -> None:
-        """Determine which known names need no visit, for names not compared yet."""
+        """Determine which known names need no visit. Skip names that were compared before."""
         undecided = [name for name in names if name not in self.as_before]
         if undecided and self.board.is_paged and not self.is_appendable:
             unchanged_names = unchanged(self.services, self.feed, undecided)
             self.as_before.update((name, name in unchanged_names) for name in undecided)
 
     def _visit(self, names: Sequence[str]) -> int:
-        """Visit names until the time is over, at least one. Return how many."""
+        """Visit at least one name, and more until the time is over. Return how many were visited."""
         for count, name in enumerate(names):
             if count and self.out_of_time():
                 return count

@@ -1,4 +1,4 @@
-"""Data that a check may read, and rows other than the written ones that a failed check shows."""
+"""Data that a check may read, and rows that a failed check shows in place of the written rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from feed_assets.core.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared, and that loads no Spark.
+    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
 
 REASONS = 3
 """Number of reasons for rejects that `not_empty` names."""
@@ -55,12 +55,12 @@ class Audited:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows other than the dataset's own that show why a check failed.
+    """Rows, other than the rows of the dataset, that show why a check failed.
 
     Attributes:
         rows: A function from the audited data to a few rows. They are sorted, so that equal data give equal rows. It
             returns None if there is nothing to show.
-        told: A function from the audited data and these rows to the last words of the message.
+        told: A function from the audited data and these rows to the end of the message.
     """
 
     rows: "Callable[[Audited], DataFrame | None]"
@@ -68,7 +68,7 @@ class Evidence:
 
 
 def _reasons(audited: Audited) -> "DataFrame | None":
-    """Return the most frequent reject reasons with their record counts; None without rejects."""
+    """Return the most frequent reject reasons with their record counts. Return None if there are no rejects."""
     if not (audited.rejects and audited.rejected):
         return None
     each = audited.rejects().selectExpr("explode(split(reason, '; ')) AS reason").groupBy("reason")
@@ -90,7 +90,7 @@ REJECTED = Evidence(_reasons, _rejected)
 
 
 def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame":
-    """Return the keys of two inputs, each with its rows in the child and whether the parent has it.
+    """Return the keys of two inputs, each with its number of rows in the child, and whether the parent has the key.
 
     NULL matches nothing. Rows are grouped by key, not joined: a join takes Spark twice as long on small data.
     """
@@ -101,9 +101,9 @@ def known_keys(audited: Audited, child: str, parent: str, on: str) -> "DataFrame
 
 
 def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[str, float]:
-    """Return the share of a child's rows whose key the parent has, for each named (child, parent, column), in one job.
+    """Return for each named (child, parent, column) the share of the child's rows whose key the parent has.
 
-    For a child without rows the share is 1.
+    One job computes all shares. For a child without rows the share is 1.
     """
     for name, (child, parent, on) in keys.items():
         _refuse_other_keys(audited, name, (child, parent), on)
@@ -134,7 +134,7 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
-    """Return the keys that the parent lacks as evidence, the ones with the most rows first."""
+    """Return evidence with the keys that the parent lacks. Keys with the most rows are first."""
 
     def rows(audited: Audited) -> "DataFrame":
         lost = known_keys(audited, child, parent, on).where("rows > 0 AND NOT known").drop("known")

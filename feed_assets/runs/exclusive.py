@@ -14,15 +14,16 @@ from feed_assets.runs.services import Services, this_process
 
 @contextmanager
 def alone(services: Services, output: Partition) -> Generator[str]:
-    """Start a run and yield its id. The caller ends the run in the transaction of its work; on an error it is finished.
+    """Start a run and yield its id. The caller ends the run in the transaction of its work.
 
-    Raise AlreadyRunning while another run builds the partition. After a kill, `reconcile` finishes this run.
+    If the caller raises an error, the run is finished as abandoned. Raise AlreadyRunning while another run builds the
+    partition. After a kill, `reconcile` finishes this run.
     """
     run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now())
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
         yield run.id
-    except BaseException as error:  # An interrupt, too: the claim must be finished.
+    except BaseException as error:  # The claim must be finished after an interrupt, too.
         reconcile.finish(services, run, ABANDONED, reason_of(error))
         raise

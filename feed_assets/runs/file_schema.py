@@ -18,7 +18,10 @@ from feed_assets.core.schemas import column_names
 from feed_assets.feeds.local_files import csv_problem, open_text
 
 LINES = 10
-"""Lines of JSON that are checked. Some of them may be invalid, since a run rejects single records, but not all."""
+"""Number of JSON lines that are checked.
+
+Some of them may be invalid, because a run rejects single records, but not all.
+"""
 
 
 def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_4180) -> None:
@@ -32,7 +35,7 @@ def check_file(file: Path, form: Format, schema: str, dialect: CsvDialect = RFC_
     try:
         check_by_format = {"json": _json, "parquet": _parquet}
         problem = _csv(file, names, dialect) if form == "csv" else check_by_format[form](file, names)
-    except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow's, too
+    except (ValueError, NotImplementedError, OSError, EOFError, zlib.error) as error:  # pyarrow raises these, too
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
@@ -61,7 +64,7 @@ def _json(file: Path, names: Sequence[str]) -> str | None:
 
 
 def _short(lines: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file. Raise ValueError if a line is too long to check, as may happen in a packed file."""
+    """Yield the lines of a file. Raise ValueError if a line is too long to check, which may happen in a packed file."""
     while line := lines.readline(READ_BYTES + 1):
         if len(line) > READ_BYTES:
             raise ValueError(f"a line has more than {READ_BYTES} characters: expected no more")

@@ -24,8 +24,9 @@ from feed_assets.runs.recipe import Recipe
 class Task:
     """The work of a maker: build one partition by its recipe, from exactly these inputs.
 
-    Each mapping is by input: `updates` has the pinned updates of a feed, `slices` the slices of an event table, `spans`
-    the time to read of a state table. A span is None if the input is optional and not complete.
+    The keys of each mapping are names of inputs. `updates` has the pinned updates of a feed. `slices` has the slices of
+    an event table. `spans` has the span of time to read of a state table, or None if the input is optional and not
+    complete.
     """
 
     recipe: Recipe
@@ -37,11 +38,11 @@ class Task:
     """The pinned updates whose records this run counts, by input."""
     spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
     baseline: Sequence[Measures] = ()
-    """The profiles of other partitions, to compare this one's with."""
+    """The profiles of other partitions, with which the profile of this partition is compared."""
     is_suspect: bool = False
     """True if a deep check failed the last time. Then all deep checks run again, whatever the profile shows."""
     boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
-    """The other team's blackboard that an input is on, by input. Inputs not listed are on ours."""
+    """Blackboards of other teams, by the input that is on them. All other inputs are on our own blackboard."""
     previous: Update | None = None
     """The dataset's own update to which an increment is added."""
 

@@ -1,4 +1,7 @@
-"""Quality reports of a companion, which checks others' rows, about the windows or the partitions that it read."""
+"""Quality reports of a companion about the windows or the partitions that it read.
+
+A companion is a dataset that checks the rows of other datasets.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +22,8 @@ def report(
 ) -> None:
     """Report the outcome of each check. After a kill the next run reports all of them again, which does no harm.
 
-    Raise UpdateChanged if the data read have changed since: the outcomes do not apply to the present rows.
+    Raise UpdateChanged if the data have changed since they were read, because the outcomes do not apply to the new
+    rows.
     """
     if pin_inputs(order, services).pins != pinned.pins:
         raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Run it again.")
@@ -35,7 +39,10 @@ def report(
 
 
 def judged(order: BuildRequest, pinned: Pinned) -> list[Partition]:
-    """Return the partitions that a run's checks judge: what a companion has read, or any other run's own output."""
+    """Return the partitions that a run's checks judge.
+
+    A companion's checks judge the partitions or windows that it has read. The checks of any other run judge its output.
+    """
     if not order.recipe.is_companion:
         return [order.output]
     return [at.partition for at in _windows(pinned)] or [at for some in order.inputs.values() for at in some]

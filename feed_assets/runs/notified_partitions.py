@@ -1,7 +1,8 @@
 """Visit the partitions for which a store reports a write or removal, and record their updates, as a listing would.
 
-A message is deleted after the ledger has the result; after a kill before that it is delivered again. Messages may
-arrive twice, late, never, or in another order: each visit records what the store has at that moment.
+A message is deleted after the ledger has the result. If the process is killed before that, the message is delivered
+again. Messages may arrive twice, late, never, or in another order. So each visit records what the store has at that
+moment.
 """
 
 import logging
@@ -22,7 +23,10 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import Settings
 
 MESSAGES_PER_LOOK = 500
-"""Messages received before their partitions are visited, each once: a large update sends many messages."""
+"""Maximum number of messages that are received before their partitions are visited.
+
+A large update sends many messages, but its partition is then visited only once.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +47,10 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Notified:
-    """The queues and buckets of some feeds' blackboards. Problems of a queue are reported under its first feed."""
+    """The queues and buckets of some feeds' blackboards.
+
+    Problems of a queue are reported under the first of its feeds.
+    """
 
     services: Services
     queues: Mapping[Queue, Feed]
@@ -81,9 +88,9 @@ class Notified:
         queue.delete([each for each, of in concerned.items() if of <= looked])
 
     def _concerned(self, queue: Queue, message: QueueMessage) -> set[Partition] | None:
-        """Return the partitions of our feeds named in a message. Return None for a message that no store has written.
+        """Return the partitions of our feeds that a message names. Return None if no store has written the message.
 
-        Such a message stays on the queue: if the queue's URL is mistyped, it may be another team's.
+        Such a message stays on the queue. If the queue's URL is mistyped, the message may belong to another team.
         """
         try:
             objects = parse_objects(message.body)
@@ -94,7 +101,7 @@ class Notified:
         return {partition for partition in partitions if partition}
 
     def _sync(self, partitions: Collection[Partition], out_of_time: Callable[[], bool]) -> set[Partition]:
-        """Visit partitions until the time is over, at least one. Return those that could be read."""
+        """Visit at least one partition, and more until the time is over. Return the partitions that could be read."""
         looked, failed = set[Partition](), dict[str, str]()
         for partition in sorted(partitions):
             feed = partition.feed

@@ -27,7 +27,7 @@ _INTAKE_KILLED = "intake was killed before it recorded the batch in the ledger"
 
 @dataclass(frozen=True)
 class OrphanAction:
-    """One id that was treated (`finished`, `swept`), or that a person decides about (`left`)."""
+    """One id that was treated (`finished`, `swept`), or that a person must decide about (`left`)."""
 
     action: str
     partition: Partition
@@ -49,7 +49,7 @@ class Swept:
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An old update id, its attempt, and how to treat the leftovers. `problem`: why they cannot be read."""
+    """An old update id, its attempt, and how to treat the leftovers. `problem` says why they cannot be read."""
 
     partition: Partition
     update_id: str
@@ -60,7 +60,10 @@ class _Orphan:
 
     @property
     def is_batch(self) -> bool:
-        """Return whether it is a batch: intake started the attempt, and it publishes only batches."""
+        """Return whether the update is a batch.
+
+        It is one if intake started the attempt, because intake publishes only batches.
+        """
         return self.attempt.reason == _INTAKE_KILLED
 
     def done(self, action: str, why: str) -> OrphanAction:
@@ -112,7 +115,7 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
 
 
 def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
-    """Sweep what one feed's claims lead to, and remove claims that lead to nothing any more."""
+    """Sweep the leftovers to which one feed's claims lead, and remove claims that lead to nothing any more."""
     forgotten: list[str] = []
     try:
         for key, partition, update_id in _claims(services, Partition(feed)):
@@ -130,7 +133,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
 
 
 def forget_claims(services: Services, partition: Partition) -> None:
-    """Remove old claims on a partition that lead to nothing any more. `sweep` uses the others."""
+    """Remove old claims on a partition that lead to nothing any more. `sweep` treats the other claims."""
     claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
     orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
     services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Treatment.FORGET])
@@ -173,7 +176,10 @@ def _carry_out(
 
 
 def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan | None:
-    """Return an id with its facts from ledger and blackboard; None if it, or the end of its run, is too recent."""
+    """Return an update id with its facts from ledger and blackboard.
+
+    Return None if the id is too recent, or if its run ended too recently.
+    """
     if not is_old(update_id, services.now()):  # costs nothing, and most ids are young
         return None
     attempt = _attempt(services, partition, update_id)
@@ -188,10 +194,10 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
 
 
 def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
-    """Return the ledger's facts about an id. If it has none, take them from the run or intake named in the claim.
+    """Return the ledger's facts about an update id. If the ledger has none, use the run or intake that the claim names.
 
-    Intake records a batch in the ledger in the call that publishes it. If it claimed a batch a day ago and never
-    recorded it, it was killed.
+    Intake records a batch in the ledger in the call that publishes it. If intake claimed a batch a day ago and never
+    recorded it, intake was killed.
     """
     with services.ledger.read() as connection:
         attempt = claimed_attempts.attempt(connection, partition, update_id)
@@ -207,7 +213,7 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
     """Yield key, partition and update id of each claim on a partition and on those below it, ordered by key.
 
-    They include half-written claims that a killed writer left on disk.
+    Half-written claims, which a killed writer left on disk, are included.
     """
     for file in services.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")

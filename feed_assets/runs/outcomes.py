@@ -27,7 +27,7 @@ class CheckResult:
     Attributes:
         check: The check.
         passed: True if it passed.
-        number: The number that it judged.
+        number: The number that the check judged.
         sample: Up to five rows that break the rule, or that show the reason.
         rows: The number of written rows.
         finding: The finding in words, in place of the check's own.
@@ -46,12 +46,12 @@ class CheckResult:
 
     @property
     def severity(self) -> str:
-        """Return the severity if it did not pass, `ERROR` or `WARN`."""
+        """Return the severity for this number if the check did not pass: `ERROR` or `WARN`."""
         return self.check.severity_of(self.number)
 
     @property
     def blocks(self) -> bool:
-        """Return whether the data must not be published because of it."""
+        """Return whether the data must not be published because of this check."""
         return not self.passed and self.severity == "ERROR"
 
     @property

@@ -1,4 +1,4 @@
-"""The phases of a build, each made from the one before: pinned, claimed, staged, checked, and the outcome."""
+"""The phases of a build, each made from the phase before: pinned, claimed, staged, checked, and the outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from feed_assets.runs.outcomes import CheckResult
 
 @dataclass(frozen=True)
 class Pinned:
-    """The exact data to read: by input, updates of feeds, slices of event tables, spans of state tables."""
+    """The exact data to read, by input: updates of feeds, slices of event tables, spans of state tables."""
 
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
     spans: Mapping[str, Span | None]
-    """The time to read of each state table. None for an optional table that is not complete."""
+    """The span of time to read of each state table. It is None for an optional table that is not complete."""
     pins: tuple[Pin, ...]
     """The same data, as recorded in the lineage."""
     run_spec: RunSpec
     """The run spec for the function: the plan, and the slices that are actually read."""
     without: tuple[str, ...] = ()
-    """Needed partitions that are missing; the run proceeds because enough others are there."""
+    """Needed partitions that are missing. The run proceeds because enough other partitions exist."""
     base: tuple[Update, Pin] | None = None
     """The dataset's own update to which an increment is added; None if everything is loaded."""
     batch: Partition | None = None

@@ -46,16 +46,16 @@ class BuildRequest:
     windows: Mapping[str, Sequence[WindowInput]]
     """The windows that must be complete, by input."""
     baseline: Sequence[Partition] = ()
-    """The partitions with whose profiles the new one is compared."""
+    """The partitions with whose profiles the new profile is compared."""
     made_again: Sequence[WindowAddress] = ()
     """The windows that the partition fills, for a run by hand: bad windows are backfilled."""
     waits: Waits = field(default_factory=Waits)
-    """How many of the needed partitions are enough, and from when on."""
+    """Rules that say how many of the needed partitions are enough, and from what time on."""
     absent: Sequence[Partition] = ()
     """Needed partitions that do not exist yet."""
     reprocess: Reprocess = "if_data_changed"
     ignores_quality: bool = False
-    """True for a run by hand: bad windows are read if all their data are there."""
+    """True for a run by hand: bad windows are read if all their data have arrived."""
 
 
 def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
@@ -84,7 +84,7 @@ def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
 
 
 def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
-    """Return the target of an increment, and the run spec for it. Without a target everything is loaded.
+    """Return the target of an increment, and the run spec for it. If there is no target, everything is loaded.
 
     The target is the dataset's own update to which the increment is added, or the batch that the increment becomes.
     """
@@ -112,18 +112,19 @@ def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:
 
 
 def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
-    """Raise InvalidDefinition if a function takes one slice and there are several: the others would be lost.
+    """Raise InvalidDefinition if a function takes one slice but there are several. The other slices would be lost.
 
-    A function that takes the run spec gets all of them.
+    A function that takes the run spec gets all slices.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:
             keys = shortened([each.partition.key for each in pieces], NAMED)
             raise InvalidDefinition(
-                f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one, as it "
-                f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()), so "
-                "that the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
-                "dataset the same partitions as its input."
+                f"{order.output}: {source.name} has new rows in {len(pieces)} partitions ({keys}): expected one "
+                "partition, because this input is declared without a mapping. "
+                f"Declare Input({source.name}, mapping=dg.AllPartitionMapping()), so that the function gets a list of "
+                "slices. Or let the function take run_spec, which has all slices. Or give the dataset the same "
+                "partitions as its input."
             )
 
 
@@ -179,9 +180,9 @@ def _known_windows(order: BuildRequest, services: Services) -> Facts:
 
 
 def backfilled(order: BuildRequest, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
-    """Return whether a window was backfilled after it was read; False unless `reprocess="always"`.
+    """Return whether a window was backfilled after it was read. Return False unless `reprocess="always"`.
 
-    For windows without a pin, count backfills after `since`.
+    For windows without a pin, backfills after the log number `since` count.
     """
     if order.reprocess != "always":
         return False
@@ -190,9 +191,9 @@ def backfilled(order: BuildRequest, services: Services, since: int, consumed: Se
 
 
 def _refuse_mixed(order: BuildRequest, services: Services, pins: Sequence[Pin]) -> None:
-    """Raise MixedInputs if a manual run's inputs were made from different data: a pipeline is still at work.
+    """Raise MixedInputs if the inputs of a manual run were made from different data.
 
-    For other runs the sensor has checked this.
+    The newer data have not gone through the whole pipeline yet. For other runs, the sensor has checked this.
     """
     with services.ledger.read() as connection:
         ancestry = lineage.extend(connection, lineage.NOTHING, pins)

@@ -12,10 +12,10 @@ from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_chec
 from feed_assets.runs.recipe import Recipe
 
 MEASURE, FIGURE = "measure:", "figure:"
-"""Prefixes that tell measures and key figures from checks, whose names have no colon."""
+"""Prefixes of the names of measures and key figures. They end with a colon, which names of checks cannot contain."""
 
 NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
-"""No aggregates were computed while writing."""
+"""The default of `observed`: no aggregates were computed while writing."""
 
 Found = tuple[tuple[CheckResult, ...], Measures, Measures]
 """The results of all checks, the measures, and the key figures."""
@@ -58,7 +58,7 @@ def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, 
 
 
 def _number(recipe: Recipe, name: str, counts: Mapping[str, Any]) -> float | None:
-    """Return a measured number; None if it is NULL or not finite. Raise InvalidDefinition if it is no number."""
+    """Return a measured number; None if it is NULL or not finite. Raise InvalidDefinition if it is not a number."""
     value = counts[name]
     try:
         number = None if value is None else float(value)
@@ -79,7 +79,8 @@ def judged(
 ) -> tuple[CheckResult, ...]:
     """Return the results of the profile, if there is one, and of the deep checks. Call `deep_checks` only if needed.
 
-    If a deep check failed the last time, all run again: a normal profile does not disprove an earlier finding.
+    If a deep check failed the last time, all deep checks run again, because a normal profile does not disprove an
+    earlier finding.
     """
     if recipe.profile is None:
         return ()

@@ -1,7 +1,7 @@
 """Prune partitions: decide from the blackboard and the ledger which updates to remove, and remove them.
 
-The ledger is changed first. A run that claims afterwards fails, because its pin is gone. If a prune is killed, the
-next one finishes it, whatever its policy.
+The ledger is changed first. A run that claims a pruned update later fails. If a prune is killed, the next prune
+finishes it, whatever policy the next prune has.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from feed_assets.runs.sync import sync
 
 @dataclass(frozen=True)
 class Pruned:
-    """Decisions about the updates of a partition, newest first. `applied`: the removals were done."""
+    """Decisions about the updates of a partition, newest first. `applied` is True if the removals were done."""
 
     partition: Partition
     judged: tuple[Judgement, ...]
@@ -37,8 +37,8 @@ class Pruned:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the updates to remove and those that stay unexpectedly, with the reasons."""
-        at, goes = self.partition, "pruned" if self.applied else "would go"
+        """Return lines about the updates to remove and the updates that stay unexpectedly, each with the reason."""
+        at, goes = self.partition, "pruned" if self.applied else "would be pruned"
         return tuple(f"{at} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in self.brief.judged)
 
 
@@ -49,7 +49,7 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
-    """Decide which updates of a partition to remove; with `apply` remove them. It may be killed and repeated."""
+    """Decide which updates of a partition to remove. With `apply`, remove them. The call may be killed and repeated."""
     stored, holder = _stored_updates(services, partition), _holder(services, partition)
     judged = judge(stored, policy, services.now(), holder and holder.id)
     if not apply:
@@ -64,7 +64,7 @@ def prune(services: Services, partition: Partition, policy: Retention, *, apply:
 
 
 def _holder(services: Services, partition: Partition) -> Update | None:
-    """Return the valid compacted update that replaces a batch of ours; None if there is none."""
+    """Return the valid compacted update that replaces one of our batches. Return None if there is none."""
     if partition.parent is None or numbers_in(partition.name) is None:
         return None
     with services.ledger.read() as connection:
@@ -111,7 +111,7 @@ def _remove(
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
     for update_id in sorted(going):
         if not removal.remove(services.board, partition, update_id, holder and holder.partition):
-            stays[update_id] = "the newer ones were invalidated meanwhile"
+            stays[update_id] = "the newer updates were invalidated meanwhile"
             sync(services.board, services.ledger, partition, services.now())
         elif update_id not in valid:
             pruned_updates.removed(services.ledger, partition, update_id)

@@ -1,7 +1,7 @@
 """Rebuild the ledger for our own feeds from the blackboard, as far as the protocol allows.
 
-Each partition is one transaction, and updates already in the ledger are skipped. So after a kill the next call goes on
-where this one ended.
+Each partition is one transaction, and updates already in the ledger are skipped. So after a kill, the next call
+continues where the killed call ended.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +20,10 @@ from feed_assets.ledger.recovery import RecoveredUpdate
 from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
-"""A function that returns the needs of an output; None if no dataset has this partition (any more)."""
+"""A function that returns the needs of an output.
+
+It returns None if no dataset has this partition, or has it no longer.
+"""
 
 NOT_KNOWN = (
     "runs and failed audits: they no longer block anything",
@@ -71,9 +74,9 @@ def rebuild(
 ) -> Rebuilt:
     """Record every valid update of our own feeds that the ledger lacks. `feeds` has inputs before their consumers.
 
-    With `rows` Spark reads the newest update of each partition for its row count and data version. All other updates
-    get the digest of their files as data version. With `trust` an update is assumed to be built from the newest inputs
-    with older ids than its own. Without it the inputs stay unknown, and the next tick builds the partition again.
+    With `rows`, Spark reads the newest update of each partition for its row count and data version. All other updates
+    get the digest of their files as data version. With `trust`, an update is assumed to be built from the newest inputs
+    with older ids than its own. Without `trust`, the inputs stay unknown, and the next tick builds the partition again.
     `need_of` returns None for rejects and for `appendable` feeds: the inputs of a batch are unknown, so the next run
     loads everything.
     """
@@ -139,12 +142,14 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: R
             ledger_rebuild.assume(services.ledger, row.partition, row.id, pins)
             rebuilt.assumed.append(Assumed(row.partition, row.id, pins))
         else:
-            why = "an input has no valid update older than it" if trust else "it will be built again; --trust assumes"
+            why = "an input has no older valid update" if trust else "it will be built again, unless --trust is given"
             rebuilt.unknown.append(NotKnown(row.partition, row.id, why))
 
 
 def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:
-    """Return the pins of each input's newest valid update older than this one; () if a required input has none.
+    """Return the pins of each input's newest valid update that is older than this update.
+
+    Return () if a required input has no such update.
 
     An update of the same second does not count as older: it may have arrived after the run pinned its inputs.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 PREVIOUS = "previous"
-"""The function parameter that gets the dataset's previous update; None if everything is loaded."""
+"""The function parameter that gets the dataset's previous update. It gets None if everything is loaded."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class RecipeInput:
     is_table: bool = False
     """True for an event table: the function gets a `Slice` and reads the rows itself."""
     event_time: str | None = None
-    """The timestamp column by which its records are counted."""
+    """The timestamp column by which the records of the input are counted."""
     grain: str | None = None
-    """The grain of its windows, if its records are counted."""
+    """The grain of the input's windows, if its records are counted."""
     is_state: bool = False
     """True for a state table: the function gets the `Span` of its complete windows and reads the rows itself."""
     fans_in: bool = False
-    """True if rows have a column `_partition`, such as `2019-11-24/men`, since they are from several partitions."""
+    """True if rows have a column `_partition`, such as `2019-11-24/men`, because they are from several partitions."""
     blackboard: str | None = field(default=None, repr=False)
-    """The name of its blackboard; None for ours. The rows do not depend on it."""
+    """The name of the input's blackboard, or None for our own. The rows do not depend on the name."""
     dialect: CsvDialect | None = field(default=None, repr=False)
-    """Its CSV dialect; None for RFC 4180."""
+    """The CSV dialect of the input, or None for RFC 4180."""
     is_handed: bool = field(default=True, repr=False)
-    """True if the function gets it. Inputs in `deps` are only waited for and pinned."""
+    """True if the function gets the input. Inputs in `deps` are pinned, but the function does not get them."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,17 @@ class Recipe:
     wants: frozenset[str] = frozenset()
     """The function's parameters that are not inputs: `partition`, `run_spec` and `previous`."""
     grain: str | None = None
-    """The grain of its windows, if its rows are counted by `event_time`."""
+    """The grain of the dataset's windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
-    """True if inputs from one pipeline are only read together."""
+    """True for a dataset that is built by events: inputs from one pipeline are only read together."""
     profile: Profile | None = None
     deep_checks: tuple[Check, ...] = ()
     """Checks that run if the profile is off, or if there are too few profiles to compare it with."""
     is_companion: bool = False
-    """True for a dataset that checks another team's rows: the function returns its input's rows, their profile is
-    written, and findings are reported for the input."""
+    """True for a dataset that checks the rows of its input, such as another team's.
+
+    The function returns these rows, their profile is written, and findings are reported for the input.
+    """
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key figures: SQL aggregates of the rows by name. They only serve to show the effect of a re-run."""
 
@@ -107,7 +109,7 @@ class Recipe:
 
     @property
     def all_checks(self) -> tuple[Check, ...]:
-        """Return every check whose results its runs report."""
+        """Return every check whose results the dataset's runs report."""
         return (*self.checks, *((PROFILED,) if self.profile else ()), *self.deep_checks)
 
     @property
@@ -117,7 +119,10 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Return a digest of code version, inputs' schemas and checks. It changes with a corrected declaration."""
+        """Return a digest of code version, schemas of inputs, and checks.
+
+        It changes if the declaration is corrected.
+        """
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
         declared += tuple(each for each in (self.profile, self.figures) if each)
@@ -127,14 +132,17 @@ class Recipe:
 
 
 def _declared(check: Check) -> tuple[Any, ...]:
-    """Return what is declared for a check. Leave ERROR out: so digests from before severities existed stay valid."""
+    """Return the declared values of a check. Leave out the severity ERROR, so that old digests stay valid.
+
+    Old digests are from a version without severities.
+    """
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity
     return (check.name, check.description, check.aggregate, *judged, *(() if severity == "ERROR" else (severity,)))
 
 
 def source_digest(function: Callable[..., Any] | None) -> str | None:
-    """Return a digest of a function's source; None if there is no source file, or it is another kind of callable."""
+    """Return a digest of a function's source. Return None if it has no source file, or is another kind of callable."""
     try:
         return sha256(inspect.getsource(function).encode()).hexdigest()[:12] if function else None
     except (OSError, TypeError):
@@ -142,9 +150,9 @@ def source_digest(function: Callable[..., Any] | None) -> str | None:
 
 
 def made_with(recipe_digest: str, settings: Settings) -> str:
-    """Return a digest of recipe and Spark configuration. Attempts with another digest do not count.
+    """Return a digest of recipe and Spark configuration. Failed attempts with another digest do not count.
 
-    The address of a Connect server is left out: `feed-assets ui` uses another port each time.
+    The address of a Connect server is left out, because `feed-assets ui` uses another port each time.
     """
     secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()
     spark = settings.spark_master, settings.spark_jars, *secret

@@ -41,7 +41,7 @@ class FinishedRun:
         """Return the result for each update, with the reason."""
         ended = f"run {self.run.id} ended without recording its end"
         finished = [
-            OrphanAction(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published
+            OrphanAction(FINISHED, row.partition, row.id, f"it has a manifest; {ended}") for row in self.published
         ]
         return (
             *finished,
@@ -57,9 +57,9 @@ def process_is_dead(run: Run) -> bool:
 def reconcile(
     services: Services, has_ended: Callable[[Run], bool] = process_is_dead, output: Partition | None = None
 ) -> tuple[FinishedRun, ...]:
-    """Finish every run that the ledger has as running and whose process is gone, and all open claims of ended runs.
+    """Finish every run that is running in the ledger but whose process is gone. Finish open claims of ended runs, too.
 
-    With `output` finish only the runs of this partition, before it is built again.
+    With `output`, finish only the runs of this partition, before it is built again.
     """
     with services.ledger.read() as connection:
         believed, claiming = runs.running(connection, output), runs.with_claims(connection, output)
@@ -72,8 +72,8 @@ def reconcile(
 def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun:
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
-    If the blackboard is unreachable, the claims stay open for the next `reconcile`. A run that has ended since it was
-    read keeps its own end: a refused run must still block its consumers.
+    If the blackboard is unreachable, the claims stay open for the next `reconcile`. If the run has ended since it was
+    read from the ledger, that end stays. For example, a refused run must still block its consumers.
     """
     with services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, run.id)
@@ -98,7 +98,10 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
 
 
 def _sort(services: Services, run: Run, claimed: Sequence[updates.UpdateRow]) -> FinishedRun:
-    """Sort claims into published and swept ones. No waiting time is needed: their writer is gone or ends now."""
+    """Sort claims into updates to publish and updates to sweep, and sweep the latter.
+
+    This needs no waiting time, because the writer of the claims is gone or ends now.
+    """
     published = tuple(row for row in claimed if _fate(services, row) is Treatment.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:

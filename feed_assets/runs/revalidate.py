@@ -16,8 +16,9 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
     """Make an update valid again that was published and then invalidated, if its files are unchanged.
 
     Raise NotRevalidated if that is impossible. If the dataset is built by increments, raise AlreadyRunning while a run
-    builds the partition, because that run may read the same rows. After a kill between blackboard and ledger the update
-    is valid. The ledger records that by the same call again, or once the update is found as the newest one.
+    builds the partition, because that run may read the same rows. If the process is killed between the two steps, the
+    update is valid on the blackboard alone. The ledger records this when the call is repeated, or when the update is
+    found as the newest one.
     """
     recorded = _recorded(services, partition, update_id)
     output = _built_alone(services, partition, update_id)
@@ -45,18 +46,24 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
 
 
 def _refuse_passed(services: Services, recorded: Update) -> None:
-    """Raise NotRevalidated if a later increment was added to an earlier update: it lacks the rows of this one."""
+    """Raise NotRevalidated if a later increment extends an earlier update.
+
+    That increment lacks the rows of this update.
+    """
     with services.ledger.read() as connection:
         later = increment_base.beside(connection, recorded.partition, recorded.id)
     if later:
         raise NotRevalidated(
-            f"{recorded.partition} {recorded.id}: {later} came later and was added to an earlier update: readers get "
-            "that one, and the rows that this one had read are read again. Nothing needs to be done."
+            f"{recorded.partition} {recorded.id}: {later} is a later increment of an earlier update: readers get "
+            "that increment, and the rows of this update are read again. Nothing needs to be done."
         )
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """Return the partition that no run may build meanwhile, since it holds the batch or gets increments; else None."""
+    """Return the partition that no run may build meanwhile: it holds the batch, or increments are added to it.
+
+    Return None if there is no such partition.
+    """
     with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         output = updates.output_of(connection, row) if row else partition
@@ -64,7 +71,7 @@ def _built_alone(services: Services, partition: Partition, update_id: str) -> Pa
 
 
 def _refuse_read_again(services: Services, output: Partition, batch: Update) -> None:
-    """Raise NotRevalidated if other batches hold the rows of a batch by now: the rows would be there twice."""
+    """Raise NotRevalidated if other batches have read the rows of a batch again. The rows would exist twice."""
     with services.ledger.read() as connection:
         own_pins = updates.consumed_by(connection, batch.partition, batch.id)
         read = batch_sets.read_by_batch(connection, output)
@@ -72,7 +79,7 @@ def _refuse_read_again(services: Services, output: Partition, batch: Update) -> 
     if overlapping:
         raise NotRevalidated(
             f"{batch.partition} {batch.id}: its input has been read again, by {overlapping[0]}: its rows "
-            "would be there twice. Nothing needs to be done."
+            "would exist twice. Nothing needs to be done."
         )
 
 
@@ -84,7 +91,7 @@ def _recorded(services: Services, partition: Partition, update_id: str) -> Updat
         raise NotRevalidated(f"{partition} {update_id} is not in the ledger: expected an update that was valid once.")
     if row.state not in _WERE_VALID:
         raise NotRevalidated(
-            f"{partition} {update_id} is {row.state} ({row.reason or 'no reason given'}): expected one that was "
+            f"{partition} {update_id} is {row.state} ({row.reason or 'no reason given'}): expected an update that was "
             "published and then invalidated. Build or publish it again."
         )
     if recorded is None:

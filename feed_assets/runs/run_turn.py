@@ -26,8 +26,9 @@ def _silent(_: str) -> None:
 class Patience:
     """How long a run waits for other runs, over all of its partitions, and how it waits.
 
-    `pause` waits for some seconds and raises an interrupt of the run. `tell` gets a message about each run that is
-    waited for. `has_ended` returns whether a run that the ledger has as running is over.
+    `pause` waits for some seconds, and raises an error if the run is interrupted. `tell` gets a message about each
+    other run for which this run waits. `has_ended` returns whether another run is over, although the ledger has it as
+    running.
     """
 
     seconds: float = 0
@@ -42,7 +43,7 @@ class Patience:
         return max(self.seconds - self.spent, 0)
 
     def wait(self) -> None:
-        """Wait until the next check. Count the planned time, even if the clock shows another."""
+        """Wait until the next check. Count the planned time, even if the clock shows a different time."""
         seconds = min(LOOK_SECONDS, self.seconds_left)
         self.spent += seconds
         self.pause(seconds)

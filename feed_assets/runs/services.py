@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_PROFILE: Mapping[str, str] = MappingProxyType({})
 NOWHERE: Mapping[Feed, str] = MappingProxyType({})
-"""All feeds are on the blackboard of the settings."""
+"""The default of `elsewhere`: all feeds are on the blackboard of the settings."""
 
 
 def utc_now() -> datetime:
@@ -83,7 +83,10 @@ class Services:
         return self.board_named(self.elsewhere.get(feed))
 
     def board_named(self, name: str | None) -> Blackboard:
-        """Return the blackboard with this name in the settings, or ours. Raise InvalidSetting if it is unknown."""
+        """Return the blackboard with this name in the settings, or our own if `name` is None.
+
+        Raise InvalidSetting if the name is unknown.
+        """
         return self.other_boards[name] if name else self.board
 
 
@@ -120,7 +123,7 @@ def is_dead(process: str) -> bool:
 
 
 def living(process: str) -> psutil.Process | None:
-    """Return a recorded process if it is on this host and alive; else None."""
+    """Return a recorded process if it is on this host and alive. Otherwise return None."""
     host, pid, started = process.rsplit(":", 2)
     with suppress(psutil.NoSuchProcess):
         candidate = psutil.Process(int(pid))

@@ -21,7 +21,8 @@ Cut = Mapping[str, Sequence[Slice]]
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
     """Return the slices to read of an event table: those of the run spec, or everything up to the last marker.
 
-    A plan that reloads reads from the beginning; a table without new data only up to where it was read before.
+    A plan that reloads reads each table from the beginning. A table without new data is read only up to where it was
+    read before.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
@@ -36,7 +37,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
 
 
 def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
-    """Raise InvalidDefinition if a slice given by hand is of no input table, or ends after the table's last event.
+    """Raise InvalidDefinition if a slice given by hand belongs to no input table, or ends after its table's last event.
 
     Rows may still arrive after the last event, and would then count as late.
     """
@@ -69,7 +70,7 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Return up to where an output has read each table: by its markers, and by hand in its newest update."""
+    """Return up to where an output has read each table: by its markers, and by the pins of its newest update."""
     with ledger.read() as connection:
         rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
@@ -89,7 +90,7 @@ def pins_of(slices_by_table: Cut) -> set[Pin]:
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
-    """Return the published positions of event tables that have nothing new, so that lineage stays complete.
+    """Return the published update's pins of event tables without new data, so that the lineage stays complete.
 
     A batch carries no positions of other batches.
     """

@@ -76,14 +76,17 @@ class SparkMade:
         return update_counts
 
     def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
-        """Return the counts by the update's number; None if there are none or they are not exact."""
+        """Return the counts from reading, by the update's number.
+
+        Return None if there are none or they are not exact.
+        """
         tally = self.frames.tallies.get(name)
         if tally is None or "bins" not in tally.counts:
             return None
         return counting.exact_by_part(**{each: tally.values[each] for each in ("bins", "first", "last")})
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Run the checks on the dataset, the last output. Aggregates computed while writing are not computed again."""
+        """Run the checks on the last output, the dataset. Aggregates computed while writing are not computed again."""
         recipe, main = self.task.recipe, outputs[-1]
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         audited = Audited(
@@ -104,7 +107,10 @@ class SparkMade:
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
     def _repeated(self, main: Output) -> dict[str, int]:
-        """Count the rows that repeat a key, by check, for key types that DuckDB compares as Spark does."""
+        """Count for each check the rows that repeat a key.
+
+        Skip checks with a key type that DuckDB compares differently.
+        """
         unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
@@ -119,7 +125,7 @@ class SparkMade:
         return repeated
 
     def _records_read(self) -> int:
-        """Return the number of records of all inputs; for Parquet files from their footers."""
+        """Return the number of records of all inputs. The numbers of Parquet files come from their footers."""
         counted = {name: tally.values[RECORDS] for name, tally in self.frames.tallies.items()}
         for name in self.frames.read.keys() - counted.keys():
             board = self.task.boards.get(name, self.board)
@@ -134,13 +140,13 @@ class SparkMade:
 
 @dataclass(frozen=True)
 class SparkProfiled(SparkMade):
-    """The frames of a companion: the profile of others' rows is written in place of the rows."""
+    """The frames of a companion, which writes the profile of its input's rows in place of the rows."""
 
     audited: Audit
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return no aggregates: those of the others' rows are already computed."""
+        """Return no aggregates, because those of the input's rows are already computed."""
         return {}
 
     @classmethod
@@ -157,7 +163,7 @@ class SparkProfiled(SparkMade):
         return cls(task, task_frames.board, task_frames.spark, frames, Audit(checks, "", None, measures))
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Return the results for the others' rows, with the profile as the preview."""
+        """Return the results for the input's rows, with the profile as the preview."""
         return replace(self.audited, preview=outputs[-1].written.preview)
 
 
@@ -177,7 +183,7 @@ def naming_lines(recipe: Recipe) -> Generator[None]:
 
 @contextmanager
 def naming_packed(updates: Sequence[Update]) -> Generator[None]:
-    """Add the packed inputs to an error about memory or Spark's death: few packed bytes may unpack to very many.
+    """Add the packed inputs to an error about memory or Spark's death, because they may unpack to very many bytes.
 
     Use it outside of the session, which raises these errors.
     """
@@ -189,8 +195,8 @@ def naming_packed(updates: Sequence[Update]) -> Generator[None]:
             raise
         packed = shortened([f"{file.key} ({file.size:,} bytes)" for file in files], _NAMED)
         raise type(error)(
-            f"{error} Packed inputs may unpack to far more: {packed}. Examine them, and invalidate the update of a "
-            "wrong one (`feed-assets feed invalidate`)."
+            f"{error} Packed inputs may unpack to far more: {packed}. Examine these files, and invalidate the update "
+            "of a wrong file (`feed-assets feed invalidate`)."
         ) from error
 
 

@@ -18,7 +18,7 @@ from feed_assets.runs.services import Services
 def sync(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime, *, is_batch: bool = False
 ) -> tuple[read.Reading, Pin | None]:
-    """Read a partition's newest valid update and record it. Also record newer ones that are no longer valid."""
+    """Read a partition's newest valid update and record it. Also record which newer updates are no longer valid."""
     with ledger.read() as connection:
         as_of, recorded = log.last(connection), updates.newest(connection, [partition]).get(partition)
     reading = read.latest(board, partition, known_id=recorded.id if recorded else None)
@@ -26,9 +26,9 @@ def sync(
 
 
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
-    """Record that an update is no longer valid, if that is so. `sync` alone would miss it if it is not the newest.
+    """Record that an update is no longer valid, if that is so. `sync` alone misses updates that are not the newest.
 
-    This happens if increments were added to the update. After a kill the same call corrects the ledger.
+    An update that increments extend is not the newest. After a kill, repeat the call to correct the ledger.
     """
     sync(board, ledger, partition, now)
     try:
@@ -78,7 +78,7 @@ def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *,
 
 
 def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
-    """Return the update of an input to read: the newest valid one, or the one named."""
+    """Return the update of an input that a run reads, with its pin: the newest valid update, or the named update."""
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         update = read.require(reading)
@@ -92,12 +92,12 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
 def pin_batches(
     services: Services, partition: Partition, named: Mapping[Partition, str], *, only_named: bool = False
 ) -> list[tuple[Update, Pin]]:
-    """Return the updates to read of an appendable input: the newest valid one of every batch.
+    """Return the updates that a run reads of an appendable input: the newest valid update of every batch.
 
-    With `only_named` read only the batches that are named, if there are any.
+    With `only_named`, read only the named batches, if there are any.
 
-    An id named for the partition is a moment: each batch is read as of that moment. An id named for a batch is the
-    update to read of it.
+    An id named for the partition stands for a time: each batch is read as of that time. An id named for a batch is the
+    update of that batch to read.
     """
     board = services.board_of(partition.feed)
     reading, newest = sync_batches(board, services.ledger, partition, services.now())

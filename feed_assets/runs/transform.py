@@ -70,7 +70,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
 
 @dataclass(frozen=True)
 class _Transform:
-    """One task on one session. `kept` has the frames that Spark caches until its end."""
+    """One task on one session. `kept` has the frames that Spark caches until the end of the task."""
 
     task: Task
     spark: SparkSession
@@ -95,7 +95,7 @@ class _Transform:
         if self.task.recipe.is_companion:
             rows = self._keep(
                 rows
-            )  # Cached, because others' rows may change between the jobs that measure and check them.
+            )  # Cached, because the input's rows may change between the jobs that measure and check them.
         return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
 
     def _counting(self, source: RecipeInput) -> Counting | None:
@@ -114,9 +114,10 @@ class _Transform:
         return Tally.of(tagged if source.tagged else apart(tagged), counts)
 
     def check_unaltered(self) -> None:
-        """Raise UpdateChanged if a CSV or JSON file has changed since it was listed: its rows may be another file's.
+        """Raise UpdateChanged if a CSV or JSON file has changed since it was listed.
 
-        Parquet files need no check here: their footers were compared, and their rows are counted.
+        Rows may have been read from the changed file. Parquet files need no check here: their footers were compared,
+        and their rows are counted.
         """
         for source in self.task.recipe.sources:
             if source.schema and source.format != "parquet":
@@ -125,7 +126,7 @@ class _Transform:
                 check_unaltered(board, [file for update in updates for file in update.files])
 
     def give_back(self) -> None:
-        """Release the cached frames. Not called after an interrupt, because Spark may not answer."""
+        """Release the cached frames. It is not called after an interrupt, because Spark may not answer."""
         for frame in self.kept:
             frame.unpersist()
 
@@ -217,7 +218,7 @@ def number_of_file(updates: Sequence[Update]) -> Column:
 
 
 def _partition_of_file(source: RecipeInput, updates: Sequence[Update]) -> Column:
-    """Return a column with the key of the partition that a row's file belongs to, for a batch that of its parent."""
+    """Return a column with the key of the partition that a row's file belongs to. For a batch, use its parent's key."""
     partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     return _of_file({each.path: each.key for each in sorted(partitions)})
 
@@ -229,7 +230,7 @@ def _of_file(values: Mapping[str, object]) -> Column:
 
 
 def _refuse_twice(recipe: Recipe, rows: DataFrame) -> None:
-    """Raise InvalidDefinition if two columns have the same name: Spark's own error would show our SQL."""
+    """Raise InvalidDefinition if two columns have the same name, because Spark's own error would show our SQL."""
     alike = [[each for each in rows.columns if each.lower() == name.lower()] for name in rows.columns]
     twice = next((names for names in alike if len(names) > 1), None)
     if twice and (len({*twice}) < len(twice) or rows.sparkSession.conf.get("spark.sql.caseSensitive") != "true"):

@@ -16,7 +16,7 @@ def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str
 
     The listing shows that a manifest exists, but not its content. The manifest is read only for one name, chosen at
     random. So a manifest that was rewritten in place is found some calls later, at the latest by the run that reads the
-    update. Return no name if one request does not list all files: then each name must be visited.
+    update. Return no name if one request cannot list all files. Then each name must be visited.
     """
     board = services.board_of(feed)
     files = board.page_of_files(str(feed), f"{feed}/{min(names)}")

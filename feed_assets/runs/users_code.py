@@ -1,4 +1,4 @@
-"""Name the file and line of the user's function or check that raised an error."""
+"""Errors of users' functions and checks, completed with the file and line, or the check, that raised them."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -10,13 +10,15 @@ from feed_assets.core.message_words import text_of
 from feed_assets.core.source_lines import line_of, raised_at, with_notes
 
 _LASTING = (ModuleNotFoundError, NameError)
-"""Mistakes in a function that will fail in every run. Other errors, and classes derived from these, may be due to a
-service's answer, such as a parser's SyntaxError, or a name that is unbound because a call failed.
+"""Errors that show a mistake in the function: it will fail in every run.
+
+Other errors, and subclasses of these, may come from a service's answer. Examples are a parser's SyntaxError, and a
+variable that is unbound because a call failed.
 """
 
 
 def located(error: BaseException, function: Callable[..., Any]) -> BaseException:
-    """Return the error of a run for the user: with file and line if the user's code raised it.
+    """Return the error to show to the user. It has file and line if the user's code raised the error.
 
     `function` is the dataset's function; an error about its result names its line.
     """
@@ -44,5 +46,5 @@ def naming_check(name: str) -> Generator[None]:
 
 
 def _is_of_dagster(error: BaseException) -> bool:
-    """Return whether a function raised one of Dagster's errors, which are signals to it: to retry or to fail."""
+    """Return whether a function raised one of Dagster's errors, which are signals to Dagster to retry or to fail."""
     return type(error).__module__.startswith("dagster")

@@ -19,7 +19,7 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 ROTATION = 40
-"""Partitions that each call verifies, in rotation: with 10,000 partitions, each is verified every 250 calls."""
+"""Number of partitions that each call verifies, in rotation. Of 10,000 partitions, each is verified every 250 calls."""
 
 FEEDS_PER_LOOK = 5
 """Greatest number of feeds per call: one statement reads all of them."""
@@ -28,7 +28,7 @@ _BEFORE_KEY = "\n"
 """Separator of feed and key in a position. No name contains it."""
 
 PARTITIONS_PER_READ = 500
-"""Partitions that are read from the ledger at a time when all are verified."""
+"""Number of partitions that `verify_all` verifies at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Verified:
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])
     is_other_blackboard: bool = False
-    """True if the blackboard has nothing of any declared feed."""
+    """True if the blackboard has no files of any declared feed."""
 
 
 def verify(
     services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
 ) -> Verified:
-    """Verify some partitions of our own feeds until the time is over, at least one. The next call continues there.
+    """Verify at least one partition of our own feeds, and more until the time is over. The next call continues there.
 
-    If the blackboard is not the one that the ledger describes, the position stays: each call reports that until it is
-    corrected.
+    If the blackboard is not the one that the ledger describes, the position stays. So each call reports the problem
+    until somebody corrects it.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
@@ -128,7 +128,7 @@ def _visit(
 ) -> int:
     """Verify partitions until the time is over. Return how many. `declared` includes feeds that are only read.
 
-    Stop after the first partition that shows that it is another blackboard.
+    Stop after the first partition that shows that another blackboard is mounted.
     """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
@@ -141,7 +141,7 @@ def _visit(
 
 
 def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
-    """Verify one update with two requests. If it is missing, sync: a run and a prune may have replaced it since."""
+    """Verify one update with two requests. If it is missing, sync, because it may have been replaced and pruned."""
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:
@@ -164,7 +164,8 @@ def _has_some(services: Services, declared: Collection[Feed]) -> bool:
 
 def _other_blackboard(services: Services) -> BlackboardMissing:
     return BlackboardMissing(
-        f"the blackboard {services.board.url} has no feed declared here, and the ledger has updates of them: expected "
-        "the blackboard that they were published on. No update is recorded as missing. Correct the setting or the "
-        "mount. If it was emptied on purpose, `feed-assets explain FEED PARTITION` records that for one partition."
+        f"the blackboard {services.board.url} has none of the feeds declared here, and the ledger has updates of them: "
+        "expected the blackboard on which they were published. No update is recorded as missing. Correct the setting "
+        "or the mount. If it was emptied on purpose, `feed-assets explain FEED PARTITION` records that for one "
+        "partition."
     )

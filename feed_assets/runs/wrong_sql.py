@@ -1,4 +1,7 @@
-"""Search for the SQL aggregate that Spark refuses. One job computes all of a dataset, and its error names none."""
+"""Search for the SQL aggregate that Spark refuses.
+
+One job computes all aggregates of a dataset, and its error does not say which one is wrong.
+"""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,7 +20,7 @@ _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's 
 
 @contextmanager
 def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
-    """Raise InvalidDefinition with its name for an aggregate that cannot be computed. Let other errors pass."""
+    """Raise InvalidDefinition that names the aggregate which cannot be computed. Let other errors pass."""
     try:
         yield
     except SPARK_ERRORS as error:

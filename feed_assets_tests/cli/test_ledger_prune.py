@@ -51,12 +51,12 @@ def test_ledger_prune_names_the_subscriber_that_still_needs_old_changes(ledger):
     with ledger.write() as connection:
         subscriptions.subscribe(connection, [("ads/x/v1", "team/a")])
     assert prune().splitlines()[-1] == (
-        "0 rows would be removed: add --apply; changes stay for a subscriber: ads/x/v1 of team/a has it up to number "
-        "0 alone"
+        "0 rows would be removed: add --apply; changes stay for a subscriber: ads/x/v1 of team/a has read up to number "
+        "0 only"
     )
     found = json.loads(prune("--json"))
     assert (found["events"], found["applied"]) == (0, False)
-    assert found["held_by"] == "ads/x/v1 of team/a has it up to number 0 alone"
+    assert found["held_by"] == "ads/x/v1 of team/a has read up to number 0 only"
 
 
 def test_the_age_of_pruned_rows_is_a_setting(ledger, monkeypatch):

@@ -101,7 +101,7 @@ def test_a_project_without_a_module_is_refused_and_samples_are_not_used(project,
 
 def test_an_invalid_pyproject_toml_is_reported(project):
     (project / "pyproject.toml").write_text("[tool")
-    assert str(explained()).startswith("pyproject.toml is no TOML: ")
+    assert str(explained()).startswith("pyproject.toml is not TOML: ")
 
 
 @pytest.mark.parametrize("module", ["ice.definitons", "no.such"])

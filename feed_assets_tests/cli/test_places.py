@@ -132,7 +132,7 @@ def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeyp
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
     settings.cache_clear()
     for call in (lambda: prepare(tmp_path / name), lambda: open_ledger(settings().ledger)):
-        with pytest.raises(InvalidSetting, match=r"which Dagster's storage takes for parts of a URL"):
+        with pytest.raises(InvalidSetting, match=r"which Dagster's storage reads as parts of a URL"):
             call()
     assert "which Dagster's storage" in str(done("events", "publish", "a/b", "--marker", "1").exception)
     assert [*tmp_path.iterdir()] == []
@@ -141,7 +141,7 @@ def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeyp
 @pytest.mark.parametrize("args", [["events", "publish", "a/b", "--marker", "1"], ["reconcile", *MODULE]])
 def test_commands_that_write_warn_of_a_home_that_others_may_enter(home, capsys, args):
     home.chmod(0o755)
-    said = f"feed-assets: others may enter the home folder: `chmod 700 {home}`"
+    said = f"feed-assets: other users can enter the home folder: `chmod 700 {home}`"
     assert said in done(*args).stderr
     home.chmod(0o700)
     assert said not in done(*args).stderr

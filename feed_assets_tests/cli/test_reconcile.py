@@ -58,7 +58,7 @@ def test_reconcile_names_finished_and_swept_updates_with_the_reason() -> None:
     assert lines[:3] == ["claims", "1", "done"]
     at = f"{SHOWN.feed}  {SHOWN.key}"
     assert lines[4:] == [
-        f"{at}  finished  {killed}  its manifest is there; run run {NOW} running ended without recording its end",
+        f"{at}  finished  {killed}  it has a manifest; run run {NOW} running ended without recording its end",
         f"{at}  swept     {refused}  1 objects without a valid manifest: not_empty",
     ]
     assert json.loads(said("reconcile", "--json"))["done"] == []

@@ -74,12 +74,12 @@ def test_files_outside_of_the_home_keep_the_user_s_permissions(new_home, tmp_pat
 def test_an_existing_home_keeps_its_permissions_with_a_warning(new_home):
     new_home.mkdir(0o755)
     done = run()
-    assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
+    assert done.stderr.count(f"other users can enter the home folder: `chmod 700 {new_home}`") == 1
     assert rights(new_home) == 0o755
     logs = ("history", "schedules", "storage")  # Output and errors of runs contain rows.
     assert {name: rights(new_home / name) for name in logs} == dict.fromkeys(logs, 0o700)
     new_home.chmod(0o700)
-    assert "others may enter" not in run().stderr
+    assert "other users can enter" not in run().stderr
 
 
 def test_the_demo_s_home_is_readable_only_by_the_owner(new_home, monkeypatch):

@@ -138,7 +138,7 @@ def test_bad_lines_lose_no_good_one_and_are_kept_with_their_reasons():
     (long,) = [row["raw"] for reason, row in kept.items() if "has 2000001 bytes" in reason]
     assert len(long) <= 4096
     assert "2000001 bytes, sha256" in long
-    (grid,) = [reason for reason in kept if "does not begin where one of '5min' does" in reason]
+    (grid,) = [reason for reason in kept if "is not the start of a window of '5min'" in reason]
     assert grid
 
 
@@ -165,7 +165,7 @@ def test_a_line_whose_windows_are_rejected_is_one_reject_that_says_how_many():
     (kept,) = as_json("events", "ls", "--rejected")
     assert kept["raw"] == line
     assert kept["reason"] == found["reasons"][0]["reason"]
-    assert kept["reason"].startswith("window 2026-01-01T15:01:00Z does not begin where")
+    assert kept["reason"].startswith("window 2026-01-01T15:01:00Z is not the start of")
     assert kept["reason"].endswith(" (the first of 2 reasons)")
 
 

@@ -77,4 +77,4 @@ def test_ledger_upgrade_prints_its_schema_as_json(ledger):
 def test_an_unknown_update_is_an_error(ledger):
     error = uses("ads/raw/v1.0", "2019-11-24", SECOND).exception
     assert isinstance(error, NoValidUpdate)
-    assert str(error) == (f"the ledger knows no update {SECOND} of {RAW}: it knows {FIRST}. Name one of these.")
+    assert str(error) == (f"the ledger has no update {SECOND} of {RAW}: it has {FIRST}. Name one of these.")

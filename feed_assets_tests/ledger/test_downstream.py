@@ -172,8 +172,8 @@ def test_unread_marker_has_no_lineage_and_an_invalid_one_is_refused(appended):
 @pytest.mark.parametrize(
     ("partition", "update_id", "said"),
     [
-        (RAW, THIRD, rf"no update {THIRD} of t/raw/v1.0 2024: it knows {FIRST}. Name one of these\.$"),
-        (DAILY.batch("x"), FIRST, r"it knows none of this partition. `feed-assets feed ls t/daily/v1.0` lists"),
+        (RAW, THIRD, rf"no update {THIRD} of t/raw/v1.0 2024: it has {FIRST}. Name one of these\.$"),
+        (DAILY.batch("x"), FIRST, r"it has none of this partition. `feed-assets feed ls t/daily/v1.0` lists"),
     ],
 )
 def test_unknown_update_is_refused_with_the_known_ones(diamond, partition, update_id, said):

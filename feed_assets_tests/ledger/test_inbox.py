@@ -330,7 +330,7 @@ def test_stale_request_for_consumed_slices_reads_nothing(ledger):
     deliver(ledger)
     both = due(ledger).slices
     take(ledger, first)
-    with pytest.raises(UpdateChanged, match="was consumed since it was requested"), ledger.change() as connection:
+    with pytest.raises(UpdateChanged, match="were consumed since it was requested"), ledger.change() as connection:
         claims.claim(connection, "r2", [(WHOLE, "20240101.000000")], (), "1", NOW, both)
     assert {int(each.start) for each in due(ledger).slices} == {1, 7}
 

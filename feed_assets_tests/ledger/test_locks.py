@@ -57,7 +57,7 @@ def test_lock_timeout_is_reported_with_advice(postgresql_ledger):
 
     with (
         postgresql_ledger.change(),
-        pytest.raises(LedgerUnavailable, match=r"is locked for more than .*Look who holds"),
+        pytest.raises(LedgerUnavailable, match=r"is locked for more than .*Find the transaction"),
     ):
         wait()
 

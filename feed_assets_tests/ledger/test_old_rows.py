@@ -136,7 +136,7 @@ def test_an_event_stays_as_long_as_its_change_does(ledger, few):
     heard(ledger, 2)
     pruned = prune(ledger)
     assert (pruned.changes, pruned.events, numbers(ledger)) == (2, 2, [3, 4])
-    assert pruned.held_by == "somebody has it up to number 2 alone"
+    assert pruned.held_by == "somebody has read up to number 2 only"
 
 
 def test_event_with_the_last_marker_is_not_pruned(ledger, few):
@@ -182,7 +182,7 @@ def test_repeat_of_a_pruned_event_is_ignored_and_a_new_old_event_refused(ledger,
     assert tell(ledger, 10, day=101, event_day=1) == ()
     (rejected,) = tell(ledger, 15, day=101)
     assert (
-        "team/a 15 is from before the events that were removed as they were old (FEED_ASSETS_LOG_DAYS)"
+        "team/a 15 is older than events that were removed because of their age (FEED_ASSETS_LOG_DAYS)"
         in rejected.reason
     )
     assert numbers(ledger) == [3]

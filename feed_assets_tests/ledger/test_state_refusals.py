@@ -63,7 +63,7 @@ def test_dataset_keeps_the_settings_of_its_first_report(ledger, monkeypatch):
     )
     monkeypatch.undo()
     window_policies.settings.cache_clear()
-    assert (found.accepted, "begin where one of 'hour' does" in reasons(found)[0]) == (1, True)
+    assert (found.accepted, "is not the start of a window of 'hour'" in reasons(found)[0]) == (1, True)
     assert row(ledger, FIVE._replace(key="2026-01-01-15:05")).records == 5
 
 
@@ -71,7 +71,7 @@ def test_part_versions_are_moments_or_numbers_and_not_both(ledger):
     moment = replace(part("part", {AT: 1}), version=encode(datetime(2026, 1, 1, tzinfo=UTC)))
     count_reports.report(ledger, [part("part", {AT: 2}), moment], NOW)
     found = count_reports.report(ledger, [part("part", {AT: 3}, version=2**62)], NOW)
-    assert "expected moments, or whole numbers, and not both" in reasons(found)[0]
+    assert "expected either times or whole numbers, not both" in reasons(found)[0]
     assert row(ledger).records == 1
 
 
@@ -80,7 +80,7 @@ def test_dataset_made_here_is_counted_by_its_runs_alone(ledger):
     found = count_reports.report(ledger, [part("oops", {AT: 5}), *source({AT: 5})], NOW, "ada")
     assert (found.accepted, reasons(found)) == (
         1,
-        ["foo is made here: its runs count what they write. Report its sources."],
+        ["foo is built by our runs, which report its counts. Report sources."],
     )
     assert count_reports.report(ledger, [part("2026-01-01", {AT: 5})], NOW, COUNTER).accepted == 1
     assert row(ledger).state is WindowState.COMPLETE

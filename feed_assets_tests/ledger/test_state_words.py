@@ -89,7 +89,7 @@ def test_log_names_a_backfilled_hour_that_becomes_invalid(complete_hour):
 @pytest.mark.parametrize("closed", [HOUR, DAY])
 def test_window_in_backfill_cannot_be_closed(complete_day, closed):
     backfills.begin(complete_day, HOUR, "again", "ada", NOW)
-    with pytest.raises(IllegalTransition, match=r"foo hour@2026-01-01-15:00 is being made again, .*End it first"):
+    with pytest.raises(IllegalTransition, match=r"foo hour@2026-01-01-15:00 is being backfilled, .*End it first"):
         closures.close(complete_day, [closed.partition], "it is final", "ada", NOW)
     other = WindowAddress(FOO, "", "hour", "2026-01-01-16:00")
     assert closures.close(complete_day, [other.partition], "it is final", "ada", NOW) == 1

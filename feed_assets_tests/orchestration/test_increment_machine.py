@@ -33,7 +33,7 @@ def test_an_invalid_increment_breaks_its_chain_despite_a_reload_beside_it(chance
     chance.take_back(beside)
     chance.shop.put("orders", "c")
     chance.tick()
-    with pytest.raises(NotRevalidated, match="came later and was added to an earlier update"):
+    with pytest.raises(NotRevalidated, match="is a later increment of an earlier update"):
         chance.world.revalidate(NAME, "", beside)
     chance.take_back(second)
     judge(chance)

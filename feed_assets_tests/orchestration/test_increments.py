@@ -331,7 +331,7 @@ def test_an_increment_with_a_later_sibling_cannot_be_revalidated(shop, told):
     gone = world_.newest(str(ORDERS))
     take_back(world_, gone)
     assert by_hand(world_, slices=[{"table": "shop/orders", "upto": "1"}]).success
-    with pytest.raises(NotRevalidated, match="came later and was added to an earlier update"):
+    with pytest.raises(NotRevalidated, match="is a later increment of an earlier update"):
         world_.revalidate(str(ORDERS), "", gone)
     world_.run_until_idle()
     assert [row["key"] for row in rows(world_)] == ["a", "b"]

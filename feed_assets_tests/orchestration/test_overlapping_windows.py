@@ -132,8 +132,8 @@ def test_a_refused_completeness_declaration_stops_no_other_table(harness):
     with open_ledger(settings().ledger).read() as connection:
         reasons = {each.name: each.reason for each in open_alerts(connection)}
     assert [reason for name, reason in reasons.items() if "web/other" in name] == [
-        "web/other has counts by windows of hour, its declaration says 5min: expected that grain, or one that is made "
-        "of it. Correct the declaration, or give the dataset another name or version."
+        "web/other has counts by windows of hour, its declaration says 5min: expected the grain of the counts, or a "
+        "multiple of it. Correct the declaration, or give the dataset another name or version."
     ]
 
 

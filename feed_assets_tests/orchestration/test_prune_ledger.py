@@ -42,9 +42,9 @@ def run_job(world, **config) -> bool:
 def test_prune_ledger_job_counts_old_rows_and_removes_them_only_with_apply(aged, capfd):
     assert run_job(aged)
     said = capfd.readouterr().err
-    assert "3 changes of before " in said
-    assert "3 events of before " in said
-    assert "UTC would go" in said
+    assert "3 changes older than " in said
+    assert "3 events older than " in said
+    assert "UTC would be removed" in said
     assert kept() == 4
     assert run_job(aged, apply=True)
     assert kept() == 1

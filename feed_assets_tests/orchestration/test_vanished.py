@@ -163,7 +163,7 @@ def test_an_empty_wrong_blackboard_invalidates_nothing(built, home):
     board(home).rename(home / "aside")
     board(home).mkdir()
     assert requested(built) == []
-    assert "has no feed declared here" in open_reasons()[f"failing:feeds:{PICKED}"]
+    assert "has none of the feeds declared here" in open_reasons()[f"failing:feeds:{PICKED}"]
     assert [state for feed in (SUMS, PICKED) for state, _ in states(feed)] == [updates.PUBLISHED] * 2
     board(home).rmdir()
     (home / "aside").rename(board(home))

@@ -59,8 +59,8 @@ def test_a_dry_prune_lists_updates_and_changes_nothing(services):
     before = services.board.files("")
     found = prune(services, MEN, LAST)
     assert found.lines == (
-        f"{MEN} {OLD} would go: 1 newer valid, the first of 2019-11-26 06:00 UTC",
-        f"{MEN} {OLDEST} would go: 2 newer valid, the first of 2019-11-25 06:00 UTC",
+        f"{MEN} {OLD} would be pruned: 1 newer valid, the first of 2019-11-26 06:00 UTC",
+        f"{MEN} {OLDEST} would be pruned: 2 newer valid, the first of 2019-11-25 06:00 UTC",
     )
     assert (services.board.files(""), states(services)) == (before, ["published"] * 3)
 
@@ -218,7 +218,7 @@ def test_a_prune_whose_newest_update_is_invalidated_on_the_way_stops_there(servi
             invalidate(services.board, MEN, NEW)
 
     found = prune(replace(services, on_step=interfere), MEN, LAST, apply=True)
-    assert f"{MEN} {OLD} stays: the newer ones were invalidated meanwhile" in found.lines
+    assert f"{MEN} {OLD} stays: the newer updates were invalidated meanwhile" in found.lines
     assert (latest(services.board, MEN).update.id, states(services)) == (OLD, ["pruned", "published", "invalidated"])
 
 
@@ -258,7 +258,7 @@ def test_an_altered_update_stays_invalid(services):
     ("state", "update_id", "message"),
     [
         (None, NEWEST, "is not in the ledger"),
-        ("refused", NEW, r"is refused \(because\): expected one that was published"),
+        ("refused", NEW, r"is refused \(because\): expected an update that was published"),
         ("abandoned", NEW, r"is abandoned \(because\)"),
         ("claimed", NEW, r"is claimed \(because\)"),
         ("pruned", NEW, r"is pruned \(because\)"),

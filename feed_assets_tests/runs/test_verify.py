@@ -121,7 +121,7 @@ def test_a_blackboard_without_any_of_the_feeds_is_another_one(services):
     elsewhere = Blackboard.open("memory://")
     publish(elsewhere, Partition(Feed.parse("their/own/v1.0"), "a"), {"part": b"x"}, NOW)
     found = verify_all(Services(elsewhere, services.ledger, no_spark, lambda: NOW), [SHOWN, TOTAL], [SHOWN, TOTAL])
-    assert "has no feed declared here" in found.problems[str(SHOWN)]
+    assert "has none of the feeds declared here" in found.problems[str(SHOWN)]
     assert (found.gone, states(services, made)) == ([], {updates.PUBLISHED})
 
 

@@ -1,1 +1,1 @@
-"""The global state store: what is reported of datasets, and the states of their windows that follow from it."""
+"""The global state store: reports of counts of datasets, and the window states that follow from the counts."""

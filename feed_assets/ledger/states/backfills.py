@@ -1,7 +1,8 @@
 """Start, end and giving up of window backfills, each by compare-and-set in one transaction.
 
-The window is still judged by its counts. A check that failed before must run again: until it passes, the windows inside
-stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody ends it.
+A window in backfill is still judged by its counts. A check that failed before must run again. Until it passes, the
+smaller windows inside stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody
+ends it.
 """
 
 from collections.abc import Callable
@@ -32,10 +33,10 @@ _Prepare = Callable[[sa.Connection, WindowRow], WindowState]
 def begin(
     ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
-    """Record that a window is being made again. Return `known` if it already is.
+    """Record that the backfill of a window begins. Return `known=1` if it has begun already.
 
-    Raise IllegalTransition if it is open, or not in the `expected` state, PartitionClosed if it is closed, and
-    InvalidName if the dataset does not have it.
+    Raise IllegalTransition if the window is open, or not in the `expected` state. Raise PartitionClosed if it is
+    closed, and InvalidName if the dataset does not have it.
     """
 
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
@@ -48,9 +49,10 @@ def begin(
 def finish(
     ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime, expected: WindowState | None = None
 ) -> ReportOutcome:
-    """Record that a window was made again: it is backfilled, or open by its counts. Return `known` if it already is.
+    """Record that the backfill of a window ended. Return `known=1` if the window is backfilled already.
 
-    Its failed checks become stale. Raise the errors of `begin`, and IllegalTransition if no backfill was begun.
+    The window becomes backfilled, or open if its counts say so. Its failed checks become stale. Raise the errors of
+    `begin`, and IllegalTransition if no backfill was begun.
     """
 
     def prepare(connection: sa.Connection, row: WindowRow) -> WindowState:
@@ -64,7 +66,7 @@ def finish(
 
 
 def give_up(ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime) -> ReportOutcome:
-    """Give a window's backfill up, so that counts and checks decide its state. Return `known` if none was begun.
+    """Give up a window's backfill, so that counts and checks decide its state. Return `known=1` if none was begun.
 
     Raise InvalidName if the dataset does not have the window.
     """
@@ -105,7 +107,8 @@ def _move(
 def settle(ledger: Ledger, now: datetime) -> None:
     """End the backfills of ended runs: finish them if the run published, otherwise give them up.
 
-    A run may be killed anywhere after it began them, so this is called wherever runs are reconciled. Repeatable.
+    A run may be killed at any time after it began a backfill. So call this wherever runs are reconciled. A repeated
+    call changes nothing.
     """
     with ledger.read() as connection:
         ended_backfills = _of_ended_runs(connection)
@@ -118,7 +121,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
 
 
 def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, str, str | None]]:
-    """Return the windows in backfill that were begun by a run, according to the log, which has ended."""
+    """Return the windows in backfill whose backfill was begun, according to the log, by a run that has ended."""
     query = sa.select(*COLUMNS, run.c.id, run.c.state, run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
     query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)

@@ -1,7 +1,7 @@
-"""Reports of parts and sources. The newest report of each part counts, and replaces the one before.
+"""Count reports of parts and sources. The newest report of each part counts, and replaces the report before it.
 
-Reports may arrive in any order, repeatedly, and from many processes: the result depends only on the newest of each.
-Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
+Reports may arrive in any order, repeatedly, and from many processes: the result depends only on the newest report of
+each part. Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets
 
 @dataclass
 class ReportOutcome:
-    """The outcome of reports: how many were recorded, known before (or older than known ones), or rejected.
+    """The outcome of reports: how many were recorded, known before (or older than a known report), or rejected.
 
     `transitions` is the number of windows that changed their state.
     """
@@ -55,10 +55,10 @@ class ReportOutcome:
 
 
 def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> ReportOutcome:
-    """Record reports, and log the transitions that follow, in one transaction.
+    """Record reports, and log the window transitions that follow, in one transaction.
 
     Invalid reports are stored as rejects with the reason, and returned. If a sum overflows, bisection finds the report
-    to reject. Repeatable.
+    to reject. A repeated call changes nothing.
     """
     try:
         return _in_one(ledger, reports, now, by)
@@ -102,7 +102,7 @@ def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
 
 @dataclass(frozen=True)
 class _Recording:
-    """Reports of one dataset, whose row is locked."""
+    """Recording of reports of one dataset. The dataset's row must be locked."""
 
     connection: sa.Connection
     dataset: Feed
@@ -135,7 +135,10 @@ class _Recording:
             window_policies.put_schema(self.connection, self.dataset, last.schema or "", last.version)
 
     def _take_back(self, deltas: _Deltas) -> None:
-        """Remove the counts of our own runs, because the feed's producer reports from now on. Once per feed."""
+        """Remove the counts that feed_assets made itself, because the feed's producer reports from now on.
+
+        This happens once for each feed.
+        """
         is_own = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
         gone = sa.delete(table).where(is_own).returning(*_COUNTED)
         for each in self.connection.execute(gone).all():
@@ -150,7 +153,7 @@ class _Recording:
         """Return whether the dataset has the tier, sub-partition and windows of a report. Otherwise reject it."""
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
-                raise InvalidReport(f"{self.dataset} is made here: its runs count what they write. Report its sources.")
+                raise InvalidReport(f"{self.dataset} is built by our runs, which report its counts. Report sources.")
             if self.tracked.tiers and new.windows and new.tier not in (INGESTED, *self.tracked.tiers):
                 raise InvalidReport(f"tier {new.tier!r}: expected one of {', '.join(self.tracked.tiers)}, as declared.")
             self.tracked.check(new.sub_partition)
@@ -166,7 +169,7 @@ class _Recording:
         window = window_of(base, start, self.tracked.zone_of(sub_partition))
         if window.start != start:
             raise InvalidReport(
-                f"window {start:%Y-%m-%dT%H:%M:%SZ} does not begin where one of {base!r} does: expected, for example, "
+                f"window {start:%Y-%m-%dT%H:%M:%SZ} is not the start of a window of {base!r}: expected, for example, "
                 f"{window.start:%Y-%m-%dT%H:%M:%SZ}."
             )
         if not self.tracked.members:
@@ -179,7 +182,7 @@ class _Recording:
         self.tracked.check(sub_partition, window)
 
     def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
-        """Return the report with the greatest version of each part. Of equal versions the first counts."""
+        """Return the report with the greatest version of each part. If versions are equal, the first report counts."""
         report_by_key: dict[_Key, Report] = {}
         for new in reports:
             if self._is_newer(new, previous := report_by_key.get(new.key)):
@@ -193,7 +196,7 @@ class _Recording:
         if not _are_of_one_kind(new.version, previous.version):
             before, now = version_shown(previous.version), version_shown(new.version)
             problem = f"part {new.part!r} has the version {before}, and now {now}"
-            self._reject(new, f"{problem}: expected moments, or whole numbers, and not both.")
+            self._reject(new, f"{problem}: expected either times or whole numbers, not both.")
             return False
         if new.version > previous.version:
             return True
@@ -215,9 +218,10 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in rows}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Return the reports that name no folded window, because a folded report could otherwise count twice.
+        """Return the reports that name no folded window. Reject the others: a report that was folded could count twice.
 
-        Parts that are still known, and reports of feeds, are accepted as corrections. Others are rejected.
+        Folding merges old reports of a window, so that their parts are forgotten. A report of a part that is still
+        known is accepted as a correction. So are all counts that feed_assets made itself.
         """
         if self.by == COUNTER:
             return new
@@ -275,7 +279,7 @@ def _version(report: Report) -> str:
 
 
 def _are_of_one_kind(*versions: str) -> bool:
-    """Return whether versions are all moments, or all numbers. `NO_VERSION` fits both."""
+    """Return whether versions are all times, or all numbers. `NO_VERSION` fits both."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
@@ -306,7 +310,10 @@ def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterat
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
-    """Return the counts of all reports of a dataset, by sub-partition and start. Needed if its base grain changes."""
+    """Return the counts of all reports of a dataset, by sub-partition and start.
+
+    This is needed if the base grain of the dataset changes.
+    """
     deltas: _Deltas = {}
     for each in connection.execute(sa.select(*_COUNTED).where(table.c.dataset == str(dataset))):
         _add(deltas, each, windows_of(each.windows).items(), 1)
@@ -314,14 +321,17 @@ def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
 
 
 def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
-    """Add the windows of a report, or of its row, to the deltas, or with `sign` -1 subtract them."""
+    """Add the window counts of a report, or of its row, to the deltas. With `sign` -1, subtract them."""
     data = sign * _data(reported)
     for start, count in windows:
         deltas.setdefault((reported.sub_partition, start), Delta()).add(reported.tier, sign * count, sign, data)
 
 
 def _data(reported: Any) -> int:
-    """Return a digest number of an ingested report. Equal sums show that windows contain the same reports."""
+    """Return a digest of an ingested report, as a number.
+
+    If two windows have equal sums of these numbers, they have the same reports.
+    """
     if reported.tier != INGESTED:
         return 0
     identity = f"{reported.part} {reported.version} {reported.digest}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Delta:
-    """Change of a window's counts: records and number of reports, ingested and for each source."""
+    """Change of a window's counts: records and numbers of reports, for ingested data and for each source."""
 
     records: int = 0
     parts: int = 0
@@ -21,7 +21,7 @@ class Delta:
         add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
-        """Add another delta of the same window, or of a smaller one in it. Only base windows keep sources."""
+        """Add another delta of the same window, or of a smaller window inside it. Only base windows keep sources."""
         self.records, self.parts = self.records + other.records, self.parts + other.parts
         self.data += other.data
         for tier, counted in other.sources.items() if is_base else ():

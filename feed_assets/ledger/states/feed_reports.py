@@ -1,9 +1,9 @@
-"""Reports of counted feeds: the counter reads the log, and reports the newest valid update of each partition.
+"""Count reports by feed_assets itself: the counter reads the log, and reports each partition's newest valid update.
 
-Check results of a partition are reported, too, for the windows that it fills.
+The check results of a partition are reported, too, for the windows that the partition fills.
 
-The counter is a subscriber of the log, so its work grows with the changes. It serves only the feeds that its own code
-location declares.
+The counter is a subscriber of the log, so its work depends only on the number of changes. It serves only the feeds that
+its own code location declares.
 """
 
 from collections import Counter
@@ -41,9 +41,9 @@ class CountedFeed:
     tracked: Tracked
     sub_partition_of: Callable[[Partition], str | None]
     is_foreign: bool = False
-    """True if its producer may report its own counts. Then no others count."""
+    """True if the feed's producer may report counts. If it does, the counter reports none."""
     windows_within: Callable[[Partition], Sequence[WindowAddress]] = lambda _: ()
-    """Function that returns the windows of a partition."""
+    """Function that returns the windows that a partition fills."""
 
 
 def count(
@@ -106,7 +106,10 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
 def _reports(
     connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
 ) -> Iterator[Report]:
-    """Yield a report for each partition. It is empty without a valid update, or if that is not counted yet."""
+    """Yield a report for each partition.
+
+    A report is empty if there is no valid update, or if the update is not counted yet.
+    """
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
     self_reported = update_counts.reported_by_others(connection, foreign)
     for partition, (text, number) in sorted(update_counts.newest(connection, partitions).items()):
@@ -120,7 +123,10 @@ def _reports(
 
 
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
-    """Return counts by base window of a sub-partition, from counts by smaller steps (15 minutes for days)."""
+    """Sum up counts by smaller steps to counts by base window.
+
+    For example, days are summed up from steps of 15 minutes.
+    """
     total: Counter[datetime] = Counter()
     for start, records in windows_of(text).items():
         total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records

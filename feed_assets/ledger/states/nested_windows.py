@@ -1,4 +1,7 @@
-"""Nested windows, and how bad quality spreads: to windows inside, and to a larger window without other problems."""
+"""Nested windows, and the spread of bad quality from one window to others.
+
+It spreads to the windows inside, and to a larger window that has no other problem.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,7 +13,7 @@ from feed_assets.ledger.states.window_rows import WindowRow
 
 
 def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[WindowAddress]:
-    """Yield the windows inside of one: smaller ones, and the same and smaller ones of the sub-partitions below."""
+    """Yield the windows inside of a window: smaller windows, and equal or smaller windows of sub-partitions below."""
     zone = tracked.zone_of(at.sub_partition)
     for grain in tracked.grains:
         if minutes_of(grain) < minutes_of(at.grain):
@@ -23,13 +26,13 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
 
 
 def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[WindowAddress]:
-    """Return a window, and the larger ones that contain it, also in the sub-partitions above."""
+    """Return a window, and all windows that contain it. These are larger, or belong to a sub-partition above."""
     addresses = tracked.holding(at.dataset, at.sub_partition, start)
     return [at, *(each for each in addresses if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
 def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the parts of a window with missing data. Return () for other windows, and for base windows."""
+    """Return the parts of a window if it has missing data. Return () for other windows, and for base windows."""
     lacks = row.state is WindowState.OPEN and not row.held
     return tracked.parts(row.address, row.window) if lacks else ()
 
@@ -37,8 +40,8 @@ def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
 def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
     """Describe the bad parts of a window if nothing else keeps it open. Return None otherwise.
 
-    Then all of its data are there, or it was accepted. The text has the reason of the first part and the names of the
-    others, so it changes when another part becomes bad.
+    Nothing else keeps it open if all of its data have arrived, or if a person accepted the window as it is. The text
+    has the reason of the first part and the names of the others, so it changes when another part becomes bad.
     """
     bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]
     lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)

@@ -1,11 +1,12 @@
-"""Comparison of ingested offsets: with each other, and with those that sources report for a window.
+"""Comparison of ingested offsets with each other, and with the offsets that sources report for a window.
 
-Every offset between the least and the greatest that a window names, by its parts and sources, must be in some part, of
-any window. At most one part of the window itself may hold it. A window whose parts name no offsets is not compared.
+The parts and sources of a window name offsets. Every offset between the least and the greatest of them must be in some
+part. That part may belong to any window. Within the window itself, at most one part may hold an offset. A window whose
+parts name no offsets is not compared.
 
-Stored numbers are sums, so the order of reports does not matter. The table `coverage` has for each partition the number
-of parts that hold an offset, `window_offsets` the offsets that a window names. A report changes the rows of its own
-ranges, and the windows whose offsets became covered or uncovered.
+Stored numbers are sums, so the order of reports does not matter. The table `coverage` has for each topic partition the
+number of parts that hold an offset. The table `window_offsets` has the offsets that a window names. A report changes
+the rows of its own ranges. It affects its own windows, and all windows whose offsets became covered or uncovered.
 """
 
 import json
@@ -31,7 +32,11 @@ AddressOf = Callable[[str, datetime], WindowAddress]
 _Line = tuple[str, str]
 """A sub-partition, and a partition of its topic."""
 _LEVEL = 4
-"""Bits of a level: windows are grouped by how far their offsets reach, in powers of two of this many bits."""
+"""Number of bits for each level.
+
+Windows are grouped into levels by the length of their offset range. A range of level n is shorter than `2 ** (n *
+_LEVEL)`.
+"""
 _LEVELS = range(64 // _LEVEL + 1)
 
 
@@ -48,7 +53,7 @@ class OffsetChange:
 
 @dataclass
 class _Named:
-    """The offsets of one partition that one window names, by its parts and by tier."""
+    """The offsets of one topic partition that a window names: those of its parts, and those of its sources by tier."""
 
     parts: Steps = field(default_factory=Steps)
     sources: dict[str, Steps] = field(default_factory=dict[str, Steps])
@@ -62,7 +67,7 @@ class _Named:
             self.sources.setdefault(tier, Steps()).merge(steps)
 
     def hull(self, tiers: Collection[str] = ()) -> Range | None:
-        """Return the first and last offset of parts and sources. Only sources in `tiers` count, by default all."""
+        """Return the first and last offset of parts and sources. If `tiers` is not empty, only its sources count."""
         counted_steps = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
         return hull_of([self.parts.hull, *(steps.hull for steps in counted_steps)])
 
@@ -118,7 +123,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
-    """Return by partition the steps of the changes of parts."""
+    """Return for each topic partition the steps by which the changes of ingested parts change its coverage."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
@@ -159,7 +164,7 @@ def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps
 
 
 def _runs(steps: Steps) -> list[Range]:
-    """Return the ranges with a difference."""
+    """Return the ranges whose coverage changes."""
     return joined((first, last) for first, last, depth in steps.stretches() if depth)
 
 
@@ -189,7 +194,10 @@ class _Changed:
 def _depths(
     connection: sa.Connection, dataset: Feed, spans: Iterable[tuple[_Line, int, int]]
 ) -> dict[_Line, dict[int, int]]:
-    """Return by partition the depths in the ranges, and the last one before each range: one seek for each."""
+    """Return for each topic partition the depths in the ranges, and the last depth before each range.
+
+    Cost: one index lookup for each range.
+    """
     values = [(str(dataset), *line, first, last) for line, first, last in spans]
     if not values:
         return {}
@@ -215,7 +223,7 @@ def _on_line(table: sa.FromClause, key_table: sa.FromClause) -> sa.ColumnElement
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
-    """Return the windows whose offsets overlap the given ranges: one seek for each range and level."""
+    """Return the windows whose offsets overlap the given ranges. Cost: one index lookup for each range and level."""
     values = [
         (str(dataset), *line, level, max(first - (1 << level * _LEVEL), -1), first, last)
         for line, (first, last) in moved
@@ -320,7 +328,7 @@ def _wrong(
 
 
 def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
-    """Return the ranges between two offsets that no part holds, from the known depths."""
+    """Return the ranges between the offsets `first` and `last` that no part holds, according to the known depths."""
     before = [offset for offset in depths if offset <= first]
     depth = depths[max(before)] if before else 0
     places = [first, *sorted(offset for offset in depths if first < offset <= last), last + 1]

@@ -1,7 +1,7 @@
-"""Folding of old reports: reports of long complete windows are merged into one row by sub-partition and tier.
+"""Folding of old reports: old reports of complete windows are merged into one row for each sub-partition and tier.
 
-Windows keep their counts, which are in their own rows. Reports of feeds are not folded, because a roll-back may happen
-after years. A later report that would change a folded window is rejected (`count_reports.report`).
+Windows keep their counts, which are in their own rows. Reports by the counter of feeds are not folded, because a feed
+may be rolled back after years. A later report that would change a folded window is rejected (`count_reports.report`).
 """
 
 import json
@@ -26,7 +26,7 @@ from feed_assets.ledger.tables import report
 from feed_assets.ledger.update_counts import COUNTER
 
 REPORTS_PER_STEP = 500
-"""Number of reports that one step checks. Steps go round and round through all reports."""
+"""Number of reports that one step checks. After the last report, the steps begin again with the first."""
 
 _CURSOR = "state folded"
 _Key = Sequence[str]
@@ -34,7 +34,7 @@ _KEY = ("dataset", "sub_partition", "tier", "part")
 _BEGINNING = json.dumps([""] * len(_KEY))
 _NOTHING = text_of(())
 _AFTER_ALL = encode(LAST_VERSION)
-"""The version of a folded row, which no report replaces."""
+"""The version of a folded row. It is the greatest version, so no report replaces the row."""
 
 
 def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
@@ -54,7 +54,10 @@ def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP
 
 
 def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP, *, apply: bool) -> int:
-    """Fold all such reports, or count them without `apply`. Return how many."""
+    """Fold all reports whose windows have been complete for `days`. Without `apply` only count them.
+
+    Return how many.
+    """
     after, before, done = json.loads(_BEGINNING), now - timedelta(days=days), 0
     while True:
         with ledger.read() as connection:
@@ -75,7 +78,7 @@ def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) 
 
 
 def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
-    """Return the keys of the next reports, in order of keys: one range of the primary key's index."""
+    """Return the keys of the next reports, in order. The query reads one range of the primary key's index."""
     columns = [report.c[name] for name in _KEY]
     query = sa.select(*columns).where(sa.tuple_(*columns) > sa.tuple_(*map(sa.literal, after)))
     return [[*row] for row in connection.execute(query.order_by(*columns).limit(limit))]
@@ -90,7 +93,7 @@ def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
 
 
 def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
-    """Fold the old ones among these reports of one dataset, checked again under its lock. Return how many."""
+    """Fold the old reports of one dataset among these keys. Check them again under its lock. Return how many."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [dataset], now)[dataset]
@@ -108,7 +111,7 @@ class _Folding:
     before: datetime
 
     def old(self, keys: Sequence[_Key]) -> list[Any]:
-        """Return the foldable reports: received ones whose windows have all been complete for long."""
+        """Return the reports that can be folded: old reports whose windows have all been complete for long."""
         is_foldable = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
         key_table = key_tables.rows(self.connection, _KEY, keys)
         query = (

@@ -27,7 +27,8 @@ from feed_assets.ledger.tables import report
 class Part:
     """One report about a window.
 
-    `records` are those in the window, `of` those of the whole part, if known. Times are UTC.
+    `records` is the number of records in the window. `of` is the number of records of the whole part, if known. Times
+    are UTC.
     """
 
     sub_partition: str
@@ -49,7 +50,7 @@ class Part:
 class Missing:
     """Missing data of a window: a file that a tier counts but nobody ingested, or offsets that no part holds.
 
-    `after` and `before` are the window's parts next to these offsets.
+    `after` is the part that ends before these offsets. `before` is the part that begins after them.
     """
 
     sub_partition: str
@@ -76,7 +77,7 @@ class Twice:
 
 @dataclass(frozen=True)
 class WindowParts:
-    """A window, its parts, and their problems. `folded` is True if older parts are one row without their names."""
+    """A window, its parts, and their problems. `folded` is True if old parts were merged, and their names are lost."""
 
     dataset: str
     sub_partition: str
@@ -117,12 +118,13 @@ class _Base:
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
     """Return the windows of a dataset with this key, with up to `limit` parts each.
 
-    It reads every report of the dataset that names one of their days or hours. Raise InvalidName for an unknown key.
+    The function reads every report of the dataset that names a day or an hour of these windows. Raise InvalidName for
+    an unknown key.
     """
     tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]
     if not windows:
-        raise InvalidName(f"{name} {key} is no window: expected one such as hour@2026-01-01-15:00, which parts fill.")
+        raise InvalidName(f"{name} {key} is not a window with parts: expected one such as hour@2026-01-01-15:00.")
     return tuple(_of_window(connection, name, tracked, each, limit) for each in windows)
 
 
@@ -168,7 +170,7 @@ def _base(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> lis
 
 
 def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
-    """Return a report's shares by start of the base window, even if it was reported by another grain."""
+    """Return a report's shares by start of the base window. The report may have counts by another grain."""
     counts, zone = windows_of(report.windows), tracked.zone_of(report.sub_partition)
     named = by_window(report.offsets, counts)
     share_by_start: dict[datetime, _Share] = {}
@@ -180,7 +182,10 @@ def _shares(report: Any, tracked: Tracked) -> dict[datetime, _Share]:
 
 
 def _reports(connection: sa.Connection, name: Feed, windows: Iterable[tuple[str, datetime]]) -> list[Any]:
-    """Return the reports that may name the windows, found by the text of their hours (of their days if many)."""
+    """Return the reports that may name the windows.
+
+    Search their texts for the hour, or for the days of several hours.
+    """
     starts = {start for _, start in windows}
     hours, days = ({key_of(start)[:length] for start in starts} for length in (len("2026-01-01-15"), len("2026-01-01")))
     named = sa.or_(*(report.c.windows.contains(f'"{each}') for each in sorted(hours if len(hours) == 1 else days)))
@@ -240,7 +245,7 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
 
 
 def _files(tracked: Tracked, one: _Base) -> list[Missing]:
-    """Return the named counts of unreached tiers that have no ingested part of the same name."""
+    """Return the files that a tier counts but nobody ingested. Skip tiers whose count is reached."""
     at = one.row.address
     ingested = {each.report.part for each in one.ingested}
     behind = {tier for tier, records in one.row.counts.items() if one.row.records < records}
@@ -283,7 +288,10 @@ def _twice(one: _Base) -> list[Twice]:
 
 
 def _overlaps(held: Sequence[tuple[Range, str]]) -> Iterator[tuple[int, int, tuple[str, str]]]:
-    """Yield the common range of two overlapping ranges, with the names of both. `held` is sorted by first offset."""
+    """Yield the common range of each pair of overlapping ranges, with the names of both parts.
+
+    `held` is sorted by first offset.
+    """
     for number, ((_, last), part) in enumerate(held):
         for (first, end), other in islice(held, number + 1, None):
             if first > last:

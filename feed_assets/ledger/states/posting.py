@@ -29,9 +29,10 @@ class NewTransition(NamedTuple):
 def post(
     connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[WindowRow], now: datetime, by: str | None
 ) -> None:
-    """Log transitions in order of time, and the changed hold reasons of windows whose data are all there.
+    """Log transitions in order of time, and the changed hold reasons of the windows in `held`.
 
-    Raise IllegalTransition for a transition that is not allowed.
+    A hold reason names the bad parts that keep a window open although all of its data have arrived. Raise
+    IllegalTransition for a transition that is not allowed.
     """
     if not new and not held:
         return

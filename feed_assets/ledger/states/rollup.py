@@ -1,7 +1,8 @@
 """Roll-up of counts: the state changes of windows that follow from changed counts, also of larger windows.
 
 The transaction must hold the lock of the dataset (`window_policies.lock`). It locks the log as soon as a state changes,
-and judges larger windows after that: if two reports complete two siblings, the later one sees both.
+and judges larger windows after that. So if two transactions complete two sibling windows, the later transaction sees
+both windows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,9 +50,9 @@ class Judging:
         deltas: Mapping[tuple[str, datetime], Delta],
         offsets: Mapping[WindowAddress, OffsetProblems] = NOTHING_SAID,
     ) -> int:
-        """Change the counts of base windows, by sub-partition and start, and their offset problems.
+        """Change the counts and the offset problems of base windows, and judge all affected windows.
 
-        Return how many windows change their state.
+        The keys of `deltas` are sub-partition and start. Return how many windows change their state.
         """
         summed: dict[WindowAddress, Delta] = {}
         for (sub_partition, start), delta in deltas.items():
@@ -79,7 +80,7 @@ class Judging:
                 self._touched[at] = row
 
     def base_of(self, sub_partition: str, start: datetime) -> WindowAddress:
-        """Return the base window that begins at a moment."""
+        """Return the base window that contains a time."""
         return self._address(sub_partition, window_of(self._tracked.base, start, self._tracked.zone_of(sub_partition)))
 
     def count_again(
@@ -99,7 +100,10 @@ class Judging:
         self.recount([*self._rows.values()], offsets)
 
     def recount(self, kept: Iterable[WindowRow], offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
-        """Sum up and judge all windows again from the base windows. `offsets` has all offset problems."""
+        """Sum up and judge all windows again from the base windows.
+
+        `offsets` has the offset problems of all windows.
+        """
         kept = [*kept]
         for row in kept:
             row.offsets = offsets.get(row.address, AS_EXPECTED)
@@ -116,7 +120,10 @@ class Judging:
         self._settle([*self._rows])
 
     def _is_bound(self, row: WindowRow) -> bool:
-        """Return whether the window is still declared. Set its declared times, because its zone may have changed."""
+        """Return whether a window is still declared.
+
+        Set its start and end again, because its time zone may have changed.
+        """
         if row.address.grain != self._tracked.base:
             try:
                 window = self._tracked.window(row.address.sub_partition, row.address.grain, row.address.key)
@@ -132,13 +139,16 @@ class Judging:
         return not below and at.grain == tracked.base and is_known
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
-        """Judge windows after a change other than of counts. Return those whose state changes."""
+        """Judge windows after a change of something other than counts. Return the windows whose state changes."""
         seeds = {*addresses}
         self._settle(seeds.union(self._flag(seeds)))
         return {*self._transitions}
 
     def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
-        """Set a window's state, unless its counts or checks require another one. Return the windows that changed."""
+        """Set a window's state, unless its counts or checks require another state.
+
+        Return the windows whose state changes.
+        """
         row = self.row(address)
         lock_log(self._connection)  # Log it even if no window above changes.
         self._transitions[address] = NewTransition(row, row.state, why)
@@ -147,7 +157,10 @@ class Judging:
         return {*self._transitions}
 
     def row(self, address: WindowAddress) -> WindowRow:
-        """Return a window's row to change; call `judge_again` afterwards. Raise PartitionClosed if it is closed."""
+        """Return the row of a window, so that the caller can change it. Call `judge_again` after the change.
+
+        Raise PartitionClosed if the window is closed.
+        """
         self._load([address])
         self._load(self._ancestors(address))
         if final := self._closed([address]):
@@ -156,14 +169,14 @@ class Judging:
         return self._rows[address]
 
     def open_again(self, addresses: Iterable[WindowAddress]) -> None:
-        """Judge reopened windows, and all windows in them, by the reports that arrived meanwhile."""
+        """Judge reopened windows, and all windows inside of them, because closed windows are not judged."""
         seeds = {*addresses}
         self._load(seeds)
         self._load({above for at in seeds for above in self._ancestors(at)})
         self._settle(seeds.union(*(self._load_inside(self._rows[at]) for at in seeds)))
 
     def _closed(self, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-        """Return the closed ones of loaded windows, each with the closure. A window in a closed one counts, too."""
+        """Return the loaded windows that are closed or inside of a closed window, each with the closure."""
         if not self._has_closed:
             return {}
         places = {at: holding(self._tracked, at, self._rows[at].start) for at in addresses}
@@ -181,14 +194,17 @@ class Judging:
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
     def _keep(self, loaded: Mapping[WindowAddress, WindowRow]) -> None:
-        """Remember rows as they are in the ledger, before they change."""
+        """Remember loaded rows. Also remember their hold reasons, acceptances and problems, before these change."""
         self._rows |= loaded
         self._held |= {at: row.held for at, row in loaded.items() if row.held}
         self._accepted |= {at for at, row in loaded.items() if row.accepted}
         self._suspicions |= {at: why for at, row in loaded.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: WindowRow) -> list[WindowAddress]:
-        """Load the known windows inside of one, with all windows that contain them. Return the known ones."""
+        """Load the recorded windows inside of a window, with all windows that contain them.
+
+        Return the recorded windows inside.
+        """
         addresses = [*inside(self._tracked, row.address, row.window)]
         self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
         stored = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
@@ -196,7 +212,7 @@ class Judging:
         return stored
 
     def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
-        """Return the larger windows that contain one, also in the sub-partitions above."""
+        """Return the windows that contain a window. These are larger, or belong to a sub-partition above."""
         return holding(self._tracked, at, self._rows[at].start)[1:]
 
     def _add(self, row: WindowRow, delta: Delta) -> None:
@@ -222,7 +238,10 @@ class Judging:
         return len(self._transitions)
 
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
-        """Update flags after windows became suspect or good. Return the affected windows inside of and above them."""
+        """Note which windows became suspect or good.
+
+        Return the windows inside of and above them, to judge them next.
+        """
         new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
         if not new:
             return []
@@ -236,7 +255,10 @@ class Judging:
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
-        """Return the windows that may change with this one: larger ones, that of the parent, and accepted ones."""
+        """Return the windows that may change together with a window.
+
+        These are larger windows, the same window of the parent sub-partition, and accepted windows that contain it.
+        """
         tracked, sub_partition = self._tracked, at.sub_partition
         larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
         addresses = [self._address(sub_partition, each) for each in larger]
@@ -245,7 +267,10 @@ class Judging:
         return [*addresses, *(self._accepted.intersection(self._ancestors(at)) if self._accepted else ())]
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
-        """Return the windows of `group` (one grain, one level) whose state or hold reason changed. Skip closed ones."""
+        """Judge the windows of `group` (one grain, one level). Return those whose state or hold reason changed.
+
+        Closed windows are skipped.
+        """
         self._load(group)
         group = group.difference(self._closed(group))
         parts = {at: self._tracked.parts(at, self._rows[at].window) for at in group}
@@ -273,7 +298,10 @@ class Judging:
         return True
 
     def _holders(self, row: WindowRow, below: Sequence[WindowAddress]) -> list[WindowRow]:
-        """Return the parts that may hold a window open. In an accepted window, an open part's own parts count."""
+        """Return the parts that may hold a window open.
+
+        If the window is accepted, replace an open part by its own parts.
+        """
         addresses, tracked = [*below], self._tracked
         while lacking := {at: parts for at in addresses if row.accepted and (parts := inner(tracked, self._rows[at]))}:
             self._load({each for parts in lacking.values() for each in parts})
@@ -281,17 +309,21 @@ class Judging:
         return [self._rows[at] for at in addresses]
 
     def _flagged_by(self, row: WindowRow) -> str | None:
-        """Return the problem of a window that contains this one, or None. Unloaded windows have no problem."""
+        """Return the problem of a window that contains this window, or None.
+
+        Windows that are not loaded have no problem.
+        """
         if not any(self._suspicions.values()):
             return None
         suspicions = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in suspicions if why), None)
 
     def _state(self, row: WindowRow, counted: WindowState, *, is_there: bool) -> WindowState:
-        """Return the state by counts or acceptance, and by checks. A failed check counts only once all data are there.
+        """Return the state by counts or acceptance, and by checks.
 
-        So readers that ignore quality never read a part of an invalid window. A backfilling window stays so until the
-        backfill is ended. `is_there` is True if all of its data are there, even if a part is bad.
+        A failed check counts only when all data have arrived. So an invalid window is never incomplete, and readers
+        that ignore quality can read it. A window in backfill keeps its state until the backfill is ended. `is_there` is
+        True if all data of the window have arrived, even if a part is bad.
         """
         if row.state is WindowState.BACKFILLING:
             return row.state
@@ -307,7 +339,7 @@ class Judging:
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
     def _counted(self, row: WindowRow, below: Sequence[WindowAddress]) -> WindowState:
-        """Return the state by counts alone: its own for a base window, that of its children for a larger one."""
+        """Return the state by counts alone: a base window's own counts, or the states of a larger window's parts."""
         if self._is_base(row.address, below):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share, row.offsets)
         states = state_counts(self._rows[each].judged_as for each in below)

@@ -1,4 +1,4 @@
-"""Views of the state store for people and programs: transitions, partitions, windows and what these wait for."""
+"""Views of the state store for people and programs: transitions, partitions, windows, and what windows wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +70,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class LackingPart:
-    """An incomplete part of a window, and what is known about it."""
+    """An incomplete part of a window, with its state and the reason for the state."""
 
     window: str
     state: str
@@ -79,7 +79,7 @@ class LackingPart:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A row of the view, with details if it is a window."""
+    """A row of the view `partition_state`, with details if the row is a window."""
 
     dataset: str
     sub_partition: str
@@ -99,13 +99,16 @@ class PartitionState:
     why: str = ""
     waits_for: tuple[LackingPart, ...] = ()
     closed: str | None = None
-    """Its closure, or that of a window or dataset that contains it: by whom, when and why."""
+    """The closure of this partition, or of a window or dataset that contains it: by whom, when and why."""
 
 
 def transitions(
     connection: sa.Connection, since: int | datetime | None, dataset: Feed | None, limit: int
 ) -> tuple[Transition, ...]:
-    """Return up to `limit` transitions in order: after a number, or from a moment on, or by default the newest."""
+    """Return up to `limit` transitions, in order.
+
+    `since` is a log number or a time. If it is None, return the newest transitions.
+    """
     query = sa.select(change).where(change.c.kind == log.WINDOW)
     if dataset:
         query = query.where(change.c.feed == str(dataset))
@@ -125,7 +128,7 @@ def transitions(
 def _bounds(
     connection: sa.Connection, addresses: Iterable[WindowAddress]
 ) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
-    """Return start and end of windows, including windows that are no longer known."""
+    """Return start and end of windows, including windows that are no longer recorded."""
     unique_addresses = set(addresses)
     row_by_address, tracked = (
         rows(connection, unique_addresses),
@@ -166,7 +169,10 @@ def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
 
 
 def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
-    """Return rows of the view: windows and partitions of a dataset with this key, or by default the newest."""
+    """Return rows of the view: a dataset's windows and partitions with this key.
+
+    If `key` is None, return the newest windows and partitions.
+    """
     view = partition_state.c
     query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
     if key is not None and (at := address_of(Partition(name, key))):
@@ -178,7 +184,10 @@ def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: in
 
 
 def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[PartitionState, ...]:
-    """Return the windows and partitions with this key, and what windows wait for. Raise InvalidName if unknown."""
+    """Return the windows and partitions with this key, and what the windows wait for.
+
+    Raise InvalidName if the key is unknown.
+    """
     kept = window_policies.tracked(connection, [name]).get(name)
     tracked = kept or window_policies.default()
     views = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]

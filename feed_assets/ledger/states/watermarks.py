@@ -1,6 +1,6 @@
-"""Watermarks: the end of complete data of a dataset, without holes before it (`contiguous`), and overall (`latest`).
+"""Watermarks of datasets. `latest` is the end of the last complete window. Before `contiguous` there is no hole.
 
-Each transition moves them, so the history is never searched for holes.
+Each transition of a window moves the watermarks, so the history is never searched for holes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,9 +40,10 @@ class Watermarks:
 
 @dataclass
 class _Marks:
-    """Watermarks as keys of windows. `first` is the first known window.
+    """Watermarks as keys of windows. `first` is the first recorded window.
 
-    Up to `reached` all windows were done once. A hole before it is a window that opened again, found by a seek.
+    All windows up to `reached` were done at some time. A hole before `reached` is a window that opened again. An index
+    lookup finds it.
     """
 
     first: str
@@ -52,7 +53,7 @@ class _Marks:
 
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
-    """Return the watermarks of lines: a few index seeks for each."""
+    """Return the watermarks of lines. Cost: a few index lookups for each line."""
     key_table = key_tables.rows(connection, _LINE, ((str(dataset), *names) for dataset, *names in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
@@ -64,7 +65,10 @@ _LINE = ("dataset", "sub_partition", "grain")
 
 
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-    """Return for each window the key of the first done window after it, if any: one index seek for each state."""
+    """Return for each window the key of the first done window after it, if any.
+
+    Cost: one index lookup for each state.
+    """
     keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
     key_table = key_tables.rows(connection, (*_LINE, "key"), keys)
     is_later = sa.and_(*(window.c[name] == key_table.c[name] for name in _LINE), window.c.key > key_table.c.key)
@@ -130,7 +134,7 @@ class _Moving:
         return None if marks == before else marks
 
     def _first(self, before: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
-        if before and before.first in gone:  # The window is no longer known.
+        if before and before.first in gone:  # The window is no longer recorded.
             return (
                 self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._of_line())).scalar()
                 or before.first
@@ -142,7 +146,7 @@ class _Moving:
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(is_done)).scalar()
 
     def _reached(self, before: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
-        """Return how far consecutive windows are done, continuing from the old position."""
+        """Return the last window up to which all windows were done. Continue the search from the old position."""
         at = before.reached if before else None
         if at and (lost := [key for key in gone if key <= at]):
             at = self._before(min(lost))
@@ -155,14 +159,21 @@ class _Moving:
         return at
 
     def _joined(self, first: str, old: str, reached: str | None) -> str | None:
-        """Return the same after windows were added in front: they may or may not connect to the old position."""
+        """Return the new `reached` after windows were added before `old`, which was the first window.
+
+        If all windows from `first` up to `old` are done, `reached` stays. Otherwise return the last window before the
+        hole.
+        """
         at, expected = None, first
         while expected < old and (walked := self._walk(expected, old)):
             at, expected = walked, self._after(walked)
         return reached or at if expected == old else at
 
     def _contiguous(self, first: str, reached: str | None) -> str | None:
-        """Return the last window before the first hole up to `reached`: one seek for each state that makes a hole."""
+        """Return the last window before the first hole. If there is no hole, return `reached`.
+
+        Cost: one index lookup for each state that makes a hole.
+        """
         if reached is None:
             return None
         within = self._of_line() & (window.c.key >= first) & (window.c.key <= reached)
@@ -172,7 +183,10 @@ class _Moving:
         return before if before >= first else None
 
     def _walk(self, expected: str, end: str = _LAST) -> str | None:
-        """Return the last of consecutive done windows from this one on, up to `WINDOWS_PER_READ`, or None."""
+        """Return the last of the consecutive done windows from `expected` on. Return None if `expected` is not done.
+
+        Read at most `WINDOWS_PER_READ` windows.
+        """
         within = self._of_line() & (window.c.key >= expected) & (window.c.key < end)
         query = sa.select(window.c.key, window.c.state).where(within)
         at = None
@@ -193,7 +207,10 @@ class _Moving:
         return self._next(key, -1)
 
     def _next(self, key: str, step: int) -> str:
-        """Return the key of the next or previous window. Some zones have skipped a day."""
+        """Return the key of the next window (`step` 1) or the previous window (-1).
+
+        Some time zones have skipped a calendar day. Such days have no window.
+        """
         _, sub_partition, grain = self.line
         if grain != DAY:
             current = window_at(grain, key)

@@ -1,4 +1,7 @@
-"""Explanations of incomplete windows: a larger window names the smaller one or sub-partition that lacks data."""
+"""Explanations of incomplete windows.
+
+A larger window's text names the smaller window or sub-partition that lacks data.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +17,10 @@ from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 def whys(
     connection: sa.Connection, windows: Iterable[WindowRow], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
-    """Return why windows are incomplete or bad, who accepted them, or their counts: one statement for each level."""
+    """Return for each window why it is incomplete or bad, who accepted it, or its counts.
+
+    Cost: one statement for each level of windows.
+    """
     row_by_address = {row.address: row for row in windows}
     blamed = followed = row_by_address
     while followed:
@@ -29,14 +35,17 @@ def whys(
 
 
 def _parts(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the windows below that may explain a window's state; () if it explains itself."""
+    """Return the parts that may explain a window's state. Return () if the window's own row explains its state."""
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
 def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
-    """Return the first part that causes a window's state (open, or complete with an issue), or None."""
+    """Return the first part that causes a window's state (open, or complete with an issue).
+
+    Return None if no part does.
+    """
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
 
@@ -67,4 +76,4 @@ def _own(tracked: Tracked, row: WindowRow) -> str:
         return "nothing is reported of it"
     if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):
         return why(row.records, row.counts, tracked.tiers, row.offsets)
-    return "" if row.state in DONE else "nothing that it is made of is expected then"
+    return "" if row.state in DONE else "none of its parts is expected at that time"

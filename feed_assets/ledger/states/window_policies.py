@@ -43,14 +43,14 @@ def tracked(connection: sa.Connection, names: Iterable[Feed]) -> dict[Feed, Trac
 def lock(connection: sa.Connection, names: Iterable[Feed], now: datetime) -> dict[Feed, Tracked]:
     """Lock the counts of datasets until the transaction ends. Create unknown datasets. Return the policies.
 
-    Locks are taken in order of names, and before that of the log, to avoid deadlocks.
+    Locks are taken in order of names, and before the lock of the log, to avoid deadlocks.
     """
     policies: dict[Feed, Tracked] = {}
     for name in sorted(set(names)):
         query = sa.select(dataset.c.declared).where(dataset.c.name == str(name)).with_for_update()
         row = connection.execute(query).first()
         if row is None:
-            # Store the current settings: counts made by them would be wrong under others.
+            # Store the current settings, because counts made with them would be wrong with other settings.
             insert_missing(connection, dataset, [{"name": str(name), "declared": _text(default()), "at": now}])
             row = connection.execute(query).one()
         policies[name] = _parsed(row.declared)
@@ -76,7 +76,10 @@ def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
 
 
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
-    """Record that a dataset's producer reports, so that its reports need no search. Return whether it is new."""
+    """Record that a dataset's producer reports counts. Return True if that was not recorded before.
+
+    The record makes it unnecessary to search the reports.
+    """
     is_unreported = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
     return bool(connection.execute(sa.update(dataset).where(is_unreported).values(reported=True)).rowcount)
 

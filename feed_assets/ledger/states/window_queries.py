@@ -22,12 +22,12 @@ from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, re
 
 
 def stored_windows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
-    """Return the known windows: one seek for each. Unknown windows are open."""
+    """Return the recorded windows. A window without a row is open. Cost: one index lookup for each window."""
     return rows(connection, addresses)
 
 
 def accept(ledger: Ledger, address: WindowAddress, reason: str, by: str, now: datetime) -> bool:
-    """Accept an incomplete window as complete. Later counts are still added. Return whether its state changed.
+    """Accept an incomplete window as complete. Later counts are still added. Return whether the window's state changed.
 
     Raise InvalidName for an unknown window or dataset, and PartitionClosed if the window is closed.
     """
@@ -55,9 +55,9 @@ def report_quality(
 ) -> ReportOutcome:
     """Record the state of a check of a window, if `quality.report` accepts it.
 
-    A failed check makes the window invalid once all its data are there. Raise InvalidName if the dataset does not have
-    the window, InvalidReport for different content of the same version, and PartitionClosed if the window, or one
-    that contains it, is closed.
+    A failed check makes the window invalid when all its data have arrived. Raise InvalidName if the dataset does not
+    have the window. Raise InvalidReport if the same version was reported with different content. Raise PartitionClosed
+    if the window, or a window that contains it, is closed.
     """
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [address.dataset], now)[address.dataset]
@@ -72,7 +72,7 @@ def report_quality(
 
 
 def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now: datetime) -> None:
-    """Judge reopened windows by the accepted reports that arrived meanwhile. Repeatable."""
+    """Judge reopened windows again, because closed windows are not judged. A repeated call changes nothing."""
     grouped: dict[Feed, list[WindowAddress]] = {}
     for each in addresses:
         grouped.setdefault(each.dataset, []).append(each)
@@ -91,7 +91,10 @@ def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
 
 
 def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
-    """Return a window with its levels in the declared order. Raise InvalidName for a wrong sub-partition or grain."""
+    """Return a window with the levels of its sub-partition in the declared order.
+
+    Raise InvalidName for a wrong sub-partition or grain.
+    """
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)
     tracked.window(path, address.grain, address.key)
@@ -101,8 +104,9 @@ def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
 def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
     """Store the changed policies of datasets, and judge their windows again. Return refusals by dataset.
 
-    Sub-partitions that join or leave get dates, so the past does not change. A refusal, such as a base grain smaller
-    than that of existing counts, affects only its dataset. Repeatable.
+    Sub-partitions that join or leave get dates, so the past does not change. A policy is refused, for example, if its
+    base grain is smaller than the grain of existing counts. A refusal affects only its own dataset. A repeated call
+    changes nothing.
     """
     with ledger.read() as connection:
         differing = window_policies.differing(connection, declared)
@@ -140,13 +144,17 @@ BY = "declaration"
 
 
 def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
-    """Return the sub-partitions with reported counts, not summed up from others."""
+    """Return the sub-partitions with reported counts. Skip those whose counts are sums of other sub-partitions."""
     paths = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in paths if path not in before.below}
 
 
 def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> date:
-    """Return the current batch date in a sub-partition's zone, or the first one after all complete windows above it."""
+    """Return the date on which a sub-partition joins or leaves its dataset.
+
+    This is the current batch date in its time zone. If complete windows of the sub-partition above reach further, it is
+    the first date after them.
+    """
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
     day = window_of(DAY, now, life.zone)
     last = max(complete, default=day.start)
@@ -156,10 +164,10 @@ def _today(kept: Sequence[WindowRow], now: datetime, path: str, life: Life) -> d
 
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], now: datetime) -> None:
-    """Remove windows of grains that are no longer declared. Log those that were not open."""
+    """Remove windows of grains that are no longer declared. Log the removed windows that were not open."""
     if not_open := [row for row in gone if row.state is not WindowState.OPEN]:
         lock_log(connection)
-        why = "its grain is declared no more"
+        why = "its grain is no longer declared"
         changes = [
             Change(row.address.partition, log.WINDOW, row.address.grain, now, row.state.value, "open", why, BY)
             for row in not_open
@@ -172,6 +180,6 @@ def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Window
     """Raise InvalidDefinition if existing counts cannot be converted to a new base grain."""
     if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
         raise InvalidDefinition(
-            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
-            "one that is made of it. Correct the declaration, or give the dataset another name or version."
+            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected the grain of "
+            "the counts, or a multiple of it. Correct the declaration, or give the dataset another name or version."
         )

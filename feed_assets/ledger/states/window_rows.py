@@ -41,28 +41,28 @@ class WindowRow:
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     state: WindowState = WindowState.OPEN
     changed: int | None = None
-    """The number of its last transition."""
+    """The log number of the window's last transition."""
     since: datetime | None = None
     accepted: str | None = None
     issue: str | None = None
-    """The reason of its failed check."""
+    """The reason of the window's failed check."""
     marked: str | None = None
-    """Problem of the data from which it was built."""
+    """The problem of the data from which the window was built."""
     flagged: str | None = None
-    """Problem of a window that contains it: a larger one, or that of a sub-partition above."""
+    """The problem of a window that contains this window: a larger window, or a window of a sub-partition above."""
     stale: str | None = None
     """The reason of a check that failed before the window was made again, and has not run since."""
     held: str | None = None
-    """Problem of a part of it, if nothing else keeps it open."""
+    """The problem of a part of the window, if nothing else keeps the window open."""
     folded: bool = False
     data: int = 0
-    """A digest of the ingested reports in it, independent of their order."""
+    """A digest of the ingested reports in the window, independent of their order."""
     told: int | None = None
-    """The digest at its last transition. Later data are not announced before the next transition."""
+    """The value of `data` at the last transition. Later data are announced only with the next transition."""
     uncovered: str | None = None
-    """Text about offsets, between those that it names, that no part holds."""
+    """Text about offsets that no part holds, although they lie between offsets that the window names."""
     doubled: str | None = None
-    """Text about offsets that several of its parts hold."""
+    """Text about offsets that several parts of the window hold."""
 
     @property
     def window(self) -> Window:
@@ -76,7 +76,7 @@ class WindowRow:
 
     @property
     def offsets(self) -> OffsetProblems:
-        """Return its offset problems."""
+        """Return the offset problems of the window."""
         return OffsetProblems(self.uncovered, self.doubled)
 
     @offsets.setter
@@ -85,15 +85,16 @@ class WindowRow:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether it has content to store: a report, or an acceptance, check result or flag."""
+        """Return whether the window has content to store: a report, an acceptance, a check result or a flag."""
         remark = self.accepted or self.issue or self.marked or self.stale or self.held
         return bool(self.parts or remark) or self.state is not WindowState.OPEN
 
     @property
     def suspicion(self) -> str | None:
-        """Return why its existing data, and those of windows in it, are suspect, or None.
+        """Return why the data of the window, and of the windows inside of it, are suspect. Return None if they are not.
 
-        Windows in it may be judged before it, by the state that it is going to have.
+        A failed check makes a complete window invalid when it is judged. Windows inside may be judged before that, so
+        the text already says "invalid".
         """
         problem = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
@@ -102,13 +103,16 @@ class WindowRow:
 
     @property
     def judged_as(self) -> WindowState:
-        """Return the state that windows above count: with a stale check it is still invalid."""
+        """Return the state that larger windows count. A complete window with a stale check counts as invalid."""
         is_stale = self.stale and self.state in DONE
         return WindowState.INVALID if is_stale else self.state
 
     @property
     def bad(self) -> str | None:
-        """Return the problem of the window, of its parts, or of a window that contains it, if all data are there."""
+        """Return the problem of the window, of its parts, or of a window that contains it.
+
+        Return None if there is none.
+        """
         if self.state is WindowState.COMPLETE_WITH_ISSUE:
             return self.flagged or self.marked or self.stale
         is_bad = self.judged_as is WindowState.INVALID
@@ -116,12 +120,12 @@ class WindowRow:
 
     @property
     def named(self) -> str:
-        """Return a text with its grain, key and sub-partition."""
+        """Return a text with the grain, the key and the sub-partition of the window."""
         at = self.address
         return f"{at.grain} {at.key}{f' in {at.sub_partition}' if at.sub_partition else ''}"
 
     def values(self) -> dict[str, Any]:
-        """Return the columns of its row."""
+        """Return the values of the window's row, by column."""
         at = self.address
         sources = {tier: each for tier, each in self.sources.items() if each[1]}
         return {
@@ -138,7 +142,7 @@ class WindowRow:
 
 
 def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
-    """Return the stored windows: one index seek for each."""
+    """Return the stored windows. Cost: one index lookup for each window."""
     values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
     if not values:
         return {}
@@ -148,7 +152,7 @@ def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[
 
 
 def row_of(columns: Sequence[Any]) -> WindowRow:
-    """Return the window of these columns (`COLUMNS`)."""
+    """Return the window that these values of `COLUMNS` describe."""
     dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *details = columns
     counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
     at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
@@ -160,13 +164,13 @@ BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, litera
 
 
 def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[WindowRow]:
-    """Return the backfilling windows of datasets, found by a partial index."""
+    """Return the windows of datasets that are being backfilled. The query uses a partial index."""
     condition = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(condition)).all())] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
-    """Return the row of an unknown window."""
+    """Return the row of a window that is not stored: open, without counts."""
     window = tracked.window(at.sub_partition, at.grain, at.key)
     return WindowRow(at, window.start, window.end)
 
@@ -189,12 +193,12 @@ def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
 
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[WindowRow]:
-    """Return every window of a dataset. Needed only after a change of its declaration."""
+    """Return every window of a dataset. This is needed only after a change of its declaration."""
     return [*map(row_of, connection.execute(sa.select(*COLUMNS).where(window.c.dataset == str(dataset))).all())]
 
 
 def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
-    """Remove the windows and watermarks of a dataset that are of these grains."""
+    """Remove the windows and watermarks of these grains of a dataset."""
     for table in (window, watermark):
         condition = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
         connection.execute(sa.delete(table).where(condition))
