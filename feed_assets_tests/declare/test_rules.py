@@ -227,11 +227,11 @@ REFUSED = {
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
     "an unknown table": (
         lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),
-        "t/sums/v1.0 is built by events of 't/rwa/v1.0', which nothing here declares: expected one of t/raw/v1.0, ",
+        "t/sums/v1.0 is built by events of 't/rwa/v1.0', which is not declared in this code location: expected one of t/raw/v1.0, ",
     ),
     "an unknown table of a rule": (
         lambda: together(RAW, made(by_events=ByEvents(plans=[Rule(Plan(), frozenset({"t/raw"}))]))),
-        "by events of 't/raw', which nothing here declares",
+        "by events of 't/raw', which is not declared in this code location",
     ),
     "two roles": (
         lambda: together(foreign_feed("t/sums/v1.0", schema="k string"), RAW, made()),

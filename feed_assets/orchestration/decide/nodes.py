@@ -55,7 +55,7 @@ class Node:
 
     @property
     def by_events(self) -> ByEvents | None:
-        """Return the rules for building it by events; None if it is not built by events."""
+        """Return the rules for building the dataset by events. Return None if events do not build it."""
         return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
 
     @property
@@ -65,7 +65,10 @@ class Node:
 
     @property
     def partitioned_as(self) -> str | None:
-        """Return the Kafka topic whose partitions it has: its own topic, or the one that it is loaded from."""
+        """Return the Kafka topic whose partitions an event table has.
+
+        This is the table's own topic, or the topic that it is loaded from.
+        """
         declared = self.declaration
         if not isinstance(declared, EventTable):
             return None
@@ -75,23 +78,26 @@ class Node:
 
     @property
     def cadence(self) -> Cadence | None:
-        """Return when its events are expected; None if unknown."""
+        """Return the schedule on which the feed's events are expected. Return None if no schedule is declared."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
 
     @property
     def expects_partitions(self) -> bool:
-        """Return whether its cadence expects each partition of time, and not just events."""
+        """Return whether the cadence expects every time partition. Other cadences only expect some event."""
         return expects_partitions(self.cadence, self.partitions_def)
 
     @property
     def tracked(self) -> Tracked | None:
-        """Return the rules for its windows; None without windows."""
+        """Return the rules for the feed's windows. Return None if the feed has no windows."""
         declared = self.declaration
         return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
     def counted_by(self) -> str | None:
-        """Return the column by which records of a foreign feed with windows are counted; None if they are not."""
+        """Return the event time column by which a foreign feed's records are counted.
+
+        Return None if they are not counted.
+        """
         return self.declaration.event_time if isinstance(self.declaration, Foreign) and self.tracked else None
 
     @property
@@ -101,17 +107,17 @@ class Node:
 
     @property
     def blackboard(self) -> str | None:
-        """Return the name of its blackboard; None for ours."""
+        """Return the name of the feed's blackboard. Return None if the feed is on our own blackboard."""
         return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
 
     @property
     def by_intake(self) -> bool:
-        """Return whether our intake publishes it."""
+        """Return whether our intake publishes the feed."""
         return isinstance(self.declaration, Foreign) and self.declaration.intake is not None
 
     @property
     def kind_of_input(self) -> type[UpdateInput]:
-        """Return the type of input that its consumers have."""
+        """Return the class that represents this feed among the inputs of an output."""
         if isinstance(self.declaration, EventTable):
             return TableInput
         return SetInput if self.is_appendable else UpdateInput
@@ -138,7 +144,7 @@ class Nodes:
     by_feed: dict[Feed, Node]
     by_key: dict[dg.AssetKey, Node]
     parents: dict[Feed, list[Node]]
-    """Inputs, without the dataset itself even if it reads its own previous window."""
+    """Inputs of each node, without the node itself. A dataset may also read its own previous window."""
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()

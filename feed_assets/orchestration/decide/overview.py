@@ -13,7 +13,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Further groups: built with nothing to do; no input has arrived; not built although a later one is built."""
+"""Three more groups: nothing to do; no input has arrived; not built although a later partition is built."""
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:

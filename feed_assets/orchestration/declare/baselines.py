@@ -14,7 +14,7 @@ from feed_assets.orchestration.declare.time_windows import bounds, key_at, moved
 
 
 def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition for a profile of partitions without time."""
+    """Raise InvalidDefinition if a dataset with a profile has no time partitions."""
     if profile and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{feed} has a profile and no partitions of time: expected a dimension of time windows, because a profile "

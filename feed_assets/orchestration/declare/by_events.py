@@ -1,4 +1,4 @@
-"""Declarations for datasets built by events: pipelines, waiting, and how a run processes its slices."""
+"""Declarations for datasets built by events: their pipelines, when they wait, and how a run processes its slices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class LineageFile:
 
 
 TOLD = (LineageTable, LineageFile)
-"""External sources of pipelines, whose content may change."""
+"""Sources of pipelines outside the code. Their content may change while a process runs."""
 
 
 @typed
@@ -72,11 +72,12 @@ class ByEvents:
 
     Args:
         wait_for: `any`: build once any pipeline has a complete update. `all`: build once all pipelines have one.
-        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later ones.
+        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later updates.
         merge: True if one run may take several waiting updates of a pipeline, False for one of each pipeline.
-        pipelines: The tables that each pipeline writes, by its name, or the table or file that lists them. By default
-            they follow from the asset graph: inputs that are made from the same inputs.
-        plans: Rules for processing slices. The first rule that holds gives the plan; by default it is incremental.
+        pipelines: The tables that each pipeline writes, by the pipeline's name, or the table or file that lists them.
+            By default they follow from the asset graph: inputs made from the same inputs belong to one pipeline.
+        plans: Rules for processing slices. The first rule that matches gives the plan. By default the plan is
+            incremental.
         stuck_after: The time after which an incomplete update opens an alert.
 
     Raises:
