@@ -585,7 +585,7 @@ def test_the_newest_missed_deadlines_have_alerts_and_the_last_counts_the_rest():
         named = sorted(found)
         assert [len(named), named[-1]] == [ALERTS, f"deadline:{DAILY}|2026-01-03/k119|missed"]
         assert named[0] == f"deadline:{DAILY}|2026-01-02/k040|missed"
-        assert [name for name, why in found.items() if "40 older ones are late, too" in why] == named[:1]
+        assert [name for name, why in found.items() if "40 older partitions are late, too" in why] == named[:1]
 
 
 def test_a_deadline_that_was_missed_long_ago_raises_no_alert():

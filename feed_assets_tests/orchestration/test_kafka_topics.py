@@ -305,7 +305,10 @@ def test_a_source_declared_in_two_ways_is_refused_and_names_both_tables():
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        ({"dataset": "ads/hours"}, "is counted for ads/hours, which is not declared in this code location: expected .*ads/click_hours"),
+        (
+            {"dataset": "ads/hours"},
+            "is counted for ads/hours, which is not declared in this code location: expected .*ads/click_hours",
+        ),
         ({"tier": "broker"}, "by the tier 'broker', which its completeness lacks: expected one of reader"),
         ({"grain": "hour"}, "in windows of hour: expected its smallest grain, 5min"),
     ],

@@ -1,4 +1,4 @@
-"""The datasets whose runs count records of other teams' feeds. The first run that reads an update counts it."""
+"""The datasets whose runs count the records of foreign feeds: the first run that reads an update counts its rows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -175,7 +175,7 @@ class Graph:
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """Return the asset's partition for a changed partition: the parent of a batch, otherwise the partition itself."""
+        """Return the asset's partition for a changed partition: a batch's parent, otherwise the partition itself."""
         node = self.node(updated.feed)
         is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
         return (updated.parent or updated) if is_batch else updated

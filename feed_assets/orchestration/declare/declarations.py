@@ -1,4 +1,4 @@
-"""Declarations of our assets: frozen values in the assets' metadata, under one key."""
+"""Declarations of our assets: frozen values, each stored in its asset's metadata under one key."""
 
 import logging
 from collections.abc import Mapping
@@ -40,22 +40,28 @@ STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to our page with the asset's partitions."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
-"""Names of unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
+"""Names of unpartitioned checks. `ON_TIME`: tables with a cadence. `PROPAGATION`: datasets by events.
+
+`STALE`: all datasets.
+"""
 
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
-"""Further names: of topics and warehouse tables with a lag limit, of every topic, and of every warehouse table."""
+"""Further names. `CAUGHT_UP`: topics and warehouse tables with a `lag`. `NO_DEAD_LETTERS`: topics.
+
+`LOADED`: warehouse tables.
+"""
 
 NOT_YET = "not loaded yet: "
 """Beginning of the reason of the check `LOADED` for a table that was never loaded."""
 
 WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
-"""Checks whose results a sensor reports, and no run."""
+"""Checks whose results a sensor reports. No run evaluates them."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Reserved names that a dataset's checks cannot have."""
 
 Intake = Literal["push"] | Pull
-"""How intake gets the data of a foreign feed: others push them to the receiver, or intake pulls their files."""
+"""The way in which intake gets a foreign feed's data: others push them to the receiver, or intake pulls their files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 

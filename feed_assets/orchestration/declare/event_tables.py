@@ -29,7 +29,7 @@ def event_table(
 ) -> dg.AssetSpec:
     """Declare a table whose events an event source reports, as an external asset.
 
-    Its data version is its last marker.
+    The asset's data version is the table's last marker.
 
     Args:
         name: Its name here, such as `shop/orders`.
@@ -62,7 +62,10 @@ def event_table(
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
-    """Return the event sources of declared tables by name. Raise InvalidDefinition if two differ under one name."""
+    """Return the event sources of declared tables by name.
+
+    Raise InvalidDefinition if two sources with one name differ.
+    """
     first_by_name: dict[str, EventTable] = {}
     for each in [each for each in declarations if isinstance(each, EventTable)]:
         if (first := first_by_name.setdefault(each.source.name, each)).source != each.source:

@@ -1,4 +1,4 @@
-"""Inputs of datasets: foreign feeds as asset specs, our own as the assets that make them."""
+"""Inputs of datasets: foreign feeds as asset specs, and our own datasets as the assets that make them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,10 @@ def group_of(feed: Feed) -> str:
 
 
 def declared_feed(text: str) -> Feed:
-    """Return the feed of a declaration. Raise InvalidName if name or version is invalid, here or in Dagster."""
+    """Return the feed of a declaration.
+
+    Raise InvalidName if feed_assets or Dagster does not allow the name or version.
+    """
     feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
         raise InvalidName(f"feed {text!r}: Dagster's names have only letters, digits, '_', '-' and '.'. Rename it.")
@@ -116,7 +119,8 @@ def foreign_feed(
     Equal declarations in several files of a project are allowed.
 
     Args:
-        feed: Name and version, such as `ads/shown/v1.0`. Without a version if it has none on the blackboard.
+        feed: Name and version, such as `ads/shown/v1.0`. Leave the version out if the feed's path on the blackboard has
+            none.
         schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
         partitions_def: Dagster's partitions; without them the feed is one partition.
         format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
@@ -125,7 +129,7 @@ def foreign_feed(
         group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
-        metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
+        metadata: Metadata for the UI. Their names must not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an e-mail address. They get reports about the effects of its late
             data.
         retention: History that the job `prune` keeps, although the data are another team's; by default all of it.
@@ -215,7 +219,10 @@ def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
 
 
 def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
-    """Return the rules for a feed's windows; None without rules. Raise InvalidDefinition for regions alone."""
+    """Return the rules for a feed's windows. Return None if it declares none.
+
+    Raise InvalidDefinition for regions without completeness.
+    """
     if regions and not completeness:
         raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
@@ -230,7 +237,7 @@ class Watermark:
         upto: `end of partition`, which is the end of the output's time.
 
     Raises:
-        InvalidDefinition: It has another value.
+        InvalidDefinition: `upto` has another value.
     """
 
     upto: Literal["end of partition"] = "end of partition"
@@ -241,7 +248,7 @@ class Watermark:
 class Input:
     """An input with options, such as a partition mapping, ignored quality, or records with reject reasons.
 
-    `Input.previous_bucket()` is the dataset's own previous time window: None for the first one.
+    `Input.previous_bucket()` is the dataset's own previous time window. For the first window, the function gets None.
 
     Args:
         feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` returns.
@@ -282,7 +289,7 @@ class Input:
 
     @classmethod
     def previous_bucket(cls) -> "Input":
-        """Return an input for the dataset's own previous time window. The function gets None for the first one.
+        """Return an input for the dataset's own previous time window. For the first window, the function gets None.
 
         Returns:
             The input.
@@ -293,13 +300,13 @@ class Input:
         if self.required == "own" and self.mapping is None:
             raise InvalidDefinition(
                 f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected a mapping to "
-                "several partitions. Without one an output reads only its own partition."
+                "several partitions. Without a mapping, an output reads only its own partition."
             )
 
         if self.checks and self.ignore_quality_issue:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected one "
-                "of the two."
+                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected only "
+                "one of the two."
             )
 
     @property
@@ -324,7 +331,7 @@ class Input:
 
     @property
     def by_span(self) -> BySpan | None:
-        """Return its mapping if it is of our own kinds; else None."""
+        """Return the mapping if feed_assets defines its kind. Return None for a mapping of Dagster."""
         if isinstance(self.mapping, BySpan):
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None
@@ -351,7 +358,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """Return the dependency for Dagster's graph. For our own mappings it only serves for display."""
+        """Return the dependency for Dagster's graph. For our own kinds of mappings, Dagster only displays it."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping
@@ -359,7 +366,7 @@ class Input:
 
 
 def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
-    """Return a mapping to the previous window, the only edge to itself that Dagster allows an asset."""
+    """Return a mapping to the previous window. Dagster does not let an asset depend on itself in any other way."""
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before
@@ -374,15 +381,18 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs. Return its other parameters."""
+    """Check that a function has one parameter for each input. Return its other parameters.
+
+    Raise InvalidDefinition if a parameter is missing or unknown.
+    """
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     accepted = plain | keyword
     if PREVIOUS in names:
         raise InvalidDefinition(
-            f"{function.__qualname__}() has an input '{PREVIOUS}': expected another name, because a parameter of this "
-            "name gets the dataset's own previous update. Rename the input."
+            f"{function.__qualname__}() has an input '{PREVIOUS}': expected another name, because the parameter of "
+            "this name gets the dataset's own previous update. Rename the input."
         )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
     if accepted - further != names or len(accepted) != len(parameters):

@@ -1,4 +1,4 @@
-"""Declarations of tables with reported completeness: external assets that are read by windows."""
+"""Declarations of state tables: external assets whose completeness others report, and that are read by windows."""
 
 from collections.abc import Sequence
 
@@ -27,10 +27,10 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill and whose complete time windows are reported.
+    """Declare a table that others fill. Reports state which of its time windows are complete.
 
-    Its readers wait for the windows within the output's own time and get the `Span` to read. If the output has a
-    dimension with the name of a level of sub-partitions, only that sub-partition counts.
+    A reader of the table waits for the windows within its output's own time and gets the `Span` to read. If the output
+    has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
 
     Args:
         name: Its name here, such as `web/foo`.
