@@ -1,4 +1,4 @@
-"""`@feed_asset`: declares a plain function from DataFrames to a DataFrame as an asset whose data are a File Feed."""
+"""`@feed_asset`: it declares a plain function from DataFrames to a DataFrame as an asset with a File Feed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ from feed_assets.settings import Declaring
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are checked when a dataset is declared, which loads no Spark.
+    DataFrame = Any  # Declaring a dataset checks types without loading Spark.
 
 Readable = Annotated[
     dg.AssetSpec | dg.AssetsDefinition | Input,
@@ -90,10 +90,10 @@ def feed_asset(
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. For an event table it
     gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
-    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the
-    partition: the function merges the increment in and returns the result. It is None if everything is loaded, and
-    needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are published as
-    `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the partition.
+    The function merges the increment into these rows and returns the result. `previous` is None if everything is
+    loaded, and it needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are
+    published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`. The version is required.
@@ -203,6 +203,6 @@ def assets_of(
 
 
 def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
-    """Return how many partitions a backfill's run has. None, also used by events, gives each partition its own run."""
+    """Return Dagster's policy for backfills. None gives each partition its own run, as datasets by events need."""
     partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

@@ -35,10 +35,13 @@ class _Profiled(dg.Model):
     """The path of a function: `my_project.tables.rows`."""
 
     def with_profile(self, spec: dg.AssetSpec) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-        """Return the asset and, with a profile, its companion. Raise InvalidDefinition for deep checks without one."""
+        """Return the asset and, with a profile, its companion dataset.
+
+        Raise InvalidDefinition for deep checks without a profile.
+        """
         if self.profile is None:
             if self.deep_checks:
-                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
+                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks, but no profile: expected both.")
             return [spec]
         rows: Callable[..., Any] | None = object_at("rows", self.rows) if self.rows else None
         deep_checks = [each.value for each in self.deep_checks]
@@ -50,14 +53,14 @@ class ForeignFeed(_Profiled, CsvModel, PresentationModel):
 
     feed: str
     columns: str = Field(alias="schema")
-    """The schema. In YAML it is `schema`, a name that pydantic uses for a method."""
+    """The schema. In YAML the key is `schema`. Here the name differs, because pydantic has a method `schema`."""
     appendable: bool = False
     completeness: CompletenessModel | None = None
     event_time: str | None = None
     blackboard: str | None = None
-    """The name of another team's blackboard that it is on."""
+    """The name of another team's blackboard, if the feed is on one."""
     version_in_key: bool = False
-    """True if its asset key contains the version."""
+    """True if the asset key contains the version."""
     cadence: CadenceModel | None = None
 
 
@@ -107,12 +110,12 @@ class EventTableYaml(dg.Model):
     table: str
     table_name: str | None = None
     start_date: str | None = None
-    """Its first day, if it is partitioned by day."""
+    """The table's first day, if it is partitioned by day."""
     cadence: CadenceModel | None = None
 
 
 class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables that others write and report events about, as external assets.
+    """Tables that others write, and whose events others report, as external assets.
 
     Args:
         source: The arguments of their `EventSource`.
@@ -145,11 +148,11 @@ class StateTableYaml(_Profiled):
 
 
 class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables with reported completeness, as external assets.
+    """State tables, whose completeness others report, as external assets.
 
     Args:
         start: Their first day, such as `2026-01-01` (UTC).
-        every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
+        every: The length of their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
         tables: The tables, each with `table`, `completeness`, `regions`, and `profile`, `deep_checks` and `rows`, which
             declare its companion.
     """
