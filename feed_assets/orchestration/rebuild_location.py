@@ -13,7 +13,7 @@ from feed_assets.runs.services import Services
 
 
 def rebuild_ledger(graph: Graph, services: Services, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
-    """Rebuild the ledger for this location's own feeds, as far as `runs.rebuild` describes."""
+    """Rebuild the ledger for this location's own feeds. `runs.rebuild` describes how much of it can be rebuilt."""
     appendable = {node.feed for node in graph.datasets() if node.is_appendable}
     return rebuild(
         services,

@@ -125,8 +125,8 @@ def test_executors_run_this_python(monkeypatch):
 @each_case(
     ("env", "found"),
     [
-        ({"JAVA_HOME": "/nowhere"}, "there is no java in JAVA_HOME=/nowhere"),
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "no java was found in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "no java was found on the PATH"),
     ],
 )
 def test_a_session_without_java_names_the_found_version_and_the_remedy(env, found):

@@ -85,7 +85,7 @@ class InputModel(dg.Model):
     at: str | None = None
     """The folder or file of `defs/` that declares the asset."""
     mapping: Literal["within", "batch_date", "day_to_date", "all", "last"] | tuple[int, int] | None = None
-    """A mapping of feed_assets, Dagster's to all or the last partition, or offsets of a `TimeWindowPartitionMapping`."""
+    """Our own mapping, Dagster's for all or the last partition, or offsets of a `TimeWindowPartitionMapping`."""
     only: dict[str, str] = Field(default_factory=dict[str, str])
     ignore_quality_issue: bool = False
     tagged: bool = False
