@@ -109,7 +109,7 @@ def test_the_jars_of_a_folder_are_the_sessions(tmp_path):
     (tmp_path / "a.jar").touch()
     (tmp_path / "notes.txt").touch()
     assert conf(Settings(spark_jars=str(tmp_path)))["spark.jars"] == f"{tmp_path}/a.jar,{tmp_path}/b.jar"
-    with pytest.raises(InvalidDefinition, match="holds no jar: expected a folder with hadoop-aws"):
+    with pytest.raises(InvalidDefinition, match="has no jar: expected a folder with hadoop-aws"):
         conf(Settings(spark_jars=str(tmp_path / "missing")))
 
 

@@ -1,4 +1,4 @@
-"""The sample that ships with the package, in the form of the teams' raw feeds and of the partners' data.
+"""The sample data of the package, in the form of the teams' raw feeds and of the partners' data.
 
 `sample/README.md` names the source of the data. An impression's id is `<policy>-<campaign>-<row number in the file>`.
 """
@@ -15,7 +15,7 @@ from zlib import crc32
 
 CAMPAIGNS = ("men", "women")
 REGIONS = {"apac": "Asia/Singapore", "south_asia": "Asia/Karachi", "emea": "UTC", "americas": "America/Los_Angeles"}
-"""Time zones by region: the article's UTC+8, UTC+5, UTC and UTC-8."""
+"""Time zones by region. Their offsets are those of the article: UTC+8, UTC+5, UTC and UTC-8."""
 POLICIES = ("bts", "random")
 SHOWN = (
     *("impression_id", "timestamp", "campaign", "policy", "item_id", "position", "propensity_score"),
@@ -52,7 +52,10 @@ def figures(day: str, campaign: str) -> tuple[int, int]:
 
 
 def region_of(row: Mapping[str, str]) -> str:
-    """Return the region of an impression, derived from a hashed feature of its user: the sample has no geography."""
+    """Return the region of an impression.
+
+    It is derived from a hashed feature of the user, as the sample has no geography.
+    """
     return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
 
 
