@@ -76,7 +76,7 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Write chunks of all messages that a topic has without one. Return a line for each chunk.
+    """Write chunks of all messages of a topic that have none yet. Return a line for each chunk.
 
     Raise the connector's errors.
 

@@ -37,8 +37,9 @@ ENTITIES = 500
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
     """Dagster's sensor for conditions, with one run for neighbouring partitions instead of one run for each.
 
-    Dagster itself would start a backfill for several partitions. That needs another daemon and another wait. If Dagster
-    copies the sensor to change its metadata, the copy has Dagster's class. Then each partition gets its own run.
+    Dagster itself would start a backfill for several partitions. A backfill needs another daemon, and waits once more.
+    If Dagster copies the sensor to change its metadata, the copy has Dagster's class. Then each partition gets its own
+    run.
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
@@ -59,7 +60,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
     ) -> Sequence[dg.RunRequest]:
         """Return Dagster's run requests of a tick, with neighbouring partitions joined into one request.
 
-        The UI shows the evaluations of conditions as without this change.
+        This does not change how the UI shows the evaluations of conditions.
         """
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)

@@ -1,4 +1,4 @@
-"""Rebuilding the ledger for the datasets of one code location."""
+"""Rebuild of the ledger for the datasets of one code location."""
 
 from datetime import datetime
 

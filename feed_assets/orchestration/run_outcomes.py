@@ -22,7 +22,7 @@ _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 class Ended:
     """The end of a run for one partition.
 
-    If a joint run ended before its first partition, it stands for all partitions.
+    If a joint run ended before its first partition, this object stands for all partitions.
     """
 
     assets: tuple[str, ...]

@@ -110,7 +110,7 @@ class _OneFile:
         return KeptFiles()
 
     def connect(self) -> Any:
-        """Return a transaction."""
+        """Return a context manager with a transaction in the storage's file."""
         return self.files.connect(sa.make_url(self._conn_string).database or "")
 
     def dispose(self) -> None:

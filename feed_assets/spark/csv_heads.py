@@ -75,7 +75,9 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
         return first_bytes(read)
     except (zlib.error, OSError, ValueError) as error:
         why = f"not a {FORMS[packing]} file ({error})" if packing and not isinstance(error, ValueError) else error
-        raise UnreadableUpdate(f"{file.key} cannot be read: {why}. Invalidate it, or correct the format.") from error
+        raise UnreadableUpdate(
+            f"{file.key} cannot be read: {why}. Invalidate the update, or correct the format."
+        ) from error
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:

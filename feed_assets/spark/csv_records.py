@@ -115,7 +115,9 @@ class Grammar:
         return is_broken | odd
 
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
-        """Return the problems of texts of any type, in two arrays. An array has NULL for each correct text.
+        """Return the problems of texts of any type in two arrays: wrong encodings, and records lost in a field.
+
+        An array has NULL for each correct text.
 
         The parser silently turns bytes of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote
         that is never closed may swallow the next records up to another quote. A field then contains a line that looks

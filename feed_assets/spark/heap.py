@@ -9,9 +9,9 @@ import psutil
 
 HEAP = "spark.driver.memory"
 _SHARE = 4
-"""Divisor: the heap is this part of the machine's memory, as by the JVM's default.
+"""The heap is the machine's memory divided by this number, as by the JVM's default.
 
-Python and other runs need memory, too.
+Python and other runs need the rest.
 """
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30

@@ -1,4 +1,4 @@
-"""The Java that Spark would start with, and its version. It is found in the way of Spark's own scripts."""
+"""The Java that Spark would start with, and its version. Spark's own scripts find it in the same way."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _DO = (
 
 
 def java() -> str:
-    """Return the Java that Spark starts with, and its version. Raise SparkUnavailable if it is missing or too old."""
+    """Return the Java that Spark starts with, and its version. Raise SparkUnavailable if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if path is None:

@@ -146,7 +146,7 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Remove Java's stack traces, and log entries of failed tasks, which the run's own error repeats.
+    """Remove Java's stack traces and the log entries of failed tasks. The run's own error repeats both.
 
     A function's output may look like an exception. Only a real exception is followed by stack frames or belongs to a
     log entry.

@@ -45,7 +45,7 @@ _FORMS: dict[type[st.DataType], str] = {
     st.TimestampNTZType: f'"{_DAY}{_TIME}"',
 }
 _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.IntegerType: 9, st.LongType: 18}
-"""Number of decimal digits of which every combination fits the type."""
+"""Number of decimal digits that always fit the type, in any combination."""
 
 _FROM_TEXT = (st.DateType, st.TimestampType, st.TimestampNTZType)
 """Types whose values Spark's JSON parser must return as text.
@@ -79,7 +79,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
     """Return whether a text is a plain line. Its fields must be in this order, and optional ones may be absent.
 
-    The result is NULL for NULL.
+    The result for a NULL text is NULL.
     """
     forms = {field.name: _form(field.dataType) for field in schema}
     if len(forms) > _SIMPLE or None in forms.values():
@@ -91,7 +91,7 @@ def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order
 
 
 def values(line: Column, schema: st.StructType) -> Column:
-    """Return the values of a plain line as a struct of the schema's columns. Return NULL for NULL."""
+    """Return the values of a plain line as a struct of the schema's columns. Return NULL for a NULL line."""
     kinds = [st.StringType() if isinstance(each.dataType, _FROM_TEXT) else each.dataType for each in schema]
     texts = st.StructType([st.StructField(each.name, kind) for each, kind in zip(schema, kinds, strict=True)])
     return sf.from_json(line, texts, _OPTIONS)

@@ -31,7 +31,7 @@ def with_shown(frame: DataFrame) -> DataFrame:
 
     The column is computed before the observation, because Spark does not compile the code of observations.
 
-    Raises InvalidDefinition for a frame that has a column of that name.
+    Raise InvalidDefinition if the frame already has a column of this name.
     """
     if SHOWN in map(str.lower, frame.columns):
         raise InvalidDefinition(f"column {SHOWN!r} is reserved: expected data without it. Rename it.")

@@ -46,7 +46,7 @@ class Scratch:
     locks: tuple[int, ...] = ()
 
     def with_one_on(self, disk: Path) -> "Scratch":
-        """Return these folders and a new one on another disk. Raise OSError if it cannot be made."""
+        """Return these folders and a new one on another disk. Raise OSError if the new folder cannot be made."""
         folder, lock = _make_folder(disk)
         return Scratch((*self.folders, folder), (*self.locks, lock))
 

@@ -144,7 +144,9 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     if _REFUSED.search(text):
         return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check its credentials.")
     if _DOWN.search(text):
-        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(text)}). Check it, then try again.")
+        return BlackboardUnavailable(
+            f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
+        )
     if named is None and not _HEADER.search(text):
         return None  # The function itself read something. No input has caused the error, so no update is invalidated.
     return _of_file(text, file)
@@ -168,7 +170,7 @@ def _of_file(text: str, file: str) -> FeedAssetsError | None:
             "Invalidate the update, and have it published or built again."
         )
     if _UNREADABLE.search(text):
-        return UnreadableUpdate(f"{file} cannot be read: {cause(text)}. Invalidate it, or correct the format.")
+        return UnreadableUpdate(f"{file} cannot be read: {cause(text)}. Invalidate the update, or correct the format.")
     return None
 
 

@@ -1,7 +1,7 @@
 """Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
-Spark and `feed_assets.read` cannot hold the same values. A value that one of them cannot hold fails the action, because
-Parquet feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
+Each of the two can represent some values that the other one cannot. Such a value fails the action, because Parquet
+feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
 """
 
 from collections.abc import Callable

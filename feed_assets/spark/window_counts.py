@@ -19,7 +19,7 @@ Three days have 864 windows of five minutes.
 """
 
 MOST_PARTS = 50
-"""Greatest number of parts whose rows this pass counts separately."""
+"""Greatest number of parts whose rows one pass counts separately."""
 
 _MICROS = 1_000_000
 

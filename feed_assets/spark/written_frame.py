@@ -1,4 +1,4 @@
-"""Write of a frame as the parts of a claimed update, with statistics of the rows in the same pass."""
+"""The write of a frame as the parts of a claimed update. The same pass computes statistics of the rows."""
 
 import re
 from collections.abc import Mapping

@@ -93,7 +93,7 @@ def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
     with pytest.raises(Exception, match="Error while building definitions") as error:
         chained_asset(project, wait)
     assert str(error.value.__cause__).endswith("Add one, or remove wait.")
-    assert "chain/defs.yaml: t/chained/v1.0 has no partitions of time, and wait counts from their ends" in str(
+    assert "chain/defs.yaml: t/chained/v1.0 has no time partitions, but wait counts from the end of a partition" in str(
         error.value.__cause__
     )
 

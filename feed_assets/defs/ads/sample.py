@@ -36,12 +36,12 @@ def days() -> tuple[str, ...]:
 
 
 def shown_csv(day: str, campaign: str) -> bytes:
-    """Return the raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
+    """Return the raw impressions of one day and campaign, in the form of `ads/shown_raw/v1.0`."""
     return _csv(SHOWN, _of(day, campaign))
 
 
 def clicked_csv(day: str, campaign: str) -> bytes:
-    """Return the raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
+    """Return the raw clicks of one day and campaign, in the form of `ads/clicked_raw/v1.0`."""
     return _csv(CLICKED, (row | {"clicked_at": row["timestamp"]} for row in _of(day, campaign) if row["click"] == "1"))
 
 
@@ -54,7 +54,7 @@ def figures(day: str, campaign: str) -> tuple[int, int]:
 def region_of(row: Mapping[str, str]) -> str:
     """Return the region of an impression.
 
-    It is derived from a hashed feature of the user, as the sample has no geography.
+    The sample has no geography, so the region is derived from a hashed feature of the user.
     """
     return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
 
@@ -73,12 +73,12 @@ def moved(day: str, campaign: str, to: str) -> list[Row]:
 
 
 def told_csv(rows: Iterable[Row]) -> bytes:
-    """Return impressions as `partners/women/v1.0` holds them."""
+    """Return impressions in the form of `partners/women/v1.0`."""
     return _csv([*TOLD], rows)
 
 
 def told_json(rows: Iterable[Row]) -> bytes:
-    """Return impressions as `partners/men/v1.0` holds them."""
+    """Return impressions in the form of `partners/men/v1.0`."""
     events = ({name: kind(row[name]) for name, kind in TOLD.items()} for row in rows)
     return "".join(f"{json.dumps(each)}\n" for each in events).encode()
 

@@ -112,6 +112,9 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
-    """Write an event: visits up to the marker may have changed. `at` is its time and part of its correlation id."""
+    """Write an event: visits up to the marker may have changed.
+
+    `at` is the event's time, and a part of its correlation id.
+    """
     event = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
     connection.execute(sa.insert(_EVENTS), {**event, "write_operation": operation.value})

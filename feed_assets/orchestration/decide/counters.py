@@ -12,7 +12,7 @@ def counters_of(
 ) -> dict[Feed, list[Feed]]:
     """Return, for each feed, its readers that do not depend on another reader of the feed.
 
-    So no counter waits for another.
+    So no counting dataset waits for another.
 
     Datasets built by events come last, because they may wait long or be paused. Apart from that, readers are sorted by
     name.

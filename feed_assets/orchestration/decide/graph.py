@@ -48,7 +48,7 @@ Affected = tuple[Partition, datetime]
 class Graph:
     """The feeds of one code location and their partition mappings.
 
-    It is cheap to create. Each tick creates its own, because a lineage table may change between ticks.
+    A graph is cheap to create. Each tick creates its own graph, because a lineage table may change between ticks.
     """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
@@ -124,7 +124,7 @@ class Graph:
     def watched_feeds(self, node: Node) -> set[Feed]:
         """Return the feeds whose changes affect a dataset: its inputs, and its own feed.
 
-        The own feed changes if an update is invalidated.
+        Its own feed counts, because an update of it may be invalidated.
         """
         return {node.feed, *(parent.feed for parent in self.parents(node))}
 
@@ -146,7 +146,9 @@ class Graph:
         return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
-        """Return the datasets whose runs an event source's sensor requests. For None, return all other datasets.
+        """Return the datasets whose runs an event source's sensor requests.
+
+        For None, return the datasets that read no event source.
 
         A dataset that reads tables of several sources belongs to the first one, so only one sensor requests its runs.
         """
@@ -187,7 +189,7 @@ class Graph:
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Return every declared feed on our blackboard, our own and others'."""
+        """Return every declared feed on our blackboard, whether we or others write it."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:

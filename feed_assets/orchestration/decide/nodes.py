@@ -47,7 +47,7 @@ class Node:
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Return every asset that a run of this dataset builds; [] if others write the feed."""
+        """Return every asset that a run of this dataset builds. Return [] if others write the feed."""
         declared = self.declaration
         if isinstance(declared, Foreign | EventTable | StateTable):
             return []
@@ -60,7 +60,7 @@ class Node:
 
     @property
     def source(self) -> str | None:
-        """Return the name of an event table's source; None for other assets."""
+        """Return the name of an event table's source. Return None for other assets."""
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
@@ -102,7 +102,7 @@ class Node:
 
     @property
     def is_appendable(self) -> bool:
-        """Return whether its partitions hold batches."""
+        """Return whether the feed's partitions hold batches."""
         return isinstance(self.declaration, Foreign | Dataset) and self.declaration.appendable
 
     @property
@@ -148,7 +148,10 @@ class Nodes:
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
-"""Nodes by definitions. Definitions do not change while they are loaded, so their nodes are cached for all ticks."""
+"""The nodes of each loaded set of definitions.
+
+Loaded definitions do not change, so their nodes are cached for all ticks.
+"""
 
 
 def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
@@ -166,7 +169,7 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
 
 
 def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
-    """Return the node of an asset; None if it is not ours."""
+    """Return the node of an asset. Return None for an asset that is not ours."""
     asset_node = assets.get(key)
     declared = declaration_of(asset_node)
     return Node(declared.feed, key, asset_node.partitions_def, declared, tuple(asset_node.owners)) if declared else None

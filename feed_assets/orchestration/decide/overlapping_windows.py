@@ -140,7 +140,7 @@ def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
 def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.TimeSpan) -> Span:
     """Return a span with the largest windows that fill it.
 
-    Skip days of several regions: such a day differs from the day of this time zone.
+    Leave out day windows if the sub-partition covers several regions: such a day is longer than the day of one zone.
     """
     zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
     windows = tiles(start, end, tracked.grains, zone)
@@ -212,7 +212,7 @@ def is_in(sub_partition: str, other: str) -> bool:
 
 
 def window_partition(node: Node, path: str) -> Partition:
-    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not one window."""
+    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not exactly one window."""
     own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
     if own is None:
         raise InvalidName(

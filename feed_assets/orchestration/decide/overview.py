@@ -1,4 +1,7 @@
-"""Counts of all partitions of one dataset: current, waiting and missing ones, and holes."""
+"""Counts of all partitions of one dataset: current, waiting and missing ones, and holes.
+
+A hole is an unbuilt partition before a built one.
+"""
 
 from collections.abc import Sequence
 
@@ -38,7 +41,7 @@ def _by_state(node: Node, listed: Sequence[DueOutput]) -> list[Group]:
 
 
 def _holes(node: Node, keys: Sequence[str], published: set[str]) -> list[str]:
-    """Return the unbuilt partitions before the newest time with a built one; [] without a dimension of time."""
+    """Return the unbuilt partitions before the newest time with a built one. Return [] without a time dimension."""
     first = next(iter(by_dimension(node.partitions_def).values()), None)
     if not isinstance(first, dg.TimeWindowPartitionsDefinition) or not published:
         return []

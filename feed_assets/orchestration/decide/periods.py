@@ -61,7 +61,7 @@ def newest_extents(
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
     The last period is the current one. If a node's newest data are older, the periods end with these data, and the last
-    finished period is added. `notes` is used as in `extents_within`.
+    finished period is added. `notes` gets the same texts as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)

@@ -47,7 +47,7 @@ def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[Pipelin
 
     Event tables are left out, because others publish their events. Retired datasets are left out, too.
     """
-    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs come first, so each origin needs earlier ones only
+    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs first: an origin depends on earlier origins only
     foreign_nodes = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")

@@ -87,7 +87,7 @@ def _with_history(
 
 
 def _room(rules: History, spent: Spent) -> int | None:
-    """Return how many more runs of history are allowed today; None if there is no limit."""
+    """Return how many more runs of history are allowed today. Return None if their number is not limited."""
     return None if rules.runs is None else max(rules.runs - spent.runs, 0)
 
 
@@ -127,8 +127,8 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
     """Return outputs in blocks, one per run, ordered by the first output of each block.
 
-    An output whose last run lost its process gets a block of its own. It may need too much memory, and would then also
-    end the run of other outputs.
+    An output whose last run lost its process gets a block of its own. This output may need too much memory, and would
+    then also end the run of other outputs.
     """
     if not outputs:
         return []

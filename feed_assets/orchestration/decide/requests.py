@@ -27,7 +27,7 @@ PRIORITY = {"dagster/priority": "10"}
 """Priority of new partitions. History and backfills have 0, unless a backfill's tags set another priority."""
 
 WHY = "feed_assets/why"
-"""The run tag with the reason of the verdict that requested it."""
+"""The run tag with the reason of the verdict that requested the run."""
 
 NAMED = 3
 """Greatest number of slices and of correlation ids that a run's tags name. The tags only count the others."""

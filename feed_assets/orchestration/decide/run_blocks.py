@@ -88,7 +88,7 @@ def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
 
 
 def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Return the place of each path in the dimensions of its partitions."""
+    """Return each path as a point: the number of its key in each dimension."""
     segments = {path: path.split("/") for path in paths}
     dimensions = by_dimension(partitions_def).values()
     numbers = [_numbers(part, {keys[at] for keys in segments.values()}) for at, part in enumerate(dimensions)]

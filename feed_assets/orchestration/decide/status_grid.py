@@ -39,7 +39,10 @@ from feed_assets.orchestration.declare.partitions import Extent, end_of, times_o
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 ROWS_EACH = 12
-"""Greatest number of rows per dataset. Each key of the dimensions beside time has a row; more keys share one row."""
+"""Greatest number of rows per dataset. Each key of the dimensions other than time gets a row.
+
+If there are more keys, all share one row.
+"""
 
 DECISIONS = 1000
 """Greatest number of missing partitions for which the page shows exactly which inputs they lack."""
@@ -53,7 +56,10 @@ _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 @dataclass(frozen=True)
 class GridRow:
-    """One dataset, or its partitions with one key of its other dimensions. Watermarks are ends of windows (UTC)."""
+    """A row: one dataset, or its partitions with one key of the dimensions other than time.
+
+    Watermarks are ends of windows (UTC).
+    """
 
     node: Node
     of: str
@@ -78,7 +84,7 @@ class Status:
     """Due partitions that are not shown, by dataset and verdict."""
     notes: tuple[str, ...]
     requested: tuple[Feed, ...] = ()
-    """The requested datasets; () means all."""
+    """The requested datasets. () means all."""
 
 
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
@@ -135,7 +141,7 @@ def status_of(
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
     """Return the problems of topics and their tables that the sensor `watch` has found.
 
-    The grid's cells do not show them.
+    Arrivals of data do not show these problems.
     """
     return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
 

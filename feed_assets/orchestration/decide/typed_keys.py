@@ -34,11 +34,12 @@ def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
     Args:
         node: The feed's node.
         typed: Paths (`2019-11-24/men`), keys of the UI (`men|2019-11-24`), and Dagster's ranges of both
-            (`2019-11-01...2019-11-07`) with both ends included. With several dimensions a range has every combination.
-        now: The moment at which they must exist, timezone-aware.
+            (`2019-11-01...2019-11-07`) with both ends included. With several dimensions, a range has every combination
+            of keys.
+        now: The moment at which the partitions must exist, timezone-aware.
 
     Raises:
-        InvalidName: One of them is no partition (yet). The message names the nearest ones.
+        InvalidName: A typed partition does not exist (yet). The message names the nearest existing partitions.
     """
     if node.partitions_def is None and not typed:
         return [""]

@@ -68,7 +68,7 @@ def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Defini
 
 
 def _once(assets: Sequence[Any]) -> list[Any]:
-    """Return the assets without repeated external ones. Raise InvalidDefinition for other repeated declarations."""
+    """Return the assets without repeated external assets. Raise InvalidDefinition for other repeated declarations."""
     first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
     kept: list[Any] = []
     for asset in assets:
@@ -158,7 +158,7 @@ def _without_kinds(spec: dg.AssetSpec) -> dict[str, str]:
 
 
 def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return the metadata that a user typed, without ours and Dagster's."""
+    """Return the metadata that a user typed, without the metadata of feed_assets and of Dagster."""
     typed = {name: value for name, value in spec.metadata.items() if not name.startswith((OURS, "dagster"))}
     return {"metadata": typed}
 

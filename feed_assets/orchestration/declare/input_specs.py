@@ -126,27 +126,31 @@ def foreign_feed(
         format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
         appendable: True if a partition holds batches. Its data are then the newest valid updates of all batches.
         description: A description for the UI.
-        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is the feed's whole
+            name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
         metadata: Metadata for the UI. Their names must not begin with `feed_assets/`.
-        owners: Owners for the UI: `team:ads`, or an e-mail address. They get reports about the effects of its late
+        owners: Owners for the UI: `team:ads`, or an e-mail address. The owners get reports about the effects of late
             data.
         retention: History that the job `prune` keeps, although the data are another team's; by default all of it.
-        cadence: Schedule of its updates. A missing update opens an alert.
+        cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
-        regions: The regions in its other dimension of partitions, each with its own midnight.
+        regions: The regions in the partitions' other dimension, each with its own midnight.
         event_time: A timestamp column of the schema. The first dataset that reads an update counts its records by
-            this column, unless the producer reports counts. Without it only the producer's reports count.
+            this column, unless the producer reports counts. Without the column, only the producer's reports count.
         intake: How our own intake gets the data and publishes them as batches. `push`: others send JSON to the
             receiver (with `event_time` and hourly partitions in UTC, alone or with a static dimension of sources).
             `Pull`: intake reads their files (days or hours in UTC). The feed is then appendable, and not polled on the
             blackboard, because the ledger records each batch when it is published.
-        blackboard: The name of its blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours. Nothing is ever written
+        blackboard: The name of the feed's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own. Nothing is ever
+            written
             or removed on others' blackboards, so the feed has no retention.
-        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
+        version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
+            older one.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
-        quote: The character around CSV fields that contain delimiters or line breaks; None if there is none.
+        quote: The character around CSV fields that contain delimiters or line breaks. None if the files use no such
+            character.
         encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
         header: True if the first record of each CSV file has the column names.
         null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always means NULL.
@@ -259,11 +263,13 @@ class Input:
         tagged: Give the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
-            exist; of the others the existing ones are read.
-        optional: True to build without waiting for it. The function gets None if it has no data.
-        beyond: Wait until its data reach this time. Its data reach up to the newest event time of its newest update,
+            exist. Other partitions are read if they exist.
+        optional: True to build without waiting for this input. The function gets None if the input has no data.
+        beyond: Wait until the input's data reach this time. They reach up to the newest event time of the newest
+            update,
             or a table's last marker. Later data do not make an output stale.
-        checks: Names of the only checks that count. For each partition or window to read, their results must be known
+        checks: Names of the only checks that count. For each partition or window to read, the results of these checks
+            must be known
             and not failed. By default any failed check blocks.
         late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
 
@@ -337,7 +343,7 @@ class Input:
         return Within() if isinstance(self.declaration, StateTable) else None
 
     def source(self, name: str) -> RecipeInput:
-        """Return the input under this name, as a run reads it."""
+        """Return the input in the form that a run uses, under the name of the function's parameter."""
         declared = self.declaration
         foreign = declared if isinstance(declared, Foreign) else None
         return RecipeInput(

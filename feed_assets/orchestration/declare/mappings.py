@@ -51,8 +51,8 @@ class Within:
     middle of a UTC hour. The function must drop rows that are not between `partition.start` and `partition.end`.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.
@@ -77,11 +77,11 @@ class Within:
 class BatchDate:
     """The windows of an input on the output's date, such as the days of all regions on this date.
 
-    Each zone has its own day.
+    Each window is in the zone of its region.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.
@@ -103,11 +103,11 @@ class BatchDate:
 class DayToDate:
     """The windows of an input from the start of the output's local day to the output's end.
 
-    The hour 15 reads hours 00 to 15.
+    For example, the output of hour 15 reads the hours 00 to 15.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.

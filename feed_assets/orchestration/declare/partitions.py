@@ -129,7 +129,7 @@ def _parts(partitions_def: Partitions, path: str) -> Iterable[tuple[dg.Partition
 def has_key(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> bool:
     """Return whether a key is a partition at `now` (timezone-aware).
 
-    Our own code computes time windows, not Dagster's.
+    For time windows, our own computation decides, not Dagster's.
     """
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return is_partition(partitions_def, key, now)
@@ -223,7 +223,7 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """Return the extent of a path, also for a partition that does not exist yet. Raise InvalidName if it never can."""
+    """Return the extent of a path. The partition may not exist yet. Raise InvalidName if it can never exist."""
     values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
     times = times_of(partitions_def)
     if times is None:
@@ -300,9 +300,9 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 
 
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
-    """Return the paths that the partitions still define, even if their windows are not over.
+    """Return the paths that the partitions still define, including paths whose windows are not over.
 
-    A path may have lost its dynamic key, or a new start date may exclude it.
+    Other paths are dropped: their dynamic key was removed, or a new start date excludes them.
     """
     parts = by_dimension(partitions_def).values()
     known_keys = [

@@ -64,7 +64,8 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: D
         _check_beyond(feed, declared)
     if read.by_span and times_of(read.spec.partitions_def) is None:
         raise InvalidDefinition(
-            f"{declared.feed} has no time partitions, but {feed} reads it by time: expected no mapping. Remove it."
+            f"{declared.feed} has no time partitions, but {feed} reads it by time: expected no mapping. Remove the "
+            "mapping."
         )
     _check_only(declared, read)
     _check_zones(feed, partitions_def, read)

@@ -33,15 +33,16 @@ def state_table(
     has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
 
     Args:
-        name: Its name here, such as `web/foo`.
-        partitions_def: Dagster's partitions, with a dimension of time. Another dimension is the sub-partition. Its keys
-            join several levels by `.`.
+        name: The table's name in this project, such as `web/foo`.
+        partitions_def: Dagster's partitions, with a dimension of time. The keys of another dimension are the sub-
+            partitions, with several levels joined by `.`.
         completeness: Rules for complete windows; by default `Completeness()`.
-        regions: Its regions, each with its own midnight.
-        sub_partitions: Its sub-partitions, if they are not regions.
+        regions: The table's regions, each with its own midnight.
+        sub_partitions: The table's sub-partitions, if they are not regions.
         description: A description for the UI.
-        owners: Owners for the UI: `team:web`, or an address of e-mail.
-        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
+        owners: Owners for the UI: `team:web`, or an e-mail address.
+        version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
+            older one.
 
     Returns:
         The spec of the external asset, to be an input of datasets.

@@ -43,19 +43,19 @@ def kafka_topic(
     the S3 Spolt.
 
     Args:
-        name: Its name here, such as `ads/clicks`.
+        name: The table's name in this project, such as `ads/clicks`.
         topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
-        key: The fields that identify a row: of the message's value, or else of its key.
+        key: The fields that identify a row. A field that the message's value does not have is read from its key.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
-        gzip: True if chunks are compressed.
+        gzip: True if chunks are compressed with gzip.
         lag: Greatest number of a partition's messages without a chunk. More fail the check `caught_up` and open an
             alert.
-        counts: Rules to count its messages for a dataset of the state store, which a `state_table` declares.
+        counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
         cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail.
+        owners: Owners for the UI: `team:shop`, or an e-mail address.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.

@@ -1,4 +1,4 @@
-"""Versions of a feed side by side: the page of an older version links to the newest version and to its own readers."""
+"""Versions of a feed side by side: the page of an older version links to the newest one and to its own readers."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class _Versions:
 
 
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    """Return the metadata for an old version and its rejects. Both get the same links."""
+    """Return the metadata for an old version and its rejects. Both get it."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     read_by = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")

@@ -45,7 +45,7 @@ def warehouse_table(
     Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
 
     Args:
-        name: Its name here, such as `main/ads/clicks`.
+        name: The table's name in this project, such as `main/ads/clicks`.
         topic: The topic, as `kafka_topic` declares it. Give either `topic` or `dataset`.
         dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
@@ -53,7 +53,7 @@ def warehouse_table(
             alert.
         cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default the owners of the topic or dataset.
+        owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.

@@ -28,7 +28,7 @@ SAMPLE = "sample"
 """Metadata name for sample rows that break the rule of a failed check."""
 
 NEWEST = 10
-"""Number of newest materializations among which a run searches for its own.
+"""Number of newest materializations among which a run searches for its own materialization.
 
 Other runs may report at the same moment.
 """
@@ -162,7 +162,7 @@ def _check_results(
 
 
 def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the sample rows of a run's failed checks for one of Dagster's partitions, with the check's name."""
+    """Yield the sample rows of a run's failed checks for one Dagster partition, each with the name of its check."""
     events = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     for event in events:
         logged = event.event_log_entry.dagster_event

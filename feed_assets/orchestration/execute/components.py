@@ -68,12 +68,12 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     """Daily feeds that others write, as external assets.
 
     Args:
-        start_date: Their first day, such as `2024-01-01` (UTC).
+        start_date: The first day of the feeds, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
             `blackboard`, `version_in_key`, `cadence`; for CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`;
             for the UI `description`, `group_name`, `tags`, `kinds`, `metadata`, `owners`; and `profile`,
-            `deep_checks` and `rows`, which declare its companion.
+            `deep_checks` and `rows`, which declare a companion dataset.
     """
 
     start_date: str
@@ -118,7 +118,7 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
     """Tables that others write, and whose events others report, as external assets.
 
     Args:
-        source: The arguments of their `EventSource`.
+        source: The arguments of the tables' `EventSource`.
         tables: The tables, each with `table`, `table_name`, `start_date` and `cadence`.
     """
 
@@ -151,10 +151,10 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
     """State tables, whose completeness others report, as external assets.
 
     Args:
-        start: Their first day, such as `2026-01-01` (UTC).
+        start: The first day of the tables, such as `2026-01-01` (UTC).
         every: The length of their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
         tables: The tables, each with `table`, `completeness`, `regions`, and `profile`, `deep_checks` and `rows`, which
-            declare its companion.
+            declare a companion dataset.
     """
 
     start: str

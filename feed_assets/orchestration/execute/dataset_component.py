@@ -135,7 +135,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         inputs: The inputs, by the name of the function's parameter: `asset`, `at` (the folder of `defs/` that declares
             it), and the arguments of `Input`; or `previous_bucket`.
         deps: Inputs that the dataset waits for and does not read, in the form of `inputs`.
-        partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension. Without them it has one
+        partitions: `start`, `every` and `tz` of the time, and `keys` of another dimension. Without them it has one
             partition.
         checks: Checks of the written rows, each with `check` and its `arguments`, or with an `aggregate` and its
             bounds `within`.
@@ -149,7 +149,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         regions: Time zones by region. The partitions then also have the dimension `region`.
         event_time: A timestamp column.
         wait: Further conditions for building a partition.
-        reprocess: Whether it is built again after a backfill of windows that it has read.
+        reprocess: Whether a partition is built again after a backfill of windows that it has read.
         figures: Key figures: SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
         description: A description for the UI; by default the function's docstring.
@@ -261,7 +261,7 @@ def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.Ass
     if not (root / folder).exists():
         names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
         raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
-    with declaring(None):  # `folder` may be a Python file
+    with declaring(None):  # `folder` may be a Python file with its own places
         spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
     if key not in spec_by_key:
         raise InvalidDefinition(

@@ -1,4 +1,6 @@
-"""A run of many partitions. It builds each one separately, some at a time, and reports each when it ends (ADR 59).
+"""A run of many partitions.
+
+It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59).
 
 If a partition is refused or fails, the run continues with the others and fails at its end. Events are logged and not
 yielded, because a yielded result would count for all partitions of the run.
@@ -36,7 +38,7 @@ Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
 """A function that builds the partition with a Dagster key.
 
-Its flag says: wait for another run, or raise AlreadyRunning.
+If another run is building it, the flag decides: wait (True) or raise AlreadyRunning (False).
 """
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
@@ -153,8 +155,8 @@ def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted:
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
     """Build `at_a_time` partitions at once. Yield the same values as `ends_of_each`.
 
-    An interrupt stops all threads at their next step, and this function waits for them. It also yields the partitions
-    that they have published by then.
+    An interrupt stops all threads at their next step, and this function waits for them. The partitions that the threads
+    have published by then are yielded, too.
     """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:

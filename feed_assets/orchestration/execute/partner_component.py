@@ -19,7 +19,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
 
     Args:
         feed: Name and version, such as `partners/women/v1.0`.
-        columns: The schema in Spark DDL. In YAML it is `schema`.
+        columns: The schema in Spark DDL. In YAML the key is `schema`.
         start: The first day of its partitions (UTC).
         intake: `push`, through the receiver, or the arguments of `Pull`, such as `{blackboard: women, pattern: …}`.
         every: `hour`, or `day`.

@@ -47,7 +47,7 @@ def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
 def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
     """Return whether a run that is running by the ledger is over.
 
-    If its process is on another host, Dagster decides.
+    For a process on another host, Dagster's state of the run decides.
     """
     if is_dead(run.process):
         return True

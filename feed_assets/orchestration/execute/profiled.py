@@ -23,7 +23,7 @@ from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import source_digest
 
 VERSION = "v1.0"
-"""The version of the profile dataset, with one row per measure."""
+"""The version of the profile dataset, which has one row per measure."""
 
 
 @typed
@@ -39,8 +39,8 @@ def profiled(
     """Declare that another team's data are profiled once they are complete, and are checked if the profile is off.
 
     The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
-    baseline's median and median absolute deviation, and whether it is an anomaly. Results of the profile and the deep
-    checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
+    baseline's median and median absolute deviation, and whether the value is an anomaly. Results of the profile and the
+    deep checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
     readers.
 
     Args:

@@ -101,7 +101,7 @@ class CompletenessModel(dg.Model):
 
     @property
     def value(self) -> Completeness:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Completeness` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
 
 
@@ -114,7 +114,7 @@ class CadenceModel(dg.Model):
 
     @property
     def value(self) -> Cadence:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Cadence` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         try:
             tolerance = _DURATION.validate_python(self.tolerance)
         except ValidationError as error:
@@ -135,7 +135,7 @@ class ProfileModel(dg.Model):
 
     @property
     def value(self) -> Profile:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Profile` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         return Profile(self.measures, self.baseline, self.off_by)
 
 
@@ -150,7 +150,7 @@ class CheckModel(dg.Model):
 
     @property
     def value(self) -> Check:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the check that Python would declare. Raise InvalidDefinition if a value is invalid."""
         check = self._own(self.aggregate) if self.aggregate else self._built_in()
         return check.warn() if self.severity == "WARN" else check
 

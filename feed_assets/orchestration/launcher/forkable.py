@@ -22,7 +22,7 @@ class NotForkable(FeedAssetsError):
 
 def check_forkable(inherited: Collection[int]) -> None:
     """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited ones."""
-    gc.collect()  # closes files that are not referenced any more
+    gc.collect()  # this closes files that nothing refers to any more
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")
     if files := _shared_files(inherited):
@@ -45,7 +45,7 @@ def _python_threads() -> list[str]:
 def _native_threads() -> list[str]:
     """Return the threads left after a trial fork.
 
-    Libraries that support forks, such as OpenBLAS, end their threads before it.
+    Libraries that support forks, such as OpenBLAS, end their threads before a fork.
     """
     if not (child := os.fork()):
         os._exit(0)

@@ -40,7 +40,7 @@ MESSAGE_BYTES = 200_000
 
 NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
 NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
-"""Modules that runs import lazily. Importing them opens no files or connections."""
+"""Modules that runs import lazily. An import of these modules opens no files or connections."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Dagster runs whose process is dead. This module fails them.
 
 Otherwise they would stay unfinished forever, with their partitions in progress. If a worker dies, Dagster's code server
-fails its run. If the code server dies, too, only Dagster's run monitoring can fail the run, through our launcher. It
-uses the same rule as this module: check the process that the run's tag or log names. A run that has not started names
-no process. The monitoring (in our `dagster.yaml`) fails such a run by its age.
+fails its run. If the code server dies, too, only Dagster's run monitoring can fail the run, through our launcher. The
+monitoring uses the same rule as this module: check the process that the run's tag or log names. A run that has not
+started names no process. The monitoring (in our `dagster.yaml`) fails such a run by its age.
 """
 
 import json
@@ -101,7 +101,7 @@ def _is_local(launched: str | None) -> bool:
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
-    """Return the first pid that the worker wrote into its run's log, and the time of this entry."""
+    """Return the first pid in the log of a run, which the worker wrote, and the time of the entry."""
     for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None

@@ -16,7 +16,10 @@ from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import paths_within
 
 DEADLINE = "deadline"
-"""Kind of alerts. Names continue with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
+"""The kind of alerts about deadlines.
+
+Names continue with the dataset, `|`, the partition, `|`, and `near` or `missed`.
+"""
 
 LOOK_BACK = timedelta(days=7)
 """Greatest age of a missed deadline that opens an alert. An open alert stays open until the partition is built."""

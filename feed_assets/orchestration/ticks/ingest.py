@@ -33,7 +33,7 @@ Usually they open a source only briefly.
 """
 
 ROWS_PER_READ = 5000
-"""Rows to read and record at a time."""
+"""Number of rows to read and record at a time."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ def sources_of(graph: Graph) -> dict[str, EventSource]:
 
 @dataclass(frozen=True)
 class Naming:
-    """Translation of a source's events to our names of its tables."""
+    """Translation of a source's table names in events to our names for these tables."""
 
     graph: Graph
     source: EventSource
@@ -132,7 +132,7 @@ class Unread:
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record new events in the sources of some datasets, as the next ticks would. Return the unread parts."""
+    """Record new events in the sources of some datasets, as the next ticks would do it. Return the unread parts."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -190,7 +190,10 @@ class _SourcePart:
             total.is_complete, total.waits[name] = False, str(error)
 
     def _busy_since(self) -> datetime:
-        """Return the time since which the part has been busy. This is now if it was read or idle before."""
+        """Return the time since which the part has been busy.
+
+        Return the current time if the part has just become busy.
+        """
         name = f"{self.cursor} busy"
         with self.services.ledger.read() as connection:
             since, read = get_cursor(connection, name), get_cursor(connection, _read_at(self.cursor))
@@ -204,7 +207,7 @@ class _SourcePart:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # read every part, so that no alert flips
+            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # read even late, so that no alert flips
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
             if unborn := self.naming.unborn(batch.events, self.now):
                 total.is_complete, total.waits[name] = False, _waits_for(unborn)

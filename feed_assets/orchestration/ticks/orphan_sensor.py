@@ -106,7 +106,10 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: Ours) -> "Rotten | None":
-    """Check some newest updates for bit rot. A time limit of its own leaves time for this step."""
+    """Check some newest updates for bit rot.
+
+    This step has its own time limit, because the sweep may use up the tick's time.
+    """
     from feed_assets.runs.bit_rot import look_in_turn  # pyarrow and numpy take long to load
 
     with services.ledger.read() as connection:

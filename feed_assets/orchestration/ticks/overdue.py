@@ -1,6 +1,6 @@
 """Partitions and events that are late by a cadence: they should exist but do not.
 
-A check continues where the last check ended, both in the log and in time. It only checks partitions again that were
+A check continues where the last check ended, both in the log and in time. It also checks the partitions again that were
 missing. So its work does not grow with history. Results are stored before alerts change, so that the next check can
 continue from them after a kill.
 """

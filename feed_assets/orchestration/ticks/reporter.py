@@ -1,4 +1,4 @@
-"""Reports to Dagster that no run makes. They are made from the log, after a stored position.
+"""Reports to Dagster that no run makes. Each sensor makes them from the log, starting at its stored position.
 
 | a change of | is reported as | waits while |
 |---|---|---|
@@ -165,7 +165,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether the newest update would also be Dagster's last report, provided that its run has reported it."""
+    """Return whether Dagster's last report is the newest update, provided that the update's run has reported it."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 

@@ -25,8 +25,8 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
     A re-run from equal inputs is not reported.
 
-    The transaction that stores the reports also removes the notes about these re-runs. So after a kill, the whole step
-    is repeated or nothing.
+    The transaction that stores the reports also removes the notes about these re-runs. So after a kill, either the
+    whole step is repeated or nothing.
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]

@@ -93,7 +93,7 @@ def _sensor(name: str, steps: Sequence[Step], description: str, source: str | No
     return dg.SensorDefinition(
         name=name,
         evaluation_fn=tick,
-        minimum_interval_seconds=1,  # the daemon ticks every five seconds, sometimes slightly early
+        minimum_interval_seconds=1,  # the daemon ticks every five seconds, or slightly earlier
         default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=dg.AssetSelection.all(),
         description=description,

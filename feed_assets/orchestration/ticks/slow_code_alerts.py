@@ -1,6 +1,6 @@
 """Alerts for datasets by events whose newest code is slower than the code before. The alerts resolve themselves.
 
-Source: "Data Orchestration via Events" (2024): a regression analysis of the duration from A to B with each code change.
+Source: "Data Orchestration via Events" (2024), which analyzes the duration from A to B with each code change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
 SLOWER = "slower"
-"""Kind of alerts. Names continue with the dataset, `|`, and the table where its updates begin."""
+"""The kind of alerts about slow code. Names continue with the dataset, `|`, and the table where its updates begin."""
 
 UPDATES_LOOKED_AT = 100
 """Number of newest updates to compare per dataset.

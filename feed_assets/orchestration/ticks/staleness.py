@@ -13,7 +13,7 @@ from feed_assets.ledger.status_facts import Stale, stale
 from feed_assets.orchestration.declare.declarations import STALE
 
 NAMED = 5
-"""Greatest number of partitions that the check's reason names. Its table has more."""
+"""Greatest number of partitions that the check's reason names. The table of its metadata names more."""
 
 ROWS = 100
 """Greatest number of rows in the table of the check's result."""

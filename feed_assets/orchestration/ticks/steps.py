@@ -43,7 +43,7 @@ def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Verify that some of our own updates still exist. A missing one is reported once and built again.
+    """Verify that some of our own updates still exist. A missing update is reported once and built again.
 
     A failed verification is only logged. An alert about it would resolve at the next tick, which checks other updates.
     """
@@ -88,7 +88,7 @@ def _declare(tick: Tick, _: OutOfTime) -> None:
 
 
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Put the outputs that changes since the last tick affect on the due list."""
+    """Put outputs on the due list if changes since the last tick affect them."""
     datasets = tick.graph.datasets_of(tick.source)
     tick.is_complete &= fan_out_to(tick.graph, datasets, tick.ledger, tick.now, out_of_time)
 

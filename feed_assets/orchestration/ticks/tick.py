@@ -47,7 +47,7 @@ So a sensor whose ticks are always late makes progress.
 """
 
 LISTEN_SECONDS = 4.0
-"""Seconds, from its start, for which a tick without results listens for changes.
+"""Seconds, counted from its start, for which a tick without results listens for changes.
 
 Dagster's daemon ticks every five seconds.
 """
@@ -136,7 +136,7 @@ class Tick:
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """Failures by subject."""
     position: str = ""
-    """The log position up to which Dagster has everything after it has stored this tick's reports."""
+    """The log position up to which Dagster has all reports once it has stored those of this tick."""
     is_complete: bool = True
     """True if no step has left work for the next tick."""
     raised: Exception | None = None
@@ -146,7 +146,7 @@ class Tick:
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
     """Functions that run while the tick listens, each in its own thread."""
     unreadable: str = ""
-    """The reason why no part of the event source could be read; '' if some part could."""
+    """The reason why no part of the event source could be read. '' means that some part could be read."""
 
     @property
     def may_listen(self) -> bool:

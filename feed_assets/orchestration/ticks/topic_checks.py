@@ -29,7 +29,7 @@ StatesOf = Callable[[str], "list[TableState]"]
 """A function that returns the states of a warehouse's tables. A tick queries each warehouse once."""
 
 BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
-"""Kinds of alerts. Names continue with the table's name."""
+"""Kinds of alerts about topics and warehouse tables. Names continue with the table's name."""
 
 LETTERS_PER_TICK = 5000
 """Greatest number of a topic's dead letters that a tick counts. The next ticks count the others."""
@@ -109,7 +109,7 @@ def _look(
         alert = f"{BEHIND}:{table.feed}"
         loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
-        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first numbers
+        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first text
 
 
 def _states_once() -> StatesOf:

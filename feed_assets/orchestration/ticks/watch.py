@@ -45,7 +45,7 @@ from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
 AUDIT, PERSON = "audit", "person"
-"""Kinds of alerts. Names continue with a table or dataset. Names of two kinds then continue with `|` and details."""
+"""Kinds of alerts. Names continue with the table or dataset. Names of two kinds then continue with `|` and details."""
 
 Reasons = Mapping[str, str]
 
