@@ -1,8 +1,8 @@
 """Builds by hand: choose partitions, plan order and inputs, then run one build after the other in this process.
 
-A build by hand waits for inputs and, for history, for the day's limit. It ignores the gates of quality, late data,
-failed attempts and persons. It may run beside the daemon, because the ledger lets only one run at a time build a
-partition.
+A build by hand waits for inputs and, for history, for the day's limit. It ignores the gates for quality, late data,
+failed attempts and decisions by persons. It may run beside the daemon, because the ledger lets only one run at a time
+build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -336,8 +336,8 @@ class Runner:
         alive = alive_daemons(self.instance)
         if alive:
             raise DaemonRunning(
-                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and already does this work: "
-                "expected no daemon. Leave the work to it, or stop it and wait two minutes."
+                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and already does this work: expected "
+                "no daemon. Leave the work to the daemon, or stop it and wait two minutes."
             )
 
     def _release_dead_runs(self) -> None:

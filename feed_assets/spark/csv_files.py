@@ -1,8 +1,8 @@
 """CSV by RFC 4180, read as text first. A record is rejected where a parser would guess, alter or drop something.
 
-Spark's parser separates the records. Its schema has more columns than the files. So for each record, Spark returns the
-fields and also the raw text. A record is plain if its length is the length of its fields and delimiters, and it has no
-quote and no carriage return. Every other record is checked against the grammar.
+Spark's parser separates the records. Spark gets a schema with more columns than the files have. So for each record, it
+returns the fields and also the raw text. A record is plain if its length is the length of its fields and delimiters,
+and it has no quote and no carriage return. Every other record is checked against the grammar.
 """
 
 from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def _is_record() -> Column:
 
 
 def _opaque(column: Column) -> Column:
-    """Hide an expression over all columns from Spark's optimizer.
+    """Return an expression over all columns in a form that Spark's optimizer cannot analyze.
 
     Otherwise the optimizer repeats each conclusion under both names of each of n columns. That makes 2^n conclusions,
     and planning never ends.

@@ -63,7 +63,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
     """Return the order of the fields in the first line of an uncompressed file.
 
     Return [] if there is no such file, or its first line is no JSON object. Raise UpdateChanged if the file differs
-    from the list. Raise UnreadableUpdate if its content does not fit its name.
+    from the list. Raise UnreadableUpdate if the content does not fit the file's name.
     """
     file = next((each for each in files if each.size and not ending_of(each.key)), None)
     if file is None:

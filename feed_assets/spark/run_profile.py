@@ -74,7 +74,7 @@ def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[No
 
 
 def _follow_the_largest(spark: SparkSession, own: Collection[str]) -> None:
-    """Size the session for the largest run that uses it. If no run uses it, restore its own values."""
+    """Size the session for the largest run that uses it. If no run uses the session, restore its own values."""
     with _SIZING:
         sized = {**_UNSIZED, **(conf_for(max(_SIZES), _UNSIZED, own) if _SIZES else {})}
         for key, value in sized.items():

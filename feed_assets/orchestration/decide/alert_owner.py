@@ -21,7 +21,10 @@ Then any location may resolve its alerts.
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """Return the output feeds of a node (a foreign feed is its own output), and its readers for ledger queries."""
+    """Return the output feeds of a node, and the node's readers for ledger queries.
+
+    A foreign feed is its own output.
+    """
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
     reader_feeds = {each.feed for each in graph.readers(node)}
     return outputs, Readers(reader_feeds, {*graph.by_feed}, now - GONE_AFTER)

@@ -189,8 +189,8 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for these tables forever. This happens before the verdicts are stored, so that it is
-    repeated after a kill. The repetition does no harm. Outputs that consume events here stay on the due list, because
+    Otherwise consumers would wait for these tables forever. Both happen before the verdicts are stored, so that they
+    are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due list, because
     they may have more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
@@ -201,7 +201,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: 
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # These outputs are older than a change of their inputs. Consumers may wait to learn that they stay as they are.
+    # These outputs are older than a change of their inputs. Consumers may wait for the news that they stay unchanged.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:

@@ -195,8 +195,8 @@ class Graph:
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """Return the outputs to decide after a change of a dataset or its input, each with its earliest time (UTC).
 
-        A time partition exists once its window has ended, and so do the outputs made from it. Return None if the
-        changed partition is dynamic and does not exist, because its time is unknown.
+        A time partition exists once its window has ended. Outputs made from it exist only from then on. Return None if
+        the changed partition is dynamic and does not exist, because its time is unknown.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)

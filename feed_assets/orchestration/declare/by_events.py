@@ -73,7 +73,8 @@ class ByEvents:
     Args:
         wait_for: `any`: build once any pipeline has a complete update. `all`: build once all pipelines have one.
         on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later updates.
-        merge: True if one run may take several waiting updates of a pipeline. False if a run takes only one.
+        merge: True if one run may take several waiting updates of a pipeline. False if a run takes only one update of
+            each.
         pipelines: The tables that each pipeline writes, by the pipeline's name, or the table or file that lists them.
             By default they follow from the asset graph: inputs made from the same inputs belong to one pipeline.
         plans: Rules for processing slices. The first rule that matches gives the plan. By default the plan is

@@ -11,7 +11,7 @@ from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.time_windows import bounds, ends_from, key_at
 
 _PARTITIONS_COMPARED = 400
-"""Number of partitions whose ends are compared with a cron's ticks. It covers more than a year of daily partitions."""
+"""Number of partitions whose ends are compared with a cron's ticks. They cover more than a year of days."""
 
 
 def check_cadence(feed: Feed, cadence: Cadence | None, partitions_def: Partitions) -> None:

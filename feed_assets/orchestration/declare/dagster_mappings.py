@@ -45,7 +45,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether this module computes a mapping of Dagster. It computes mappings from time to time."""
+    """Return whether this module computes a mapping of Dagster. It computes mappings between time partitions."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 

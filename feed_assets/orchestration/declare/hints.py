@@ -44,7 +44,7 @@ def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
     if partitions_def and "partition" not in recipe.wants and not any(each.spec.partitions_def for each in read):
         yield (
             f"{recipe.feed} has partitions_def, but none of its inputs has: all its partitions are made from the same "
-            "rows. Declare the partitions of its inputs, or remove its own."
+            "rows. Declare partitions for its inputs, or remove its partitions_def."
         )
 
 

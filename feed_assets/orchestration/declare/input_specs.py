@@ -265,7 +265,7 @@ class Input:
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
             exist. Other partitions are read if they exist.
         optional: True to build without waiting for this input. The function gets None if the input has no data.
-        beyond: Wait until the input's data reach this time. They reach up to the newest event time of the newest
+        beyond: Wait until the input's data reach this time. These data reach up to the newest event time of the newest
             update,
             or a table's last marker. Later data do not make an output stale.
         checks: Names of the only checks that count. For each partition or window to read, the results of these checks

@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.time_windows import Times, is_window, rep
 
 _DAY = timedelta(days=1)
 _DATE_LINE = timedelta(hours=12)
-"""A larger jump skips the whole day. Dagster then lists no window on it."""
+"""A larger jump skips the whole day, and also the window on it."""
 _AHEAD = timedelta(days=400)
 
 

@@ -180,7 +180,8 @@ def downstream(
 ) -> list[str]:
     """Return the sorted paths of outputs that need a changed span of an input. `values` has the input's other keys.
 
-    This is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the input's zone.
+    This function is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the
+    input's zone.
     """
     times = times_of(child)
     if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):

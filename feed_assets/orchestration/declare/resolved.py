@@ -106,7 +106,7 @@ def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late |
 
 
 def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
-    """Raise InvalidDefinition if Dagster would have to map between time zones. It cannot do this."""
+    """Raise InvalidDefinition if Dagster would have to map between time zones. Dagster cannot do this."""
     own, its = times_of(partitions_def), times_of(read.spec.partitions_def)
     maps = read.mapping is None or isinstance(read.mapping, dg.TimeWindowPartitionMapping)
     if own and its and own.timezone != its.timezone and maps and not read.by_span:

@@ -121,7 +121,7 @@ class _Body:
     def _is_of_backfill(self) -> bool:
         """Return whether the run belongs to a backfill.
 
-        A backfill counts a partition as failed if its own run reports no materialization of it.
+        A backfill counts a partition as failed if the backfill's own run reports no materialization of the partition.
         """
         return BACKFILL in self.context.run.tags
 
@@ -219,7 +219,7 @@ class _Body:
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Return the data version and the metadata of the partition that got a batch. They describe all its batches."""
+        """Return the data version and the metadata of the partition that got a batch. Both describe all its batches."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}
@@ -232,7 +232,7 @@ class _Body:
     def standing(self, key: str | None) -> Iterator[Result]:
         """Yield Dagster's results for an unchanged partition.
 
-        They report its newest update, no matter which run made it.
+        The results report the partition's newest update, no matter which run made it.
         """
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}

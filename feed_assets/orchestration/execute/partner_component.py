@@ -24,7 +24,7 @@ class PartnerComponent(DeclaredComponent, CsvModel):
         intake: `push`, through the receiver, or the arguments of `Pull`, such as `{blackboard: women, pattern: …}`.
         every: `hour`, or `day`.
         format: `csv`, `json` or `parquet`. Pushed data must be `json`.
-        event_time: The column with the time of an event. It decides into which hour a pushed event is sorted.
+        event_time: The column with the time of an event. The time decides into which hour a pushed event is sorted.
         completeness: Rules for complete windows.
         description: A description for the UI.
         owners: Owners for the UI.

@@ -1,6 +1,6 @@
 """Private names of Dagster that the launcher needs, all in one place.
 
-A test checks these names. It reports names that a newer Dagster has moved.
+A test checks these names. The test reports names that a newer Dagster has moved.
 """
 
 import dagster as dg
@@ -42,7 +42,8 @@ def variables(instance: InstanceRef, location: str) -> dict[str, str]:
 def execute(run_id: str, instance: InstanceRef) -> int:
     """Execute a run as `dagster api execute_run` does. Return the exit code.
 
-    Dagster does not start a run that is already being canceled. It would leave the run in this state until a time-out.
+    Dagster does not start a run that is already being canceled. Dagster would leave the run in this state until a
+    time-out.
     """
     with dg.DagsterInstance.from_ref(instance) as opened:
         code = _execute_run_command_body(run_id, opened, lambda _: None, set_exit_code_on_failure=True)

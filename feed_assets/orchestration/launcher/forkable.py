@@ -13,7 +13,7 @@ from pathlib import Path
 from feed_assets.core.errors import FeedAssetsError
 
 KNOW_OF_FORKS = {"jemalloc_bg_thd"}
-"""Names of native threads that restart themselves in a fork. This thread belongs to PyArrow's allocator."""
+"""Names of native threads that restart themselves in a fork. The named thread belongs to PyArrow's allocator."""
 
 
 class NotForkable(FeedAssetsError):

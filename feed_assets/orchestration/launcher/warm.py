@@ -112,7 +112,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         elif gone(self._instance, run):
             self._instance.report_run_canceled(run)
         else:
-            self._say(run, f"Its process cannot be reached from this host: {worker}.")
+            self._say(run, f"The process of this run cannot be reached from this host: {worker}.")
             return False
         return True
 

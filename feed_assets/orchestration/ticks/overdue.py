@@ -1,6 +1,6 @@
 """Partitions and events that are late by a cadence: they should exist but do not.
 
-A check continues where the last check ended, both in the log and in time. It also checks the partitions again that were
+A check continues where the last check ended, both in the log and in time. It also checks again the partitions that were
 missing. So its work does not grow with history. Results are stored before alerts change, so that the next check can
 continue from them after a kill.
 """
@@ -85,7 +85,7 @@ class _FeedCheck:
     cadence: Cadence
     expected: Expected
     ends: Mapping[str, datetime]
-    """End times of the partitions to check, by key. They were missing, are expected now, or may be missing again."""
+    """End times of the partitions to check, by key. Each one was missing, is expected now, or may be missing again."""
     reached: datetime
     due: datetime
 

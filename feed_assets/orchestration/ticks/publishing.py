@@ -95,7 +95,7 @@ def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
-    """Return the outlet for lineage of runs. Its client is imported only if needed."""
+    """Return the outlet for lineage of runs. The sink's client library is imported only if needed."""
     from feed_assets.orchestration.ticks.lineage_events import RunEvents
     from feed_assets.sources.openlineage import OpenLineageSink
 
@@ -114,7 +114,10 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
 
 def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
-    """Return the outlet for the current state of changed batches. Its client is imported only if needed."""
+    """Return the outlet for the current state of changed batches.
+
+    The sink's client library is imported only if needed.
+    """
     from feed_assets.orchestration.ticks.catalog import Catalog
     from feed_assets.sources.glue import GlueSink
 
@@ -124,7 +127,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Return the outlet for our events as messages. Its client is imported only if needed."""
+    """Return the outlet for our events as messages. The sink's client library is imported only if needed."""
     check_installed()
     from feed_assets.sources.topic_sink import topic_sink
 

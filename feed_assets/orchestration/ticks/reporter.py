@@ -12,7 +12,8 @@
 
 A change of a partition that does not exist yet waits, too. Only the latest change of a partition is reported. Events
 are all reported, unless hundreds come at once. Each sensor has its own position, and reports the kind of changes that
-it causes. It reports before it requests runs. Otherwise a run would read data unknown to Dagster and look out of date.
+it causes. A sensor reports before it requests runs. Otherwise a run would read data unknown to Dagster and look out of
+date.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

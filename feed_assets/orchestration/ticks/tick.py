@@ -194,7 +194,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a tick: its function, and the share of the tick's time after which it must end."""
+    """A part of a tick: its function, and the share of the tick's time after which the step must end."""
 
     name: str
     ends: float

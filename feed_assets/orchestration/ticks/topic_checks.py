@@ -144,8 +144,8 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     if not (refused := sum(each.refused for each in states)):
         return ""
     return (
-        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. Its table feed_assets.refused has "
-        "the offset and the reason of each. Delete the rows there once they are handled."
+        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. The table feed_assets.refused "
+        "there has the offset and the reason of each. Delete the rows there once they are handled."
     )
 
 
