@@ -1,9 +1,8 @@
 """Dagster's SQLite storage with connections that stay open.
 
-Dagster itself opens and closes a file every few statements.
-
-The files are Dagster's own, in their usual places, so a home may switch between both storages at any time.
-`synchronous` stays FULL, because reports that the ledger counts as stored must survive a power failure.
+Dagster itself opens and closes a file every few statements. The files are Dagster's own, in their usual places, so a
+home may switch between both storages at any time. `synchronous` stays FULL, because reports that the ledger counts as
+stored must survive a power failure.
 """
 
 import os

@@ -117,12 +117,10 @@ class Grammar:
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
         """Return the problems of texts of any type in two arrays: wrong encodings, and records lost in a field.
 
-        An array has NULL for each correct text.
-
-        The parser silently turns bytes of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote
-        that is never closed may swallow the next records up to another quote. A field then contains a line that looks
-        like a record. A genuine text with such a line is refused, too, because a needless reject is better than lost
-        records.
+        An array has NULL for each correct text. The parser silently turns bytes of another encoding into U+FFFD, so a
+        genuine U+FFFD is refused as well. A quote that is never closed may swallow the next records up to another
+        quote. A field then contains a line that looks like a record. A genuine text with such a line is refused, too,
+        because a needless reject is better than lost records.
         """
         if self.dialect.encoding == "Latin-1":
             why = "holds control characters U+0080 to U+009F: is it Windows-1252?"

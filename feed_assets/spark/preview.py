@@ -29,9 +29,8 @@ The table shows white space as one blank.
 def with_shown(frame: DataFrame) -> DataFrame:
     """Return the frame with the column SHOWN.
 
-    The column is computed before the observation, because Spark does not compile the code of observations.
-
-    Raise InvalidDefinition if the frame already has a column of this name.
+    The column is computed before the observation, because Spark does not compile the code of observations. Raise
+    InvalidDefinition if the frame already has a column of this name.
     """
     if SHOWN in map(str.lower, frame.columns):
         raise InvalidDefinition(f"column {SHOWN!r} is reserved: expected data without it. Rename it.")

@@ -1,9 +1,8 @@
 """The daemon of Spark's Python workers.
 
-It searches for modules in the installed packages first, then in the current folder.
-
-PySpark's own daemon starts with `python -m`, which searches the current folder first. There, a file with the name of a
-library would run in place of the library.
+It searches for modules in the installed packages first, then in the current folder. PySpark's own daemon starts with
+`python -m`, which searches the current folder first. There, a file with the name of a library would run in place of the
+library.
 """
 
 import signal

@@ -103,10 +103,9 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
 def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_in_use: bool = False) -> SparkSession:
     """Return the process's only session. The first call makes it.
 
-    Later calls return the same session, whatever the settings.
-
-    A profile overrides the settings if this call makes the session. While runs use the session, the settings that
-    depend on the bytes read (`sizing`) do not change. Raise SparkUnavailable if the session cannot be made.
+    Later calls return the same session, whatever the settings. A profile overrides the settings if this call makes the
+    session. While runs use the session, the settings that depend on the bytes read (`sizing`) do not change. Raise
+    SparkUnavailable if the session cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})

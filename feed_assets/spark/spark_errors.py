@@ -81,11 +81,9 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 def reading(updates: Sequence[Update]) -> Generator[None]:
     """Translate errors of reading.
 
-    Wrap every action on frames made by `read` in it, because Spark reads when an action runs.
-
-    Raise UpdateChanged for a missing file. Raise UnreadableUpdate for a wrong header, a damaged file or a wrong format.
-    Raise BlackboardRefused or BlackboardUnavailable for a store that refuses access or does not answer. Other errors
-    pass unchanged.
+    Wrap every action on frames made by `read` in it, because Spark reads when an action runs. Raise UpdateChanged for a
+    missing file. Raise UnreadableUpdate for a wrong header, a damaged file or a wrong format. Raise BlackboardRefused
+    or BlackboardUnavailable for a store that refuses access or does not answer. Other errors pass unchanged.
     """
     try:
         yield

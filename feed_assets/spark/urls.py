@@ -23,9 +23,8 @@ def spark_path(board_url: str, key: str) -> str:
 def escaped(path: str) -> str:
     """Return a path for Spark's reader, which reads each path as a glob pattern.
 
-    So `[`, `{`, `*` and the like are escaped.
-
-    Raise InvalidName for a path that also has a colon. In a pattern, Hadoop reads the text before a colon as a scheme.
+    So `[`, `{`, `*` and the like are escaped. Raise InvalidName for a path that also has a colon. In a pattern, Hadoop
+    reads the text before a colon as a scheme.
     """
     if _GLOB.search(path) and ":" in _SCHEME.sub("", path):
         raise InvalidName(

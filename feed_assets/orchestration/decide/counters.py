@@ -12,10 +12,8 @@ def counters_of(
 ) -> dict[Feed, list[Feed]]:
     """Return, for each feed, its readers that do not depend on another reader of the feed.
 
-    So no counting dataset waits for another.
-
-    Datasets built by events come last, because they may wait long or be paused. Apart from that, readers are sorted by
-    name.
+    So no counting dataset waits for another. Datasets built by events come last, because they may wait long or be
+    paused. Apart from that, readers are sorted by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
     for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):

@@ -148,9 +148,8 @@ class Graph:
     def datasets_of(self, source: str | None) -> list[Node]:
         """Return the datasets whose runs an event source's sensor requests.
 
-        For None, return the datasets that read no event source.
-
-        A dataset that reads tables of several sources belongs to the first one, so only one sensor requests its runs.
+        For None, return the datasets that read no event source. A dataset that reads tables of several sources belongs
+        to the first one, so only one sensor requests its runs.
         """
         return [node for node in self.datasets() if self._first_source(node) == source]
 

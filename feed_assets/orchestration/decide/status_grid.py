@@ -90,9 +90,7 @@ class Status:
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
     """Return the nodes of these feeds, or of all feeds, that get rows.
 
-    Rejects get no rows: a dataset's run writes them.
-
-    Raise InvalidName if no asset has one of the feeds.
+    Rejects get no rows: a dataset's run writes them. Raise InvalidName if no asset has one of the feeds.
     """
     candidates = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
     return [node for node in candidates if not isinstance(node.declaration, Rejects)]
@@ -108,9 +106,8 @@ def status_of(
 ) -> Status:
     """Return the status of some nodes: for the days of `slots`, or for the newest periods with the worst rows first.
 
-    A single requested dataset gets more periods.
-
-    The number of SQL statements depends on the kinds of partitions shown, never on their number or history.
+    A single requested dataset gets more periods. The number of SQL statements depends on the kinds of partitions shown,
+    never on their number or history.
     """
     notes = dict[str, str]()
     due = due_counts.by_state(connection)

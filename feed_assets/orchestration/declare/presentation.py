@@ -83,9 +83,8 @@ class Presentation:
     def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
         """Return the spec of a feed's asset.
 
-        `attributes` has other attributes of Dagster, and defaults for missing values.
-
-        Raise InvalidDefinition for values that Dagster refuses, and for metadata with our prefix.
+        `attributes` has other attributes of Dagster, and defaults for missing values. Raise InvalidDefinition for
+        values that Dagster refuses, and for metadata with our prefix.
         """
         if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
             raise InvalidDefinition(

@@ -88,9 +88,8 @@ def log_result(
 ) -> None:
     """Report one partition of a joint run to Dagster immediately.
 
-    A yielded result would count for all partitions of the run.
-
-    Checks refer to the materialization that this run has just logged. Without this reference they have no effect.
+    A yielded result would count for all partitions of the run. Checks refer to the materialization that this run has
+    just logged. Without this reference they have no effect.
     """
     log = cast("Callable[[Any], None]", context.log_event)  # its declared type lacks check results
     asset = dg.AssetKey.from_coercible(result.asset_key or ())

@@ -1,9 +1,8 @@
 """A run of many partitions.
 
-It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59).
-
-If a partition is refused or fails, the run continues with the others and fails at its end. Events are logged and not
-yielded, because a yielded result would count for all partitions of the run.
+It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59). If a partition
+is refused or fails, the run continues with the others and fails at its end. Events are logged and not yielded, because
+a yielded result would count for all partitions of the run.
 """
 
 import signal

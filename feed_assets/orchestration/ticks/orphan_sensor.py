@@ -89,9 +89,8 @@ orphans_sensor = dg.SensorDefinition(
 def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
     """Prune the ledger until the time is over, from where the last tick stopped.
 
-    Return None if less than a day has passed since the last pruning.
-
-    After a kill before the cursors move, the next tick reads the same rows again.
+    Return None if less than a day has passed since the last pruning. After a kill before the cursors move, the next
+    tick reads the same rows again.
     """
     with ledger.read() as connection:
         cursors = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])

@@ -23,10 +23,8 @@ TOLD = 10
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Store one report for each dataset that was rebuilt from changed inputs.
 
-    A re-run from equal inputs is not reported.
-
-    The transaction that stores the reports also removes the notes about these re-runs. So after a kill, either the
-    whole step is repeated or nothing.
+    A re-run from equal inputs is not reported. The transaction that stores the reports also removes the notes about
+    these re-runs. So after a kill, either the whole step is repeated or nothing.
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]

@@ -23,9 +23,8 @@ _log = logging.getLogger(__name__)
 def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
     """Handle the notifications in our stores' queues.
 
-    An unreachable queue is only reported, because listings find the data later.
-
-    Reachable queues are polled while the tick listens.
+    An unreachable queue is only reported, because listings find the data later. Reachable queues are polled while the
+    tick listens.
     """
     if not settings().queues:
         return

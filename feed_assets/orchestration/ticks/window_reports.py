@@ -80,9 +80,8 @@ def _window(
 ) -> dg.AssetMaterialization | dg.AssetObservation:
     """Return the event for a transition. A reopened window keeps its materialization.
 
-    Only the description of a new observation shows the change.
-
-    A feed's window gets an observation, because the feed's updates are its materializations.
+    Only the description of a new observation shows the change. A feed's window gets an observation, because the feed's
+    updates are its materializations.
     """
     metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     metadata |= {"why": change.why or "", "who": change.who or ""}
