@@ -133,9 +133,8 @@ def plan(graph: Graph, services: Services, outputs: Collection[Partition], order
     now, chosen = services.now(), {*outputs}
     needs = {each: need_of(graph, each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
-    feeds = {
-        feed: number for number, feed in enumerate(graph.own())
-    }  # of outputs with the same place, inputs come first
+    # Of outputs with the same place, inputs come first.
+    feeds = {feed: number for number, feed in enumerate(graph.own())}
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
         verdicts = decide_needs(connection, [needs[each] for each in line], now)

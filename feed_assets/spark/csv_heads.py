@@ -84,9 +84,8 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
     """Return the first bytes of a decompressed file. Raise ValueError if the file ends before its first byte."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
-    while (
-        not text and unpacker.eof and (remaining := unpacker.unused_data)
-    ):  # The first of several concatenated files is empty.
+    # If the first of several concatenated files is empty, go on with the next one.
+    while not text and unpacker.eof and (remaining := unpacker.unused_data):
         unpacker = _UNPACKERS[packing]()
         text = unpacker.decompress(remaining, size)
     if not text and not unpacker.eof and is_all:

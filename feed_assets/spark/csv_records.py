@@ -107,7 +107,7 @@ class Grammar:
     def may_hold_odd_text(self) -> Column:
         """Return whether `odd_texts` may find a problem.
 
-        Its search for lost records only concerns records with a line break that are not plain.
+        A record can only have swallowed others if it has a line break and is not plain.
         """
         raw = sf.col("_raw")
         is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
@@ -177,7 +177,7 @@ class Grammar:
         return sf.when(is_without, sf.concat(raw, sf.lit("\n"))).otherwise(raw)
 
     def _problem(self, raw: Column, unquoted: Column) -> Column:
-        """Return the first rule that a record breaks."""
+        """Return the first rule that a record breaks, or NULL if it breaks none."""
         count = len(self.texts)
         has_other_count = _count(unquoted, self.dialect.delimiter) != count - 1
         joined = "a byte order mark at its beginning: were files put together?"

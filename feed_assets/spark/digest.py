@@ -26,8 +26,8 @@ def parts_of(row: Column) -> dict[str, Column]:
 def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
     """Return the hash of a row. Each pair has the expression to hash, and the column to compare with NULL.
 
-    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would get the same hash. So the hash includes a NULL flag for
-    each column.
+    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would get the same hash. Therefore the hash includes a NULL
+    flag for each column.
     """
     return sf.xxhash64(*[part for hashed, each in columns for part in (hashed, each.isNull())])
 

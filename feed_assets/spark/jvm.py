@@ -184,11 +184,8 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **scratch.environment}
             with _environment(submit), _output() as output:
-                how = {
-                    **output,
-                    "umask": UMASK,
-                    "pass_fds": scratch.locks,
-                }  # The umask is set for the JVM only, because this process may be a user's own.
+                # The umask is set for the JVM only, because this process may be a user's own.
+                how = {**output, "umask": UMASK, "pass_fds": scratch.locks}
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
         conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file, Spark would strip outer blanks.
         SparkContext(gateway=gateway, conf=conf)

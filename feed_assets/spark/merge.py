@@ -95,7 +95,7 @@ def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], new
 
 
 def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
-    """Return a condition that is true if a key has exactly one change.
+    """Return a condition that is true if a key has exactly one change, or was deleted.
 
     Otherwise it fails with an error that names the key.
     """

@@ -46,9 +46,7 @@ _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"
 As text it saves JVM calls: otherwise each part of a column costs one.
 """
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
-_NO_REJECTS = Path(__file__).with_name(
-    "no_rejects.parquet"
-)  # the file that Spark writes for a frame of this schema without rows
+_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # Spark's file for a frame of this schema without rows
 
 
 def is_tagged(frame: DataFrame) -> bool:

@@ -72,7 +72,7 @@ class Scratch:
 
 
 def disks(conf: Mapping[str, str]) -> list[Path]:
-    """Return the parents of scratch folders: the disks that the user sets for Spark, otherwise a folder of the home.
+    """Return the parents of scratch folders: the disks that the user sets for Spark, or a folder in the home folder.
 
     A process without a home folder, such as a notebook, uses the system's folder for temporary files.
     """
@@ -162,8 +162,6 @@ def _is_let_go(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (
-        FileNotFoundError
-    ):  # A removal was killed halfway. A new folder always has its lock file before its final name.
+    except FileNotFoundError:  # A removal was killed halfway: a new folder has its lock before its final name.
         return True
     return True

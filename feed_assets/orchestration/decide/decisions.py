@@ -240,7 +240,7 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
     """Return the windows of feeds that an output waits for. Return None if they are unknown.
 
-    The output's mark then stays.
+    Then the output's mark stays.
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made

@@ -34,8 +34,8 @@ def state_table(
 
     Args:
         name: The table's name in this project, such as `web/foo`.
-        partitions_def: Dagster's partitions, with a dimension of time. The keys of another dimension are the sub-
-            partitions, with several levels joined by `.`.
+        partitions_def: Dagster's partitions, with a dimension of time. The keys of another dimension are the
+            sub-partitions, with several levels joined by `.`.
         completeness: Rules for complete windows; by default `Completeness()`.
         regions: The table's regions, each with its own midnight.
         sub_partitions: The table's sub-partitions, if they are not regions.

@@ -200,9 +200,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         declared = zip([*self.inputs.values(), *self.deps], [*inputs.values(), *deps], strict=True)
         by_path = [value.feed for each, value in declared if isinstance(each, InputModel) and not each.at]
         foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
-        return dg.Definitions(
-            assets=[dataset, *tables, *foreign]
-        )  # foreign feeds may be declared more than once, but datasets may not
+        # Foreign feeds may be declared more than once, but datasets may not.
+        return dg.Definitions(assets=[dataset, *tables, *foreign])
 
     def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(

@@ -30,7 +30,10 @@ def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patien
 
 
 def _pause(interrupted: Event, seconds: float) -> None:
-    """Wait some seconds. Raise KeyboardInterrupt once `interrupted` is set: only the main thread gets signals."""
+    """Wait some seconds. Raise KeyboardInterrupt once `interrupted` is set.
+
+    Only the main thread gets signals, so other threads need this check.
+    """
     if interrupted.wait(seconds):
         raise KeyboardInterrupt("the run that builds it was stopped")
 

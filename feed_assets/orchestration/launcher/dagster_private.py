@@ -42,8 +42,8 @@ def variables(instance: InstanceRef, location: str) -> dict[str, str]:
 def execute(run_id: str, instance: InstanceRef) -> int:
     """Execute a run as `dagster api execute_run` does. Return the exit code.
 
-    Dagster does not start a run that is already being canceled. Dagster would leave the run in this state until a
-    time-out.
+    Dagster does not start a run that is already being canceled, and would leave it in this state until a time-out. So
+    this function marks such a run as canceled.
     """
     with dg.DagsterInstance.from_ref(instance) as opened:
         code = _execute_run_command_body(run_id, opened, lambda _: None, set_exit_code_on_failure=True)

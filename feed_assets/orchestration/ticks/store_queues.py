@@ -48,8 +48,7 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
         while (seconds := listening.seconds_left()) > 0:
             messages, _ = received(queue, listening.is_over, ceil(seconds))
             with listening.recording:
-                notified.look(
-                    queue, messages, lambda: False
-                )  # no time limit: the few messages left would stay invisible for a while
+                # No time limit: any message left over would stay invisible for a while.
+                notified.look(queue, messages, lambda: False)
     except FeedAssetsError as error:  # the next tick tries again and reports it
         _log.warning("listening to %s has stopped: %s", queue.url, error)

@@ -39,7 +39,10 @@ ANSWER_SECONDS = 10
 
 
 def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
-    """Return requests to add the partitions of a topic that Dagster does not have yet. Raise SourceUnavailable."""
+    """Return requests to add the partitions of a topic that Dagster does not have yet.
+
+    Raise SourceUnavailable if the broker does not answer.
+    """
     topic, parts = node.partitioned_as, node.partitions_def
     if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
@@ -73,10 +76,8 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     for table in tables:
         if out_of_time():
             break
-        with (
-            failing_alone(tick.problems, str(table.feed)),
-            suppress(SourceBusy),
-        ):  # the source's own sensor reports a lasting wait
+        # The event source's own sensor reports a source that stays busy.
+        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):
             _look(tick.ledger, table, states_of, opened_reasons, reasons)
     own_alerts = Ours(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
