@@ -189,9 +189,9 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for these tables forever. Both happen before the verdicts are stored, so that they
-    are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due list, because
-    they may have more events.
+    Otherwise consumers would wait for events of these datasets forever. Both happen before the verdicts are stored, so
+    that they are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due
+    list, because they may have more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:

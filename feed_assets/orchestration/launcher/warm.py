@@ -137,7 +137,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         This also works for a cold run whose code server has ended.
         """
         if process := gone(self._instance, run):
-            return CheckRunHealthResult(WorkerStatus.FAILED, f"its process is gone ({process})")
+            return CheckRunHealthResult(WorkerStatus.FAILED, f"the process of the run is gone ({process})")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
     def dispose(self) -> None:
