@@ -145,7 +145,7 @@ def _name(url: str) -> str:
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    Also search before publishing. After it, a foreign file with a number between two of our files could not be found.
+    Also search before publishing. Later, a foreign file with a number between two of our files could not be found.
     """
     foreign_files = _strangers(services, outlet)
     published = 0
