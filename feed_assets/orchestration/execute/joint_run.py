@@ -63,7 +63,7 @@ class Many:
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
-        """Build every partition. Raise the error of an outage, or dg.Failure with the partitions that were not built."""
+        """Build every partition. Raise an outage's error, or dg.Failure with the partitions that were not built."""
         try:
             self._build(at_a_time, interrupted)
             _raise_what_failed(self.ended)
