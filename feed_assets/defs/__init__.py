@@ -1,1 +1,1 @@
-"""The datasets, a folder for each domain. Dagster loads all definitions in here."""
+"""The datasets, with a folder for each domain. Dagster loads all definitions in this folder."""

@@ -1,7 +1,8 @@
 """Builds by hand: choose partitions, plan order and inputs, then run one build after the other in this process.
 
-A build by hand waits for inputs and, for history, for the day's limit. It does not wait for quality, late data,
-attempts or a person. It may run beside the daemon, because the ledger lets only one run at a time build a partition.
+A build by hand waits for inputs and, for history, for the day's limit. It ignores the gates for quality, late data,
+failed attempts and decisions by persons. It may run beside the daemon, because the ledger lets only one run at a time
+build a partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from feed_assets.settings import settings
 WITHOUT_INPUT = (State.WAITS_FOR_INPUT, State.WAITS_FOR_PROPAGATION)
 
 Run = Callable[[dg.RunRequest], bool]
-"""A function that executes the run of a request to its end. It returns whether the run succeeded."""
+"""A function that executes the run of a request to its end, and returns whether the run succeeded."""
 
 
 class Chosen(StrEnum):
@@ -52,7 +53,7 @@ class Planned:
     verdict: Verdict
     after: tuple[Partition, ...]
     lacks: frozenset[Partition | None]
-    """The inputs that it waits for. None stands for windows."""
+    """The inputs that the partition waits for. None stands for windows."""
 
     @property
     def output(self) -> Partition:
@@ -61,15 +62,15 @@ class Planned:
 
     @property
     def bytes(self) -> int:
-        """Return the number of bytes that it would read."""
+        """Return the number of bytes that the build would read."""
         return self.verdict.bytes
 
 
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
     """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
 
-    A missing one is returned if one of its inputs exists or is itself missing and chosen. Foreign feeds are discovered
-    first, because ticks may not have seen their newest data.
+    A missing partition is only returned if one of its inputs exists, or is itself a missing partition that is returned.
+    Foreign feeds are discovered first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
@@ -80,7 +81,10 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Return partitions by their last attempt, listed or not: one that is current stays current if a re-run fails."""
+    """Return partitions by the result of their last attempt.
+
+    The due list is not used here, because a current partition stays current if a re-run fails.
+    """
     tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
     existing = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
     left_out = closures.closed(connection, tried)
@@ -90,7 +94,10 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
-    """Return missing partitions that existing inputs lead to. A calendar may have countless partitions."""
+    """Return the missing partitions that existing inputs lead to.
+
+    Other missing partitions of a calendar may be countless.
+    """
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
         below = {
@@ -105,9 +112,10 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
-    """Sync the inputs of partitions with the blackboard, because a run reads the newest data, seen by a tick or not.
+    """Sync the inputs of partitions with the blackboard.
 
-    Also record the current window rules in the ledger. Raise InvalidDefinition if it refuses them.
+    A run must read the newest data, even if no tick has seen them. Also record the current window rules in the ledger.
+    Raise InvalidDefinition if the ledger refuses the rules.
     """
     refused = declare(services.ledger, graph.tracked(), services.now())
     read = {parent.feed for each in outputs for parent in graph.parents(graph.node(each.feed))}
@@ -117,14 +125,16 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
 
 
 def plan(graph: Graph, services: Services, outputs: Collection[Partition], order: Order | None = None) -> list[Planned]:
-    """Return from which updates in the ledger each partition would be built. Inputs come before their readers.
+    """Return the partitions in the order of their builds, each with the updates that its build would read.
 
-    New partitions come before history, which is in `order` (oldest or newest first), by default as in the settings.
+    Inputs come before their readers. New partitions come before history. History is in `order` (oldest or newest
+    first), by default the order of the settings.
     """
     now, chosen = services.now(), {*outputs}
     needs = {each: need_of(graph, each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
-    feeds = {feed: number for number, feed in enumerate(graph.own())}  # at the same place, inputs come first
+    # Of outputs with the same place, inputs come first.
+    feeds = {feed: number for number, feed in enumerate(graph.own())}
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
         verdicts = decide_needs(connection, [needs[each] for each in line], now)
@@ -155,7 +165,7 @@ def build(
 ) -> dict[Partition, str]:
     """Build planned partitions one after the other. Return the reasons of failures that no run has reported.
 
-    Each is decided in its turn, so that its inputs include what was built before it.
+    Each partition is decided in its turn, so that its inputs include the updates that were built before it.
     """
     reasons, failed = dict[Partition, str](), set[Partition]()
     for each in planned:
@@ -174,10 +184,10 @@ def build(
 
 
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
-    """Return whether a run counts against the day's limit of history. It does not if it will find nothing to do.
+    """Return whether a run counts against the day's limit of history. It does not count if it will find nothing to do.
 
-    So the same command continues the next day where it stopped. Datasets that read event tables or are appendable are
-    always rebuilt.
+    So the same command can continue the next day where it stopped. Datasets that read event tables or are appendable
+    are always rebuilt.
     """
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False
@@ -190,5 +200,8 @@ def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
 
 
 def _no_room(services: Services, verdict: Verdict) -> str | None:
-    """Return why the day's limit allows no further run of history. If it does, count the run and return None."""
+    """Return why the day's limit allows no further run of history.
+
+    If it allows the run, count the run and return None.
+    """
     return history_budget.spend(services.ledger, settings().history, verdict.bytes, services.now())

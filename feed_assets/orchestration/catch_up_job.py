@@ -1,4 +1,4 @@
-"""The job `catch_up` and its sensor: they write chunks without a service when a message or time limit is reached."""
+"""The job `catch_up` and its sensor. They write chunks of Kafka topics without a service, once a limit is reached."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -27,10 +27,10 @@ TOPIC = "feed_assets/topic"
 """The run tag with the topic's name."""
 
 AGAIN_SECONDS = 600
-"""Seconds after which a run is requested again if the last one wrote no signal."""
+"""Seconds after which a run is requested again if the last run wrote no signal."""
 
 LOOK_SECONDS = 30
-"""Seconds between ticks. Chunks by runs are rare, or a service writes them."""
+"""Seconds between ticks. Where chunks are needed more often, a service writes them."""
 
 
 class CatchUp(dg.Config):
@@ -40,13 +40,13 @@ class CatchUp(dg.Config):
 
 
 def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """Return the job `catch_up` for the declared Kafka topics; [] without topics."""
+    """Return the job `catch_up` for the declared Kafka topics. Return [] if none are declared."""
     topics = _topics(declarations)
     return [_job(topics)] if topics else []
 
 
 def catch_up_sensors(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """Return the sensor `catch_up` for the declared Kafka topics; [] without topics."""
+    """Return the sensor `catch_up` for the declared Kafka topics. Return [] if none are declared."""
     topics = _topics(declarations)
     return [_sensor(topics)] if topics else []
 
@@ -58,10 +58,12 @@ def _topics(declarations: Sequence[Declaration]) -> dict[str, Topic]:
 def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
     @dg.op(name="take_lag")
     def take_lag(context: dg.OpExecutionContext, config: CatchUp) -> None:
-        """Write the chunks of all messages that the topic has now."""
+        """Write chunks of all messages that the topic has now."""
         if config.topic not in topics:
             expected = ", ".join(sorted(topics))
-            raise dg.Failure(f"there is no topic {config.topic!r}: expected one of {expected}.", allow_retries=False)
+            raise dg.Failure(
+                f"the topic {config.topic!r} is not declared: expected one of {expected}.", allow_retries=False
+            )
         for line in catch_up(config.topic, topics[config.topic]):
             context.log.info(line)
 
@@ -74,9 +76,10 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Write chunks of a topic's present lag, and return a line for each chunk. Raise the connector's errors.
+    """Write chunks of all messages of a topic that have none yet. Return a line for each chunk.
 
-    For a large lag use Spark, whose executors get the settings of this process.
+    Raise the connector's errors. If there are very many messages, use Spark. Its executors get the settings of this
+    process.
     """
     check_installed()
     from feed_assets.kafka.catch_up import catch_up as take
@@ -102,12 +105,12 @@ def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
         minimum_interval_seconds=LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Writes chunks by runs instead of a service: requests the job `catch_up` once a message or time "
-        "limit of a topic is reached. Use either this or `feed-assets connector run`: each ends the other.",
+        "limit of a topic is reached. Use either this sensor or `feed-assets connector run`: each ends the other.",
     )
 
 
 def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> dg.SensorResult:
-    """Request runs for all topics that can be checked. Raise dg.Failure with the reasons if none can."""
+    """Request runs for all topics that can be checked. Raise dg.Failure with the reasons if no topic can be checked."""
     problems, requests = dict[str, str](), list[dg.RunRequest]()
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
@@ -125,8 +128,8 @@ def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> d
 def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
     """Return the run request for a topic once a limit is reached, unless a run is in progress.
 
-    Its run key contains the end of the signals. So after progress it is requested again at once, and after a failure
-    only after a while.
+    The run key contains the position of the last signals. So after progress, the next run is requested at once. After a
+    failure, it is requested only after a while.
     """
     check_installed()
     from feed_assets.kafka.lag import lag
@@ -145,6 +148,9 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
 
 
 def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
-    """Return whether a partition has a full chunk or its time is over. A message from the future counts as over."""
+    """Return whether a topic's partition has a full chunk, or its first message has waited for too long.
+
+    A message with a time in the future counts as waiting for too long.
+    """
     is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
     return lag.behind >= topic.messages or is_over

@@ -31,18 +31,22 @@ LATE_DATA = "late_data"
 NOTHING_LATE = "No late data are worth a re-run now. `feed-assets late ls` shows the decisions and their reasons."
 
 ENTITIES = 500
-"""Dagster's limit of assets and checks with a condition per sensor in the code server."""
+"""Dagster's limit of assets and checks with a condition for one sensor in the code server."""
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
     """Dagster's sensor for conditions, with one run for neighbouring partitions instead of one run for each.
 
-    Dagster itself would use a backfill for that, with another daemon and another wait. If Dagster copies the sensor to
-    change its metadata, the copy has Dagster's class, and each partition gets its own run.
+    Dagster itself would start a backfill for several partitions. A backfill needs another daemon, and waits once more.
+    If Dagster copies the sensor to change its metadata, the copy has Dagster's class. Then each partition gets its own
+    run.
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        """Evaluate Dagster's tick with our skip message, and without a line that it would log every five seconds."""
+        """Evaluate Dagster's tick.
+
+        Replace its skip message, and drop a line that Dagster would log every five seconds.
+        """
         context.log.addFilter(lambda record: "prefetching asset records" not in record.getMessage().lower())
         result = super().evaluate_tick(context)
         return result if result.run_requests else _records.copy(result, skip_message=NOTHING_LATE)
@@ -56,7 +60,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
     ) -> Sequence[dg.RunRequest]:
         """Return Dagster's run requests of a tick, with neighbouring partitions joined into one request.
 
-        The UI shows conditions as before.
+        This does not change how the UI shows the evaluations of conditions.
         """
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)
@@ -92,9 +96,9 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
-    """Return the sensor `late_data`, and `late_data_2` and so on if there are more assets than one may evaluate.
+    """Return the sensor `late_data`, and `late_data_2` and so on if there are more assets than one sensor may evaluate.
 
-    The first one has all assets that no other has, including assets that are added to the definitions later.
+    The first sensor has all assets that no other sensor has, including assets that are added to the definitions later.
     """
     further = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
     first = reduce(sub, further, dg.AssetSelection.all())
@@ -116,7 +120,7 @@ def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefini
 
 
 def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:
-    """Return the sorted assets with a condition, grouped by sensor, without those of the first sensor.
+    """Return the sorted assets with a condition, grouped by sensor. The group of the first sensor is left out.
 
     A dataset and its rejects stay together, because one run builds both.
     """

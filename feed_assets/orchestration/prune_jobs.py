@@ -22,7 +22,7 @@ class Prune(dg.Config):
 
 
 def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
-    """Return the job `prune` for the feeds with a retention; [] if there are none."""
+    """Return the job `prune` for the feeds with a retention. Return [] if no feed has one."""
     retention_by_feed = {
         each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)
     }
@@ -31,7 +31,10 @@ def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
 
 
 def prune_ledger_job() -> dg.JobDefinition:
-    """Return the job `prune_ledger`, which does immediately or as a dry run what the sensor `orphans` does daily."""
+    """Return the job `prune_ledger`. It prunes the ledger at once or as a dry run.
+
+    The sensor `orphans` prunes it daily.
+    """
 
     @dg.op(name="prune_old_rows")
     def prune_old_rows(context: dg.OpExecutionContext, config: Prune) -> None:
@@ -50,7 +53,7 @@ def prune_ledger_job() -> dg.JobDefinition:
 def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     @dg.op(name="prune_feeds")
     def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
-        """Prune each feed. If one cannot be pruned, continue with the others."""
+        """Prune each feed. If a feed cannot be pruned, continue with the others."""
         services = Services.of(settings())
         failed = [
             feed for feed, policy in policies.items() if not _prune(context, services, feed, policy, config.apply)
@@ -73,5 +76,7 @@ def _prune(context: dg.OpExecutionContext, services: Services, feed: Feed, polic
     except FeedAssetsError as error:
         context.log.warning(f"{feed} is not pruned: {error}")
         return False
-    context.log.info(f"{feed}: {gone} updates {'pruned' if apply else 'would go: nothing is removed without apply'}")
+    context.log.info(
+        f"{feed}: {gone} updates {'pruned' if apply else 'would be pruned: nothing is removed without apply'}"
+    )
     return True

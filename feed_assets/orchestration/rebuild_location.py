@@ -1,4 +1,4 @@
-"""Rebuilding the ledger for the datasets of one code location."""
+"""Rebuild of the ledger for the datasets of one code location."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from feed_assets.runs.services import Services
 
 
 def rebuild_ledger(graph: Graph, services: Services, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
-    """Rebuild the ledger for this location's own feeds, as far as `runs.rebuild` describes."""
+    """Rebuild the ledger for this location's own feeds. `runs.rebuild` describes how much of it can be rebuilt."""
     appendable = {node.feed for node in graph.datasets() if node.is_appendable}
     return rebuild(
         services,

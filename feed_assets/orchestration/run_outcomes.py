@@ -1,4 +1,4 @@
-"""Outcomes of this process's runs by partition, without Dagster's wrapping of errors."""
+"""Outcomes of this process's runs by partition. Errors are shown without the errors that Dagster wraps around them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,27 +20,30 @@ _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a run for a partition, or for all if a run of many ended before its first partition."""
+    """The end of a run for one partition.
+
+    If a joint run ended before its first partition, this object stands for all partitions.
+    """
 
     assets: tuple[str, ...]
     partition: str | None
     succeeded: bool
     error: str | None
     rows: int | None = None
-    """Number of rows that it wrote; None if it wrote none, for example because nothing has changed."""
+    """Number of rows that the run wrote. None if it published nothing, for example because nothing has changed."""
     rejects: int | None = None
-    """Number of records that it rejected; None for a dataset without rejects."""
+    """Number of records that the run rejected. None for a dataset without rejects."""
     seconds: float | None = None
-    """Its duration; None if it did not start."""
+    """The duration of the build. None if it did not start."""
 
     @property
     def is_by_outage(self) -> bool:
-        """Return whether an outage of a service was the cause, and not the partition."""
+        """Return whether an outage of a service ended the run, and not a problem of the partition."""
         return is_outage((self.error or "").partition(":")[0])
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """Return the end of a run for each partition that it started or reports as not started."""
+    """Return the end of a run for each partition that it started, or that it reports as not started."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
@@ -51,7 +54,7 @@ def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
 
 
 Numbers = tuple[int | None, int | None, float | None]
-"""The rows, rejects and seconds of a build; None if unknown."""
+"""The rows, rejects and seconds of a build. None means unknown."""
 
 
 def _numbers(run_id: str) -> Numbers:
@@ -64,7 +67,10 @@ def _numbers(run_id: str) -> Numbers:
 
 
 def numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
-    """Return the numbers of one build from the written record counts. A build that was not published has no rows."""
+    """Return the numbers of one build. `written` has the counts of written records.
+
+    A build without an update has no rows.
+    """
     own_counts = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
     rows = own_counts.pop(str(run.output.feed), None)
     return rows, _sum(own_counts.values()), (run.ended - run.started).total_seconds() if run.ended else None
@@ -76,7 +82,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
-    """Yield the ends of partitions: of started ones from the ledger, of others from the run's failed steps."""
+    """Yield the ends of a joint run's partitions: started ones from the ledger, others from the run's failed steps."""
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
@@ -100,23 +106,29 @@ def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
-    """Return the error that ended a run, without Dagster's wrapping; None without error."""
+    """Return the error that ended a run, without Dagster's wrapping errors. Return None if there was no error."""
     error = _error(result)
     # Dagster puts the module's path before the error's name, unless it is Python's own.
     return _MODULE.sub("", error.message.strip()) if error else None
 
 
 def outage(result: dg.ExecuteInProcessResult) -> str | None:
-    """Return the error text if a service's outage ended a run and would end every other; else None."""
+    """Return the error text if an outage of a service ended a run. The outage would end every other run, too.
+
+    Return None if no outage ended the run.
+    """
     error = _error(result)
     if not error or not is_outage(error.cls_name):
         return None
-    # The whole first line, which ends with what to do. The next lines name partitions that were not started.
+    # The first line ends with what to do. The next lines name partitions that were not started.
     return error.message.strip().splitlines()[0].partition(": ")[2]
 
 
 def _error(result: dg.ExecuteInProcessResult) -> Any:
-    """Return the error of a run's first failed step, without Dagster's wrapping errors; None without failure."""
+    """Return the error of a run's first failed step, without Dagster's wrapping errors.
+
+    Return None if no step failed.
+    """
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     error = errors[0] if errors else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
@@ -125,7 +137,7 @@ def _error(result: dg.ExecuteInProcessResult) -> Any:
 
 
 def trace_of(result: dg.ExecuteInProcessResult) -> str:
-    """Return the stack trace of a run's first failed step; '' without failure."""
+    """Return the stack trace of a run's first failed step. Return '' if no step failed."""
     error = _error(result)
     return error.to_string() if error else ""
 

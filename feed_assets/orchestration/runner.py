@@ -1,7 +1,8 @@
 """`run --until-idle`: sensors, automation conditions and the runs they request, in this process, until nothing is left.
 
-Cursors are stored in the Dagster instance, like the daemon's, because they belong to its reports. Runs have a tag with
-their driver process: a killed driver would leave them `STARTED` forever, with their partitions in progress.
+Cursors are stored in the Dagster instance, as the daemon does it, because they belong to the reports that are stored
+there. Runs have a tag with the process that drives them. With the tag, the next driver can fail the runs of a killed
+driver. Otherwise they would stay `STARTED` forever, with their partitions in progress.
 """
 
 from collections import Counter
@@ -43,7 +44,7 @@ LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration without a console log: the instance has the whole log, and `on_run` reports the end."""
 
 ALIVE_SECONDS = 120
-"""Seconds for which a heartbeat counts. A daemon sends one each half minute; Dagster's `healthy` lasts half an hour."""
+"""Seconds for which a heartbeat counts. A daemon sends one each half minute. Dagster's own limit is half an hour."""
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -60,9 +61,9 @@ def _ignore(_: object) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """The driver of one code location's definitions on one instance.
+    """The driver of one code location's definitions on one Dagster instance.
 
-    `on_run` gets each run after its end. `on_step` gets the current step in words.
+    `on_run` is called with each run after its end. `on_step` is called with a text about the current step.
     """
 
     definitions: dg.Definitions
@@ -72,23 +73,29 @@ class Runner:
     """The clock that decides which partitions exist and when late data are due."""
     on_step: Callable[[str], None] = _ignore
     on_problems: Callable[[str, Mapping[str, str]], None] | None = None
-    """The receiver of each sensor's failures by subject, after its evaluation. None: only the log has them."""
+    """A function that gets each sensor's failures by subject, after the evaluation.
+
+    With None, only the log has them.
+    """
     _steps: Counter[str] = field(default_factory=Counter[str])
     """Counts of ticks, of requested runs, and of started runs."""
     _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
-    """Counts of this driver's runs that ended without an attempt, by assets and partition."""
+    """Counts of this driver's runs that ended without a real attempt to build, by assets and partition."""
 
     def run_once(self) -> int:
-        """Tick once, and return how much was done. Raise DaemonRunning if a daemon is alive."""
+        """Tick once. Return the number of effects (runs, reports, moved cursors).
+
+        Raise DaemonRunning if a daemon is alive.
+        """
         self._begin()
         return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
         """Tick until a tick does nothing. Return the number of ticks. Raise DaemonRunning or NotIdle.
 
-        A tick checks only a few of the known partitions. The next tick may be far off, so all are checked after the
-        first idle tick. Then partitions that wait after a run without an attempt are also requested again. `in_vain`
-        returns those that are still not built.
+        A tick checks only a few of the known partitions, and the next command may come much later. So all partitions
+        are checked after the first idle tick. At that time, partitions that wait after a run without an attempt are
+        also requested again. `in_vain` returns the ones that are still not built.
         """
         self._begin()
         has_looked = False
@@ -101,18 +108,19 @@ class Runner:
             self._end_waits()
             has_looked = True
         raise NotIdle(
-            f"runs are still requested after {max_ticks} ticks: expected none. Check the runs, then run it again."
+            f"runs are still requested after {max_ticks} ticks: expected none. Check the runs, then run the command "
+            "again."
         )
 
     def tick(self) -> int:
-        """Evaluate every sensor once, then the conditions, and run their requests. Return how much was done."""
+        """Evaluate every sensor once, then the conditions, and run their requests. Return the number of effects."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         self._steps["tick"] += 1
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
     def in_vain(self) -> dict[Partition, str]:
-        """Return ready partitions that were requested and not built, each with the reason."""
+        """Return ready partitions that were requested but not built, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             not_begun = [each for each in due.not_begun(connection) if each.partition.feed in own]
@@ -127,7 +135,7 @@ class Runner:
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
         failing = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
-        if not failing:  # usual after a tick, and a graph costs more than a query
+        if not failing:  # the usual case; building a graph costs more than the query
             return {}
         own_alerts = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         own_failing = [each for each, prefix in failing if own_alerts.has(each.name.removeprefix(prefix))]
@@ -141,14 +149,14 @@ class Runner:
         return {feed: opened[name] for text, feed in own.items() if (name := f"{UNDECIDED}:{text}") in opened}
 
     def waiting(self, state: State) -> dict[Partition, str]:
-        """Return the partitions whose last decision gave this verdict, each with the reason."""
+        """Return the partitions whose last verdict has this state, each with the reason."""
         own = Graph(self.definitions.resolve_asset_graph()).by_feed
         with open_ledger(settings().ledger).read() as connection:
             listed = due.in_state(connection, state.value)
         return {each.partition: each.reason or "" for each in listed if each.partition.feed in own}
 
     def refused(self) -> dict[Partition, str]:
-        """Return partitions that wait because of their own failed audit (not an input's), each with the reason."""
+        """Return partitions that wait because their own audit (not an input's) failed, each with the reason."""
         waiting = self.waiting(State.WAITS_FOR_QUALITY)
         with open_ledger(settings().ledger).read() as connection:
             last = runs.last_attempts(connection, waiting)
@@ -160,13 +168,13 @@ class Runner:
             discover_all(Services.of(settings(), elsewhere=graph.elsewhere), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
-        """Return all sensors except `catch_up`, which is off unless somebody chooses it in place of a service."""
+        """Return all sensors except `catch_up`. That sensor is off unless somebody uses it in place of a service."""
         return [each for each in self.definitions.get_repository_def().sensor_defs if each.name != CATCH_UP]
 
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
-        """Evaluate a sensor, and return how much was done.
+        """Evaluate a sensor. Return the number of effects.
 
-        The cursor moves last. After a kill, requests are repeated and dropped by their run keys.
+        The cursor moves last. If a kill causes repeated requests, their run keys show that they were run already.
         """
         self.on_step(f"tick {self._steps['tick']}: sensor {sensor.name}")
         before = self._cursor(sensor.name)
@@ -174,7 +182,7 @@ class Runner:
             instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
         )
         done = 0
-        with context, suppress(SourceUnavailable):  # `failing` reports it; others are not affected
+        with context, suppress(SourceUnavailable):  # `failing` reports it; other sensors continue
             for result in self._evaluated(sensor, context):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
@@ -187,7 +195,10 @@ class Runner:
     def _evaluated(
         self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext
     ) -> "Iterator[dg.SensorResult]":
-        """Return a sensor's results. Pass its problems to `on_problems`, even if it raises."""
+        """Return a sensor's results.
+
+        Pass the sensor's problems to `on_problems`, even if the sensor raises an error.
+        """
         if not self.on_problems:
             return _results(sensor(context))
         context.log.addFilter(_is_no_problem)
@@ -203,7 +214,10 @@ class Runner:
         return 1
 
     def _tick_conditions(self) -> int:
-        """Evaluate the automation conditions, and run their requests with neighbours joined. No cursor is needed."""
+        """Evaluate the automation conditions, and run their requests, joined for neighbouring partitions.
+
+        The conditions need no cursor.
+        """
         self.on_step(f"tick {self._steps['tick']}: late data")
         with without_dagsters_notes():
             evaluation = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
@@ -225,8 +239,9 @@ class Runner:
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
         """Run a request now. Return the number of runs.
 
-        Skip it if its run key was used before, or if its runs ended too often without an attempt. Otherwise it might be
-        run forever, because a tick may take longer than the longest wait between two requests.
+        Skip the request if its run key was used before, or if its runs ended too often without an attempt. Otherwise
+        the same request might be run forever, because a tick may take longer than the longest wait between two
+        requests.
         """
         whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
         if self._in_vain[whose] >= settings().max_attempts:
@@ -242,16 +257,16 @@ class Runner:
         return 1
 
     def expect(self, count: int) -> None:
-        """Add to the number of requested runs, which `on_step` gets with each started run."""
+        """Add to the number of requested runs. The texts for `on_step` have this number."""
         self._steps["requested"] += count
 
     def _leave_out(self) -> int:
-        """Uncount a request that is skipped."""
+        """Subtract a skipped request from the number of requested runs. Return 0, the number of its runs."""
         self._steps["requested"] -= 1
         return 0
 
     def _tell(self, request: dg.RunRequest) -> None:
-        """Report which run starts, and before it a start of Spark, which takes a while."""
+        """Report which run starts. If the run has to start Spark, report that first, because it takes a while."""
         if will_start_spark(self.instance):
             self.on_step(STARTING_SPARK)
         self._steps["run"] += 1
@@ -262,7 +277,10 @@ class Runner:
 
     @cached_property
     def _job(self) -> dg.JobDefinition:
-        """Return the job for all assets, without the checks that sensors report: a failing run would fail them."""
+        """Return the job for all assets, without the checks that sensors report.
+
+        A failing run would make these checks fail.
+        """
         definitions = self.definitions
         run_checks = [
             each for each in definitions.asset_checks or () if not {key.name for key in each.check_keys} & {*WATCHED}
@@ -291,7 +309,7 @@ class Runner:
         return result
 
     def _is_in_vain(self, dagster_run: str) -> bool:
-        """Return whether a run built nothing and made no attempt."""
+        """Return whether a run ended without an attempt to build: it began no build, or each build was abandoned."""
         with open_ledger(settings().ledger).read() as connection:
             begun = runs.of_dagster(connection, dagster_run)
         return all(run.state == ABANDONED for run in begun)
@@ -314,16 +332,16 @@ class Runner:
         due.end_waits(open_ledger(settings().ledger), self.now())
 
     def _refuse_a_daemon(self) -> None:
-        """Raise DaemonRunning if a daemon is alive: both loops would request the same late re-runs."""
+        """Raise DaemonRunning if a daemon is alive. The daemon and this driver would request the same late re-runs."""
         alive = alive_daemons(self.instance)
         if alive:
             raise DaemonRunning(
-                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and already does this work: "
-                "expected no daemon. Leave the work to it, or stop it and wait two minutes."
+                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and already does this work: expected "
+                "no daemon. Leave the work to the daemon, or stop it and wait two minutes."
             )
 
     def _release_dead_runs(self) -> None:
-        """Fail the runs of killed drivers, so that their partitions are free again."""
+        """Fail the runs of killed drivers, so that their partitions can be built again."""
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if (driver := driver_of(run)) and is_dead(driver):
                 fail(self.instance, run.run_id, driver)
@@ -332,10 +350,10 @@ class Runner:
 def _why_in_vain(last: runs.Run | None) -> str:
     if last and last.state == runs.RUNNING:
         return (
-            f"run {last.dagster_run or last.id} in process {last.process} has been building it since "
-            f"{last.started:%Y-%m-%d %H:%M} UTC: wait for it, or cancel it in the web UI if its machine is gone"
+            f"run {last.dagster_run or last.id} in process {last.process} has been building the partition since "
+            f"{last.started:%Y-%m-%d %H:%M} UTC: wait for this run, or cancel it in the web UI if its machine is gone"
         )
-    return last.reason if last and last.state == ABANDONED and last.reason else "no run of it has started"
+    return last.reason if last and last.state == ABANDONED and last.reason else "no run of the partition has started"
 
 
 def alive_daemons(instance: dg.DagsterInstance) -> list[str]:

@@ -1,7 +1,8 @@
-"""Dagster's SQLite storage with kept connections. Dagster itself opens and closes a file for every few statements.
+"""Dagster's SQLite storage with connections that stay open.
 
-The files are Dagster's own, in their usual places, so a home may switch between both storages at any time.
-`synchronous` stays FULL, because reports that the ledger counts as stored must survive a power failure.
+Dagster itself opens and closes a file every few statements. The files are Dagster's own, in their usual places, so a
+home may switch between both storages at any time. `synchronous` stays FULL, because reports that the ledger counts as
+stored must survive a power failure.
 """
 
 import os
@@ -32,14 +33,19 @@ BUSY_SECONDS = 30
 """Seconds that a statement waits for another writing process."""
 
 _inherited: list[object] = []
-"""Connections of the parent process of this fork. SQLite forbids using them here, even closing them: that might copy
-the write-ahead log into the file and remove it."""
+"""Connections that this fork inherited from its parent process. SQLite forbids a fork to use or even to close them.
+
+Closing one might copy the write-ahead log into the file and remove the log.
+"""
 
 _File = tuple[str, int, int]
 
 
 class KeptFiles:
-    """The most recently used SQLite files with their connections. Threads may share it, and forks may inherit it."""
+    """The most recently used SQLite files with their connections.
+
+    Threads may share this object, and forks may inherit it.
+    """
 
     def __init__(self) -> None:
         self._begin()
@@ -78,7 +84,10 @@ class KeptFiles:
 
 
 def _file(path: str) -> _File:
-    """Return a file's identity. A new file at the same path has another one: the open file keeps its inode."""
+    """Return a file's identity.
+
+    A new file at the same path has another identity, because an open file keeps its inode.
+    """
     try:
         status = Path(path).stat()
     except FileNotFoundError:
@@ -91,7 +100,7 @@ def _opened(path: str) -> sa.Engine:
 
 
 class _OneFile:
-    """Overrides that keep a storage's only file open."""
+    """Methods that keep open the only file of one of Dagster's storages."""
 
     _conn_string: str
 
@@ -100,7 +109,7 @@ class _OneFile:
         return KeptFiles()
 
     def connect(self) -> Any:
-        """Return a transaction."""
+        """Return a context manager with a transaction in the storage's file."""
         return self.files.connect(sa.make_url(self._conn_string).database or "")
 
     def dispose(self) -> None:
@@ -134,11 +143,12 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Watchers watch a run's file. Dagster writes to it on close; we write only to its WAL, so touch it.
+                # Watchers watch a run's file. Dagster changes the file when it closes it. Here only its WAL changes, so
+                # touch it.
                 os.utime(path)
 
     def _make(self, path: str) -> None:
-        """Create the file of a run. If a kill left it without tables, initialize it as Dagster does."""
+        """Create the file of a run. If a kill has left a file without tables, initialize the file as Dagster does."""
         if not Path(path).exists():
             self._copy(path)
         engine = self._files.engine(path)
@@ -146,18 +156,18 @@ class KeptEventLogStorage(SqliteEventLogStorage):
             self._initdb(engine)
 
     def _copy(self, path: str) -> None:
-        """Copy the template atomically, and never over a file that another process has created meanwhile."""
+        """Copy the template atomically. Never replace a file that another process has created meanwhile."""
         with TemporaryDirectory(dir=self._base_dir) as folder:
             copy = Path(folder, "copy")
             with copy.open("wb") as file:
                 file.write(self._template().read_bytes())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(OSError):  # the file exists, or there are no hard links: then Dagster initializes it
+            with suppress(OSError):  # the file exists, or there are no hard links: then `_make` initializes it
                 os.link(copy, path)
 
     def _template(self) -> Path:
-        """Return an empty run file for this Dagster version. Its name has another ending than files of runs."""
+        """Return an empty run file for this Dagster version. The name's ending distinguishes it from files of runs."""
         template = Path(self._base_dir, f"empty.{dg.__version__}")
         if not template.exists():
             with TemporaryDirectory(dir=self._base_dir) as folder:
@@ -189,7 +199,7 @@ def _changes(connection: sa.Connection) -> int:
 
 
 def _is_made(engine: sa.Engine) -> bool:
-    with engine.connect() as connection, suppress(OperationalError):  # there is no such table
+    with engine.connect() as connection, suppress(OperationalError):  # the file has no such table
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").first() is not None
     return False
 
@@ -203,8 +213,8 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
-        ticks.dispose()  # creating the file opened it, and it would stay open until Python's garbage collector runs
-        ticks.files = self._run_storage.files  # an ending instance disposes of the run storage, but not of this
+        ticks.dispose()  # close the file that was just created; otherwise it would stay open until a garbage collection
+        ticks.files = self._run_storage.files  # an ending instance closes the run storage, but not the schedule storage
         self._schedule_storage = ticks
 
     @classmethod

@@ -1,1 +1,1 @@
-"""Spark: one session, reading of pinned files that loses no record silently, and writing that counts all rows."""
+"""Spark: one session, reads of pinned files that lose no record silently, and writes that count all rows."""

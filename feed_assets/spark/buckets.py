@@ -1,6 +1,6 @@
-"""Spark's configuration for other teams' buckets: each has the endpoint and the profile of its blackboard.
+"""Spark's configuration for other teams' buckets: each bucket gets the endpoint and the profile of its blackboard.
 
-s3a has one user for each bucket, shared by all callers (Hadoop's per-bucket configuration).
+Hadoop configures s3a per bucket, so all readers of one bucket share one user.
 """
 
 from urllib.parse import urlsplit
@@ -24,7 +24,10 @@ _AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connectio
 
 
 def buckets(settings: Settings) -> dict[str, str]:
-    """Return the configuration of other teams' buckets. Raise InvalidSetting if two disagree on a bucket."""
+    """Return the configuration of other teams' buckets.
+
+    Raise InvalidSetting if two blackboards disagree on a bucket.
+    """
     ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
     values: dict[str, str] = {}
     for name, place in settings.blackboards.get_secret_value().items():
@@ -32,15 +35,15 @@ def buckets(settings: Settings) -> dict[str, str]:
             if ways.setdefault(bucket, (place.endpoint, place.profile)) != (place.endpoint, place.profile):
                 raise InvalidSetting(
                     f"FEED_ASSETS_BLACKBOARDS[{name!r}]: the bucket {bucket} has another endpoint or profile in "
-                    "another blackboard, but Spark keeps one of each for a bucket: expected the same. Set both alike, "
-                    "or move the data to a bucket of their own."
+                    "another blackboard, but Spark keeps only one of each per bucket: expected the same. Make both "
+                    "equal, or move the data to a bucket of their own."
                 )
             values |= _bucket(f"{S3A}.bucket.{bucket}", place, settings.s3_endpoint)
     return values
 
 
 def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
-    """Return the options that reach an endpoint which is not AWS."""
+    """Return the options to reach an S3 endpoint that is not AWS."""
     return {
         f"{prefix}.endpoint": endpoint,
         f"{prefix}.endpoint.region": "us-east-1",
@@ -50,7 +53,7 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
-    """Return the options of one bucket. AWS's endpoint is set only if our own blackboard has another one."""
+    """Return the options of one bucket. AWS's endpoint is set only if our own blackboard has another endpoint."""
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:

@@ -1,6 +1,7 @@
-"""Checksums of Parquet pages: written with all our data, and verified whenever Spark reads for us.
+"""Checksums of Parquet pages: written with all our data, and verified whenever feed_assets reads with Spark.
 
-Each read and each write sets them again. Otherwise a Connect server's, a cluster's or a user's configuration wins.
+Each read and each write sets the options again. Otherwise the configuration of a Connect server, a cluster or a user
+would override them.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ OF_SERVER = dict.fromkeys((_VERIFY, _WRITE), "true")
 """Configuration of a Connect server's session, for the reads and writes of a dataset's own function."""
 
 OF_SESSION = {f"spark.hadoop.{name}": value for name, value in OF_SERVER.items()}
-"""The same for a session that has not started yet. After the start, this form has no effect."""
+"""The same configuration for a session that has not started yet. After the start, this form has no effect."""
 
 
 def without_switches(values: Mapping[str, str]) -> dict[str, str]:

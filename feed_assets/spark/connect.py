@@ -1,7 +1,7 @@
 """The session of a Connect server on this machine, which may receive a token without TLS.
 
-The program `python -m feed_assets.spark.connect sc://…` warms a server up. It is a separate process, since PySpark
-retries an ended server for ten minutes and would delay our own end after an interrupt.
+The program `python -m feed_assets.spark.connect sc://…` warms a server up. It runs as a separate process. PySpark
+retries a server that has ended for ten minutes, which would delay the end of our own process after an interrupt.
 """
 
 import sys
@@ -13,7 +13,7 @@ from feed_assets.core.addresses import LOOPBACK
 
 
 class OnLoopback(DefaultChannelBuilder):
-    """Channel to LOOPBACK under the name `localhost`: PySpark sends a token without TLS to that name only."""
+    """Channel to LOOPBACK under the name `localhost`. Without TLS, PySpark sends a token only to this name."""
 
     def __init__(self, remote: str) -> None:
         super().__init__(remote.replace(LOOPBACK, "localhost", 1))
@@ -30,7 +30,7 @@ def connect(remote: str) -> SparkSession:
 
 
 def warm_up(remote: str) -> None:
-    """Run one small job with a shuffle: the first in a fresh JVM takes seconds."""
+    """Run one small job with a shuffle. The first such job in a fresh JVM takes seconds."""
     session = connect(remote)
     session.range(1000).groupBy().count().collect()
     session.stop()

@@ -1,8 +1,8 @@
 """CSV by RFC 4180, read as text first. A record is rejected where a parser would guess, alter or drop something.
 
-Spark's parser cuts the records. Its schema has more columns than the files, so it returns each record's raw text
-besides the fields. A record is plain if its length is that of its fields and delimiters, and it holds no quote and no
-carriage return. Every other record is checked against the grammar.
+Spark's parser separates the records. Spark gets a schema with more columns than the files have. So for each record, it
+returns the fields and also the raw text. A record is plain if its length is the length of its fields and delimiters,
+and it has no quote and no carriage return. Every other record is checked against the grammar.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ from feed_assets.spark.tasks import in_one_task
 LineEnd = Literal["\n", "\r"]
 
 _OPTIONS: dict[str, bool | str] = {
-    "enforceSchema": True,  # headers are compared earlier, as the schema has more columns than the files
+    "enforceSchema": True,  # headers are compared earlier; the schema has more columns
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
-    "multiLine": True,  # without it a line break in quotes splits a record; with it a file is one task
+    "multiLine": True,  # otherwise line breaks in quotes split a record; a file is one task
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
 }
 MORE = 50
-"""Additional columns declared to Spark. Spark returns no raw text of a record that fills all columns."""
+"""Number of additional columns declared to Spark. Spark returns no raw text for a record that fills all columns."""
 
 _NO_QUOTE = "\uffff"
-"""Quote character of a dialect without quotes: no text contains it. Spark's own is NUL, which some texts contain."""
+"""Quote character for a dialect without quotes. No text contains it. Spark would use NUL, which some texts contain."""
 
 _CHARSETS = {"UTF-8": "UTF-8", "UTF-16": "UTF-16", "Latin-1": "ISO-8859-1"}
 
@@ -50,7 +50,7 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns that are computed in steps. An expression that is used twice gets its own step."""
+    """Column expressions that are computed in steps. An expression that is used twice gets its own step."""
 
     scanned: StructType
     is_record: Column
@@ -65,7 +65,7 @@ def read_csv(
     file: Column,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return the tagged frame of CSV files; `paths` has the line end of each path, `_raw` is the record's text."""
+    """Return the tagged frame of CSV files. `paths` has the line end of each path. `_raw` is the record's text."""
     ends: list[LineEnd] = sorted({*paths.values()})
     alike: dict[LineEnd, list[str]] = {end: [path for path, other in paths.items() if other == end] for end in ends}
     frames = [_read(spark, some, schema, tuple(required), file, dialect, end) for end, some in alike.items()]
@@ -95,7 +95,10 @@ def _read(
 def _columns(
     _session: SparkSession, schema: StructType, required: tuple[str, ...], dialect: CsvDialect, line_end: LineEnd
 ) -> _Columns:
-    """Return the columns of a schema. They cost thousands of calls to the JVM, so they are cached for each session."""
+    """Return the column expressions of a schema.
+
+    They cost thousands of calls to the JVM, so each session caches them.
+    """
     fields = [_Field(each.name, each.dataType, f"_text{n}", f"_value{n}") for n, each in enumerate(schema)]
     texts = [each.text for each in fields]
     surplus = [f"_more{n}" for n in range(MORE)]
@@ -126,15 +129,19 @@ def _is_record() -> Column:
 
 
 def _opaque(column: Column) -> Column:
-    """Return an expression of all columns that Spark's optimizer cannot analyze.
+    """Return an expression over all columns in a form that Spark's optimizer cannot analyze.
 
-    Otherwise it keeps each inference under both names of each of n columns: 2^n inferences, and planning never ends.
+    Otherwise the optimizer repeats each conclusion under both names of each of n columns. That makes 2^n conclusions,
+    and planning never ends.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str], grammar: Grammar) -> Column:
-    """Return the reasons of a record. They are searched only in odd records; a correct record costs a few checks."""
+    """Return the reasons to reject a record. Only odd records are searched for reasons.
+
+    A correct record costs a few checks.
+    """
     typed = [each for each in fields if not isinstance(each.kind, StringType)]
     absent = [next(each for each in fields if each.name == name) for name in required]
     refused = [sf.col(each.text).isNotNull() & sf.col(each.value).isNull() for each in typed]

@@ -18,7 +18,7 @@ from feed_assets.feeds.text_files import AT_A_TIME, first_part
 
 
 class _Unpacker(Protocol):
-    """The part of `zlib`'s and `bz2`'s objects that is used here."""
+    """The methods of `zlib`'s and `bz2`'s decompressors that this module uses."""
 
     @property
     def eof(self) -> bool: ...
@@ -32,10 +32,10 @@ _UNPACKERS: Mapping[str, Callable[[], _Unpacker]] = {
     ".deflate": zlib.decompressobj,
     ".bz2": bz2.BZ2Decompressor,
 }
-"""Compressions that are decompressed here. For others, Spark reads the first line."""
+"""Compressions that this module can decompress. For others, Spark reads the first line."""
 
 _BLOCK = 1 << 20
-"""Bytes that surely contain a whole bzip2 block: part of a block decompresses to nothing."""
+"""Number of bytes that surely contain a whole bzip2 block. Part of a block decompresses to nothing."""
 
 
 def line_ends(
@@ -43,8 +43,7 @@ def line_ends(
 ) -> Mapping[str, Literal["\n", "\r"]]:
     """Return the line end of the records of each file, by key.
 
-    Raise UnreadableUpdate for a file that differs from the declaration, UpdateChanged for one that differs from the
-    list.
+    Raise UnreadableUpdate if a file differs from the declaration, and UpdateChanged if a file differs from the list.
     """
 
     def beginning(file: File) -> Beginning:
@@ -76,27 +75,30 @@ def _head(spark: SparkSession, board: Blackboard, file: File, path: str) -> byte
         return first_bytes(read)
     except (zlib.error, OSError, ValueError) as error:
         why = f"not a {FORMS[packing]} file ({error})" if packing and not isinstance(error, ValueError) else error
-        raise UnreadableUpdate(f"{file.key} cannot be read: {why}. Invalidate it, or correct the format.") from error
+        raise UnreadableUpdate(
+            f"{file.key} cannot be read: {why}. Invalidate the update, or correct the format."
+        ) from error
 
 
 def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
-    """Return the first bytes of a compressed file. Raise ValueError if it ends before its first byte."""
+    """Return the first bytes of a decompressed file. Raise ValueError if the file ends before its first byte."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
-    while (
-        not text and unpacker.eof and (remaining := unpacker.unused_data)
-    ):  # The first of several joined files is empty.
+    # If the first of several concatenated files is empty, go on with the next one.
+    while not text and unpacker.eof and (remaining := unpacker.unused_data):
         unpacker = _UNPACKERS[packing]()
         text = unpacker.decompress(remaining, size)
     if not text and not unpacker.eof and is_all:
-        raise ValueError(f"it is cut short: found {len(data):,} bytes, expected a whole block of {FORMS[packing]}")
+        raise ValueError(
+            f"the file is cut short: found {len(data):,} bytes, expected a whole block of {FORMS[packing]}"
+        )
     return text
 
 
 def _first_line(spark: SparkSession, path: str) -> bytes:
-    """Return the text up to the first LF, including any CR. Only Spark can decompress the file.
+    """Return the text up to the first LF, for a file that only Spark can decompress.
 
-    Each CR is kept: in some files the records end with CR alone.
+    The text keeps each CR, because in some files the records end with CR alone.
     """
     lines = spark.read.option("lineSep", "\n").text(path).where("value != ''")
     begins = sf.substring("value", 1, HEAD_BYTES).alias("value")

@@ -12,20 +12,26 @@ from pyspark.sql import functions as sf
 from feed_assets.core.csv_dialect import CsvDialect
 
 _PAIR = "\0"
-"""Placeholder of a doubled quote during the grammar check. A record with quotes and NUL is rejected."""
+"""Placeholder (NUL) of a doubled quote during the grammar check. A record with both quotes and NUL is rejected."""
 
 _MARK = "\ufeff"
-"""The byte order mark. Spark removes it from a UTF-8 file's first record, Java's decoder from a UTF-16 one."""
+"""The byte order mark.
+
+Spark removes it from the first record of a UTF-8 file. Java's decoder removes it from UTF-16.
+"""
 
 _SIMPLE = 64
-"""The most columns of a record that one pattern checks: Java's patterns recurse for each column."""
+"""Greatest number of columns that one pattern checks. Java's patterns recurse for each column."""
 
 _CONTROLS = "[\u0080-\u009f]"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """Rules for a record's raw text and its fields as Spark's parser cut them. `texts` names the fields' columns."""
+    """Rules for a record's raw text and the fields that Spark's parser found.
+
+    `texts` has the names of the fields' columns.
+    """
 
     texts: Sequence[str]
     dialect: CsvDialect
@@ -34,33 +40,36 @@ class Grammar:
     def raw(self) -> Column:
         """Return the record's text without its line end.
 
-        Spark returns no text if a record has as many fields as it was given columns. Then return the first fields and
-        `…`.
+        Spark returns no raw text if a record fills all columns that were declared to Spark. In this case, return the
+        first fields and `…`.
         """
         form = {"sep": self.dialect.delimiter, "quote": self._quote or "", "escape": self._quote or ""}
         as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
         first = sf.concat(sf.to_csv(sf.struct(*self.texts), {**form, **as_is}), sf.lit(f"{self.dialect.delimiter}…"))
-        # Spark has already removed LF, and a CR before it.
+        # Spark has already removed the LF, and a CR before it.
         text = sf.col("_corrupt") if self.line_end == "\n" else self._without_line_end(sf.col("_corrupt"))
         return sf.coalesce(text, first)
 
     def last(self) -> Column:
-        """Return the last field without the CR of a CR-LF line end; NULL if that leaves it empty.
+        """Return the last field without the CR of a CR-LF line end. Return NULL if only the CR was in the field.
 
-        A CR within quotes stays. If a record ends with a quote and nothing is left of it after its quoted fields are
-        removed, the last field was in quotes.
+        A CR within quotes stays. The last field was in quotes if the record ends with a quote, and the removal of
+        quoted fields also removes the last field.
         """
         text, raw = sf.col(self.texts[-1]), sf.col("_raw")
         stripped = sf.nullif(_without_cr(text), sf.lit(""))
         if self._quote is None:
             return sf.when(text.endswith("\r"), stripped).otherwise(text)
-        # `_unquoted` is used once: if used twice, Spark would compute it for every record, needed or not.
+        # `_unquoted` must be used only once. Otherwise Spark would compute it for every record, even if not needed.
         was_quoted = self._unquoted.rlike(rf"(?:\A|{self._delimiter})\z")
         is_fine = sf.when(~text.endswith("\r"), text).when(~raw.endswith(self._quote), stripped)
         return is_fine.when(was_quoted, text).otherwise(stripped)
 
     def is_plain(self) -> Column:
-        """Return whether the record is exactly its fields joined by delimiters, mostly by adding up lengths."""
+        """Return whether the record is exactly its fields joined by delimiters.
+
+        The check mainly compares lengths, which is fast.
+        """
         lengths = " + ".join(f"coalesce(octet_length({text}), 0)" for text in self.texts)
         width = len(self.dialect.delimiter.encode()) * (len(self.texts) - 1)
         raw = sf.col("_raw")
@@ -75,16 +84,19 @@ class Grammar:
         return field if self.dialect.null_value is None else sf.nullif(field, sf.lit(self.dialect.null_value))
 
     def is_fine(self) -> Column:
-        """Return whether a quick check finds the record well-formed: it is plain, or no quote in it is doubled."""
+        """Return whether a quick check finds the record well-formed.
+
+        The check accepts plain records, and records with quoted fields but without doubled quotes.
+        """
         raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
         if self._quote is None or len(self.texts) > _SIMPLE:
             return is_plain
         return is_plain | raw.rlike(self._simple)
 
     def reasons(self, every: Column) -> Column:
-        """Return an array with the rule that a malformed record breaks; for a well-formed record return `every`.
+        """Return an array with the rule that a malformed record breaks. Return `every` for a well-formed record.
 
-        The array makes Spark compute a reused expression only once.
+        Spark computes an expression in an array only once, even if it is used twice.
         """
         raw = sf.col("_raw")
         unquoted = raw if self._quote is None else self._unquoted
@@ -93,18 +105,22 @@ class Grammar:
         return sf.get(chosen, sf.lit(0))
 
     def may_hold_odd_text(self) -> Column:
-        """Return whether `odd_texts` may find something. A line break within quotes makes a record not plain."""
+        """Return whether `odd_texts` may find a problem.
+
+        A record can only have swallowed others if it has a line break and is not plain.
+        """
         raw = sf.col("_raw")
         is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
         odd = raw.rlike(_CONTROLS) if self.dialect.encoding == "Latin-1" else raw.contains("\ufffd")
         return is_broken | odd
 
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
-        """Return what is wrong with texts, whatever their types; NULL for each correct text.
+        """Return the problems of texts of any type in two arrays: wrong encodings, and records lost in a field.
 
-        The parser silently turns bytes of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote
-        that is never closed may swallow the next records up to another quote: a field then contains a line that looks
-        like a record. A genuine text with such a line is refused, too: a needless reject is better than lost records.
+        An array has NULL for each correct text. The parser silently turns bytes of another encoding into U+FFFD, so a
+        genuine U+FFFD is refused as well. A quote that is never closed may swallow the next records up to another
+        quote. A field then contains a line that looks like a record. A genuine text with such a line is refused, too,
+        because a needless reject is better than lost records.
         """
         if self.dialect.encoding == "Latin-1":
             why = "holds control characters U+0080 to U+009F: is it Windows-1252?"
@@ -142,7 +158,7 @@ class Grammar:
     def _unquoted(self) -> Column:
         """Return the record without its well-formed quoted fields.
 
-        A remaining field that begins with a quote never closes it, or has text after the closing quote.
+        If a remaining field begins with a quote, this quote is never closed, or text follows the closing quote.
         """
         pairs = sf.replace(sf.col("_raw"), sf.lit((self._quote or "") * 2), sf.lit(_PAIR))
         quoted = rf"{_PAIR}*+{self._mark}[^{self._mark}]*+{self._mark}|{_PAIR}++"
@@ -150,7 +166,10 @@ class Grammar:
         return sf.regexp_replace(pairs, sf.lit(pattern), sf.lit(""))
 
     def _without_line_end(self, raw: Column) -> Column:
-        """Return the text of a record that ends with CR. Restore an LF at the file's end, which Spark removed."""
+        """Return the text of a record without the CR that ends it.
+
+        Restore an LF at the file's end, which Spark has removed.
+        """
         last, raw = sf.col(self.texts[-1]), _without_cr(raw)
         is_without = last.endswith("\n") & ~raw.endswith("\n")
         if self._quote:
@@ -158,7 +177,7 @@ class Grammar:
         return sf.when(is_without, sf.concat(raw, sf.lit("\n"))).otherwise(raw)
 
     def _problem(self, raw: Column, unquoted: Column) -> Column:
-        """Return the first rule that a record breaks."""
+        """Return the first rule that a record breaks, or NULL if it breaks none."""
         count = len(self.texts)
         has_other_count = _count(unquoted, self.dialect.delimiter) != count - 1
         joined = "a byte order mark at its beginning: were files put together?"
@@ -199,7 +218,10 @@ class Grammar:
         return reduce(lambda condition, case: condition.when(*case), further, sf.when(*first))
 
     def _wrong(self, names: Sequence[str], is_bad: Callable[[Column], Column], why: str) -> Column:
-        """Return an array with `why` for each bad text: Java compiles an array better than code for each column."""
+        """Return an array that has `why` for each bad text.
+
+        Java compiles one array better than separate code for each column.
+        """
         named, texts = sf.array(*map(sf.lit, names)), sf.array(*map(sf.col, self.texts))
         return sf.zip_with(named, texts, lambda name, text: sf.when(is_bad(text), sf.concat(name, sf.lit(f": {why}"))))
 

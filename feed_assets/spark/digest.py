@@ -13,20 +13,21 @@ from feed_assets.spark.parse import EXACT_JSON, column
 
 
 def parts(schema: StructType) -> dict[str, Column]:
-    """Return the aggregates of a digest. Count and sums detect two equal rows, which xor alone would miss."""
+    """Return the aggregates of a digest. Two equal rows cancel out in xor, so the digest also has a count and sums."""
     return parts_of(hash_of([(_hashable(field.name, field.dataType), column(field.name)) for field in schema]))
 
 
 def parts_of(row: Column) -> dict[str, Column]:
-    """Return the same aggregates for a column of row hashes; a row whose hash is NULL does not count."""
+    """Return the aggregates of a digest for a column of row hashes. A row whose hash is NULL does not count."""
     sums = {f"_sum{low}": sf.sum(_bits(row, low, width)) for low, width in SLICES}
     return {"_records": sf.count(row), "_xor": sf.bit_xor(row), **sums}
 
 
 def hash_of(columns: Sequence[tuple[Column, Column]]) -> Column:
-    """Return the hash of a row. Each column is given twice: as it is hashed, and as it is compared with NULL.
+    """Return the hash of a row. Each pair has the expression to hash, and the column to compare with NULL.
 
-    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would be equal: each column adds a flag.
+    xxhash64 skips NULLs, so (NULL, 'a') and ('a', NULL) would get the same hash. Therefore the hash includes a NULL
+    flag for each column.
     """
     return sf.xxhash64(*[part for hashed, each in columns for part in (hashed, each.isNull())])
 
@@ -37,7 +38,10 @@ def digest(schema: StructType, values: Mapping[str, Any]) -> str:
 
 
 def measured(frame: DataFrame) -> tuple[int, str]:
-    """Return a frame's record count and digest, equal to those of `write`: one Spark job. Call it within `reading`."""
+    """Return a frame's record count and digest, as `write` would compute them. Call this within `reading`.
+
+    It runs one job.
+    """
     row = frame.agg(*[found.alias(name) for name, found in parts(frame.schema).items()]).collect()[0]
     values = row.asDict()
     return values["_records"], digest(frame.schema, values)

@@ -1,4 +1,4 @@
-"""Detection, after an error, of a Spark that has ended; and the end of Spark when a run is interrupted."""
+"""Detection of a Spark that has ended, after an error. Also the end of Spark's work when a run is interrupted."""
 
 import errno
 import re
@@ -27,15 +27,15 @@ _EXIT_WITHOUT_MEMORY = 52
 _KILLED = "it was killed, ran out of memory, or its server was stopped."
 _NEXT = "This process cannot start another Spark: start the command again."
 SECONDS_TO_CANCEL = 5
-"""Seconds before Spark is killed, for canceling its jobs and for its process to end."""
+"""Seconds that Spark gets to cancel its jobs, and that its process gets to end, before the process is killed."""
 
 
 @contextmanager
 def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
     """Detect errors caused by Spark's end, lack of memory or a full disk. An interrupt ends Spark's work.
 
-    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull in place of any error
-    that one of these causes.
+    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull in place of an error with
+    this cause.
     """
     heap = _heap(spark)
     try:
@@ -58,7 +58,7 @@ def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
 def refuse_an_ended_one() -> None:
     """Raise SparkUnavailable if this process's session has ended.
 
-    It is not replaced: objects that user code keeps from it, such as its functions, would not work in another one.
+    No new session replaces it. User code may keep objects of the ended session, which would not work in another one.
     """
     context = getattr(SparkContext, "_active_spark_context", None)
     if context and _is_stopped(context):
@@ -103,9 +103,10 @@ def _ended_for_memory(spark: object) -> bool:
 
 
 def _has_ended(spark: SparkSession, error: BaseException) -> bool:
-    """Return whether a session has ended: its JVM shows that, or for a Connect server only the error.
+    """Return whether a session has ended. The JVM of a session shows this. For a Connect server, only the error does.
 
-    With a JVM the error proves nothing: another service that a function uses may raise the same one.
+    For a session with a JVM, the error proves nothing, because another service that a function uses may raise the same
+    error.
     """
     context = _context(spark)
     return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
@@ -121,20 +122,23 @@ def _is_stopped(context: SparkContext) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an error means a full disk: Python's shows it by number, the JVM's by text."""
+    """Return whether an error means a full disk.
+
+    Errors of Python show this by number, and errors of the JVM by text.
+    """
     return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(text_of(error)))
 
 
 def _context(spark: object) -> SparkContext | None:
-    """Return the context of a session with its own JVM; None for a Connect server, whose session has another class."""
+    """Return the context of a session with its own JVM. Return None for a session of a Connect server."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None
 
 
 def _halt(spark: SparkSession) -> None:
-    """End all of Spark's work for this process, so that nothing is written after a sweep of its parts.
+    """End all of Spark's work for this process. Otherwise Spark might write parts after the run's parts were swept.
 
-    This thread's connection to the JVM may be in the middle of an answer, so another thread is used. The JVM is ended
-    as well, since a canceled job may continue for a while.
+    Another thread does the work, because this thread's connection to the JVM may be in the middle of an answer. The JVM
+    is ended as well, because a canceled job may continue for a while.
     """
     thread = threading.Thread(target=_cancel, args=(spark,), daemon=True)
     thread.start()

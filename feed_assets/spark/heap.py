@@ -1,4 +1,4 @@
-"""Memory of a Spark that runs on this machine, if the user does not set it."""
+"""The heap of a Spark that runs on this machine, if the user does not set it."""
 
 import os
 import re
@@ -9,7 +9,10 @@ import psutil
 
 HEAP = "spark.driver.memory"
 _SHARE = 4
-"""A heap is the machine's memory divided by this, as in the JVM's default: Python and other runs need some, too."""
+"""The heap is the machine's memory divided by this number, as by the JVM's default.
+
+Python and other runs need the rest.
+"""
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -19,7 +22,7 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 def default_heap() -> dict[str, str]:
     """Return the configuration of a heap that fits this machine.
 
-    Return an empty one if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` sets a heap.
+    Return an empty configuration if `SPARK_DRIVER_MEMORY` or `spark-defaults.conf` sets a heap.
     """
     return {} if os.environ.get("SPARK_DRIVER_MEMORY") or _is_in_defaults() else {HEAP: f"{_bytes() >> 20}m"}
 

@@ -43,11 +43,11 @@ def read(
 ) -> DataFrame:
     """Return the tagged frame of some updates: the schema's columns in order, then `_raw`, `_file`, `_reasons`.
 
-    `schema` is DDL; `parse` has the table of accepted values by type; timestamps are UTC. A NULL in a `required`
-    column is a reason to reject. `dialect` describes CSV. Raise UnreadableUpdate for files that Spark would skip or
-    that differ from the declaration, and UpdateChanged for one that differs from the list. Spark reads at the action:
-    wrap it in `reading(updates)`. A CSV file and a .gz file are one task each: split big feeds into files of some
-    hundred megabytes.
+    `schema` is DDL. The module `parse` has the table of accepted values by type. Timestamps are UTC. A NULL in a
+    `required` column is a reason to reject. `dialect` describes CSV. Raise UnreadableUpdate for files that Spark would
+    skip or that differ from the declaration. Raise UpdateChanged for a file that differs from the list. Spark reads
+    only at the action, so wrap the action in `reading(updates)`. Each CSV file and each .gz file is one task, so split
+    big feeds into files of some hundred megabytes.
 
     For Parquet files, the row count that Spark finds is compared with the count that the footers declare.
     """
@@ -57,7 +57,7 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # For a single file the key is constant, so Spark adds no URL to each row. For several it is made from the URL.
+    # The key of a single file is a constant, so Spark adds no URL to each row. Several keys are made from the URLs.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
     key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):
@@ -84,9 +84,10 @@ def clean(tagged: DataFrame) -> DataFrame:
 
 
 def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: StructType | None = None) -> DataFrame:
-    """Return the rows of an update that `write` made, sealed or not yet, by its exact files. Nothing is tagged.
+    """Return the rows of an update that `write` made, by its exact files. The update may still lack its manifest.
 
-    Without a schema Spark takes it from one footer: all parts come from one job and are alike.
+    The rows have no columns for reject reasons. Without `schema`, Spark takes the schema from one footer, because all
+    parts come from one job and are alike.
     """
     paths = [escaped(spark_path(board.url, key)) for key in _keys([update], "parquet")]
     with reading([update]):
@@ -96,7 +97,10 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 
 
 def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update], schema: Any) -> DataFrame:
-    """Return the columns of a `pyarrow.Schema` from Parquet updates, NULL where a part lacks one. Nothing is tagged."""
+    """Return the columns of a `pyarrow.Schema` from Parquet updates. A column is NULL where a part does not have it.
+
+    The rows have no columns for reject reasons.
+    """
     keys = _keys(updates, "parquet")
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     columns = columns_of(board, updates)
@@ -109,7 +113,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":
     """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
-    # Imported here: a process that reads only CSV and JSON does not need it.
+    # Imported here, because a process that reads only CSV and JSON does not need it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}
@@ -123,7 +127,7 @@ def ddl(spark: SparkSession, schema: str) -> StructType:
 
 @lru_cache(SCHEMAS)
 def _ddl(spark: SparkSession, schema: str, _timestamp: str | None) -> StructType:
-    """Parse a DDL schema, cached by the meaning of `timestamp`, which a profile may change."""
+    """Parse a DDL schema. The cache also depends on the meaning of `timestamp`, which a Spark profile may change."""
     # pyspark's stubs name pandas and pyarrow, which have no complete types.
     return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
 

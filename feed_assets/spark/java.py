@@ -1,4 +1,4 @@
-"""The Java that Spark would start with, found as Spark's own scripts find it, and its version."""
+"""The Java that Spark would start with, and its version. Spark's own scripts find it in the same way."""
 
 import os
 import re
@@ -21,12 +21,12 @@ _DO = (
 
 
 def java() -> str:
-    """Return the Java that Spark starts with, and its version. Raise SparkUnavailable if it is missing or too old."""
+    """Return the Java that Spark starts with, and its version. Raise SparkUnavailable if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if path is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
-        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but there is no java {where}. {_DO}")
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but no java was found {where}. {_DO}")
     version = _version(path)
     if version < OLDEST:
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but {path} is Java {version}. {_DO}")
@@ -35,7 +35,10 @@ def java() -> str:
 
 @cache
 def _version(path: str) -> int:
-    """Return the version of a `java`. Errors are not cached, so that a machine that was too busy is tried again."""
+    """Return the version of a `java`.
+
+    Errors are not cached, because the machine may only have been too busy to answer.
+    """
     match = _VERSION.search(_version_text(path))
     if match is None:
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, but {path} does not print its version. {_DO}")

@@ -10,9 +10,9 @@
 | date, timestamp | string, in the forms that `parse` takes |
 
 A whole line is rejected if it is not UTF-8 or not one object, or has an unknown field, a repeated field, or half of a
-surrogate pair. Blank lines are not records. Nested values cannot be read: publish Parquet.
+surrogate pair. Blank lines are not records. Nested values cannot be read: publish them as Parquet.
 
-For plain lines, one pattern (`plain_json`) proves all of that. All others are parsed here.
+For plain lines, one pattern (`plain_json`) proves all of these rules. This module parses all other lines.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def read_json(
 ) -> DataFrame:
     """Return the tagged frame of JSON lines. `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
 
-    Lines whose fields have the order `order` may be plain.
+    Only lines whose fields have the order `order` can be plain.
     """
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
     plain = plain_json.values(sf.when(is_plain, raw), schema)
@@ -61,7 +61,7 @@ def read_json(
 
 def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:
     """Return `_raw`, `_file`, `_utf8` (whether the line is UTF-8) and `_is_plain`."""
-    # A line that begins with a brace is not blank and needs no pattern.
+    # A line that begins with a brace is not blank, so the slower pattern is not needed.
     is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
     lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
     is_utf8 = sf.is_valid_utf8("value")
@@ -100,8 +100,8 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
 def _parsed(raw: Column) -> Column:
     """Return the `keys` of a line and its `record`, which is NULL unless the line is exactly one JSON value.
 
-    The parser ignores everything after the first value. So the line is parsed twice, as an array's element and as an
-    object's member: trailing text that is valid in one is invalid in the other.
+    The parser ignores everything after the first value. So the line is parsed twice: as an element of an array, and as
+    a member of an object. Text after the first value is invalid in at least one of the two.
     """
     text = sf.regexp_replace(raw, "\\A\ufeff", "")
     member = sf.try_parse_json(sf.concat(sf.lit('{"record":'), text, sf.lit("}")))
@@ -118,7 +118,10 @@ def _text(line: Column, wrong: Column, field: st.StructField) -> Column:
 
 
 def _wrong_kind(line: Column, field: st.StructField) -> Column:
-    """Return a reason if the value has another JSON type, else NULL. A JSON null has the type `VOID` and is missing."""
+    """Return a reason if the value has a wrong JSON type, otherwise NULL.
+
+    A JSON null has the type `VOID` and counts as missing.
+    """
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
     kind = sf.schema_of_variant(_item(line, field.name, "variant"))
     is_wrong = ~kind.rlike(rf"\A(VOID|{kinds})\z")

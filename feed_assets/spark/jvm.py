@@ -22,20 +22,21 @@ ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBA
 """Configuration for a master on this machine. Executors on other machines must reach the driver and its blocks."""
 
 AUTHENTICATED = {"spark.authenticate": "true"}
-"""Configuration for executors inside the JVM: Spark makes a secret at each start, and keeps it to itself."""
+"""Configuration for executors inside the JVM. Spark makes a secret at each start and shows it to nobody."""
 
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
 
 def of_python_workers() -> dict[str, str]:
-    """Return the configuration of Python workers; for another Python, which may lack feed_assets, an empty one."""
+    """Return the configuration of Python workers. Return {} if they use another Python, which may lack feed_assets."""
     return _WORKERS if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable else {}
 
 
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a JVM with a configuration. Python workers start without the current folder.
+    """Return the environment variables for a JVM that has a configuration.
 
-    They import nothing from that folder until `python_workers` adds it after the installed packages.
+    With our configuration, Python workers import nothing from the current folder until `python_workers` adds it after
+    the installed packages.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 
@@ -51,7 +52,7 @@ def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Ge
 
 
 def _escaped(text: str) -> str:
-    """Return a text that `java.util.Properties` reads unaltered in any encoding: unusual characters by number."""
+    """Return a text that `java.util.Properties` reads unaltered in any encoding. Unusual characters become numbers."""
     return re.sub(r"[^\w./-]", lambda match: _numbers(match[0]), text, flags=re.ASCII)
 
 
@@ -64,7 +65,7 @@ _BANNER = re.compile(
     r"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting (default|Spark) log level to|"
     r"To adjust logging level use|.* WARN (Utils: (Your hostname,|Set SPARK_LOCAL_IP)|NativeCodeLoader: Unable to load)"
 )
-"""Lines that Spark prints to stderr at each start, and that nobody can act on."""
+"""Lines that Spark prints to stderr at each start. Nobody can act on them."""
 
 _ENTRY = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ (?P<logger>[\w.$]+): ")
 _FAILED_TASKS = {
@@ -75,7 +76,7 @@ _FAILED_TASKS = {
     "TaskSetManager",
     "Utils",
 }
-"""Loggers of failed tasks, whose entries repeat the error of the run."""
+"""Loggers whose entries about failed tasks repeat the error of the run."""
 _EXCEPTION = re.compile(r"\s*(Caused by: |Suppressed: )?([a-z]\w*\.)+[\w$]*(Exception|Error|Throwable)\b")
 _ENDS = re.compile(r"Error: (Could not create the Java Virtual Machine|A fatal exception has occurred)")
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
@@ -83,11 +84,11 @@ _FRAME = re.compile(r"\s+(at [\w.$/<>]+[(.]|\.\.\. \d+ more)")
 _HIDES: set[str] = set()
 
 SECONDS_TO_END = 5
-"""Seconds for a JVM that failed to start to close its stderr, and for a running one to end."""
+"""Seconds that a JVM gets to close its stderr after a failed start, or to end after its normal use."""
 
 
 def hide_banner(*, keeps_traces: bool = False) -> None:
-    """Hide the start messages of a Spark that this process starts, and its stack traces unless `keeps_traces`.
+    """Hide the start messages of a Spark that this process starts. Also hide its stack traces, unless `keeps_traces`.
 
     All other output goes to stderr.
     """
@@ -119,7 +120,7 @@ def _output() -> Generator[dict[str, int]]:
 
 
 class _Listener(threading.Thread):
-    """A reader of a JVM's output: it holds the output while the JVM starts, and prints it afterwards."""
+    """A reader of a JVM's output. It keeps the output while the JVM starts, and prints it afterwards."""
 
     def __init__(self, reads: int) -> None:
         super().__init__(daemon=True)
@@ -134,7 +135,7 @@ class _Listener(threading.Thread):
                     _ = sys.stderr.write(line) if self._is_up else self.held.append(line)
 
     def pass_on(self) -> None:
-        """Print the held output, and from now on each line as it arrives."""
+        """Print the kept output. From now on, print each line as it arrives."""
         with self._lock:
             sys.stderr.writelines(self.held)
             self._is_up = True
@@ -145,9 +146,10 @@ def _without_banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Remove Java's stack traces, and log entries of failed tasks, which the run's own error repeats.
+    """Remove Java's stack traces and the log entries of failed tasks. The run's own error repeats both.
 
-    A function's output may look like an exception. A real exception has stack frames after it, or is in a log entry.
+    A function's output may look like an exception. Only a real exception is followed by stack frames or belongs to a
+    log entry.
     """
     held: list[str] = []
     is_hidden = has_frames = False
@@ -182,18 +184,18 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **scratch.environment}
             with _environment(submit), _output() as output:
-                how = {
-                    **output,
-                    "umask": UMASK,
-                    "pass_fds": scratch.locks,
-                }  # The umask is only for the JVM: the process may be a user's own.
+                # The umask is set for the JVM only, because this process may be a user's own.
+                how = {**output, "umask": UMASK, "pass_fds": scratch.locks}
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
-        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # From the file, Spark would strip outer blanks.
+        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file, Spark would strip outer blanks.
         SparkContext(gateway=gateway, conf=conf)
 
 
 def _end_jvm() -> None:
-    """End the JVM, as the end of this process would, and wait for it: Spark still removes and writes files."""
+    """End the JVM and wait for it, because Spark still removes and writes files.
+
+    The end of this process would end the JVM, too, but without the wait.
+    """
     process: Any = getattr(vars(SparkContext)["_gateway"], "proc", None)
     if process is not None:
         _expect_the_end_of_accumulators()

@@ -1,7 +1,7 @@
 """Merge of an increment's rows into the existing rows, by key.
 
-The increment's rows are evaluated once and kept: a second read of somebody's table may return other rows. A row that
-is replaced in one read but missing in the other would be lost.
+The increment's rows are evaluated once and kept, because a second read of the source table may return other rows. If
+one read replaced a row and the other read did not have the new row, the row would be lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.parse import column
 
 SMALL = 500_000
-"""The most rows of an increment that each task holds in memory, to avoid sorting the existing rows."""
+"""Greatest number of increment rows that each task holds in memory. This avoids sorting the existing rows."""
 
 _AT, _DELETED, _ROWS = "_merge_at", "_merge_deleted", "_merge_rows"
 
@@ -27,10 +27,10 @@ def merge_by_key(
     deletes: DataFrame | None = None,
     newest_by: str | None = None,
 ) -> DataFrame:
-    """Merge the rows of an increment into the dataset's previous ones: an upsert, with deletes.
+    """Merge the rows of an increment into the dataset's previous rows: an upsert, with deletes.
 
-    A row of `new` replaces the one with its key. Equal rows count once. Merging the same rows again changes nothing.
-    In a key of several columns, NULL is a value like any other.
+    A row of `new` replaces the existing row with its key. Equal rows count once. Merging the same rows again changes
+    nothing. In a key of several columns, NULL is a value like any other.
 
     Args:
         previous: The existing rows, as in a function's parameter `previous`; None if everything is loaded.
@@ -47,7 +47,7 @@ def merge_by_key(
         The merged rows, in any order.
 
     Raises:
-        InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, or `deletes` other
+        InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, `deletes` has other
             types, or a named column is missing.
         SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have one key, and no
             `newest_by` orders them. If everything is loaded, this is raised when the rows are written.
@@ -72,7 +72,7 @@ def merge_by_key(
 
 
 def _rows(changes: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the changes that are rows, not deletes."""
+    """Return the changes that are rows. Leave out the deletes."""
     return changes.where(~column(_DELETED)).select(*map(column, new.columns))
 
 
@@ -81,7 +81,7 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 
 
 def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
-    """Return the last change of each key: a row, or a delete, whose other columns are NULL."""
+    """Return the last change of each key: a row or a delete. The other columns of a delete are NULL."""
     at = column(newest_by) if newest_by else sf.lit(None)
     changes = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
     if deletes is not None:
@@ -95,7 +95,10 @@ def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], new
 
 
 def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
-    """Return a condition that is true, or that fails with an error naming the key."""
+    """Return a condition that is true if a key has exactly one change, or was deleted.
+
+    Otherwise it fails with an error that names the key.
+    """
     key_text = sf.to_json(sf.struct(*map(column, keys)))
     lacks = f"{newest_by} does not order them" if newest_by else "newest_by=… would order them"
     message = sf.concat(
@@ -118,7 +121,7 @@ def _same_key(keys: Sequence[str]) -> Column:
 
 
 def _comes_later(newest_by: str | None) -> Column:
-    """Return whether a change is newer than the existing row, or equally new."""
+    """Return whether a change is as new as the existing row, or newer."""
     if newest_by is None:
         return sf.expr("true")
     existing = _of("known", newest_by)
@@ -160,7 +163,7 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
 
 
 def _differences(types: Mapping[str, str], side: str, other_types: Mapping[str, str], other_side: str) -> str:
-    """Return the columns that differ between two frames, with their types; '' if there are none."""
+    """Return a text with the columns that differ between two frames and their types. Return '' if none differ."""
     names = sorted(name for name in types.keys() | other_types.keys() if types.get(name) != other_types.get(name))
     return "; ".join(
         f"{each}: {types.get(each, 'none')} {side}, {other_types.get(each, 'none')} {other_side}" for each in names

@@ -1,7 +1,7 @@
 """Parquet files, checked against a declared schema. Spark silently fills missing columns and hides extra ones.
 
-Footers are read on the driver, and Spark is given the types to read. By itself it would follow a writer's notes in the
-footer, and fail with Java errors for types that it lacks.
+The driver reads the footers and gives Spark the types to read. By itself, Spark would follow a writer's notes in the
+footer, and fail with Java errors for types that it does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def read_parquet(
 ) -> DataFrame:
     """Return the tagged frame of Parquet files (columns and path by key). `_raw` is the row as JSON.
 
-    Raise UnreadableUpdate for a file with other columns or types; their order may differ.
+    Raise UnreadableUpdate for a file with other columns or types. The order of the columns may differ.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]
@@ -61,7 +61,10 @@ def rows_of(
     file: Column,
     extra: Sequence[Column] = (),
 ) -> DataFrame:
-    """Return the columns of `schema`, NULL where a file lacks one, plus `extra`. `file` is the column with the key."""
+    """Return the columns of `schema` and of `extra`. A column is NULL where a file does not have it.
+
+    `file` is the column with the file's key.
+    """
     alike: dict[tuple[Stored, ...], list[str]] = {}
     for key, each in columns.items():
         alike.setdefault(tuple(_stored(each, schema)), []).append(paths[key])
@@ -92,7 +95,10 @@ def rows_by_file(
 
 
 def _stored(columns: "FileColumns", schema: StructType) -> Iterator[Stored]:
-    """Yield how each column of a schema is stored in a file; as declared, if no value is converted."""
+    """Yield, for each column of a schema, how a file stores it.
+
+    A column whose values need no conversion counts as stored with its declared type.
+    """
     for field in schema:
         at = columns.types.get_field_index(field.name)
         is_same = at < 0 or columns.types.field(at).type == columns.stored.field(at).type
@@ -122,7 +128,10 @@ def _check(columns: "Mapping[str, FileColumns]", schema: StructType) -> None:
 
 
 def _is_variant(stored: st.DataType, expected: st.DataType | None) -> bool:
-    """Return whether a column is declared as a variant and stored as one. Spark 4.0 wrote it without annotation."""
+    """Return whether a column is declared and stored as a variant.
+
+    Spark 4.0 wrote variants without their annotation.
+    """
     if not isinstance(expected, st.VariantType) or not isinstance(stored, StructType):
         return isinstance(stored, st.VariantType)
     return {"metadata", "value"} <= {*stored.fieldNames()}

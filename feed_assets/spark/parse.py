@@ -1,4 +1,4 @@
-"""Strict conversion of text to values: a text not exactly of the declared type is a reject, never NULL or a guess.
+"""Strict conversion of text to values. A text that is not exactly of the declared type is rejected, never guessed.
 
 | declared type | accepted text | refused, with a reason |
 |---|---|---|
@@ -11,8 +11,8 @@
 | timestamp | `YYYY-MM-DD[ T]HH:MM:SS[.f][offset]` | `2020`, over 6 digits after the point, `24:00:00`, zone names |
 | timestamp_ntz | the same without an offset | an offset |
 
-A timestamp's fraction has 1 to 6 digits; its offset is `Z`, `±HH:MM`, `±HHMM` or `±HH`, and UTC if there is none.
-Empty CSV fields, quoted or not, and JSON null are NULL, that is, missing. Only `required` refuses them.
+A timestamp's fraction has 1 to 6 digits. Its offset is `Z`, `±HH:MM`, `±HHMM` or `±HH`. Without an offset it is UTC.
+Empty CSV fields, quoted or not, and JSON null become NULL, which means missing. Only `required` refuses NULL.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,12 @@ META = ("_raw", "_file", "_reasons")
 """The columns of a tagged frame after those of the schema."""
 
 EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""Options of `to_json` that keep NULLs and microseconds, which its defaults drop."""
+"""Options of `to_json` that keep NULLs and microseconds. By default, `to_json` drops both."""
 
-_REASONS = (
-    "coalesce(_reasons, cast(array() AS array<string>))"  # As a text it costs one call to the JVM instead of twenty.
-)
+_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # as a text: one call to the JVM instead of twenty
 
 SCHEMAS = 128
-"""The most schemas per session that are cached with the columns made from them."""
+"""Greatest number of schemas that a cache keeps, with the columns made from them."""
 
 _FORMS: dict[type[st.DataType], str] = {
     st.IntegralType: text_forms.INTEGER,
@@ -55,18 +53,21 @@ def column(name: str) -> Column:
 
 
 def matches(text: Column, pattern: str) -> Column:
-    r"""Return whether the whole text matches a pattern. Unlike `\z`, `$` would accept a line break at the end."""
+    r"""Return whether the whole text matches a pattern.
+
+    The pattern ends with `\z`, because `$` would accept a line break at the end.
+    """
     return text.rlike(rf"\A(?:{pattern})\z")
 
 
 def value(text: Column, kind: st.DataType) -> Column:
-    """Return the typed value; NULL if the text is NULL or not exactly of this type."""
+    """Return the typed value. Return NULL if the text is NULL or not exactly of this type."""
     form = form_of(kind)
     if form is None:
         return text
     typed = converted(text, kind)
     fits = matches(text, form)
-    if isinstance(kind, st.DecimalType):  # Other patterns allow only as many digits as the type keeps.
+    if isinstance(kind, st.DecimalType):  # The patterns of other types allow only as many digits as the type keeps.
         fits = fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(typed) != sf.lit(float("inf")))
@@ -74,25 +75,31 @@ def value(text: Column, kind: st.DataType) -> Column:
 
 
 def converted(text: Column, kind: st.DataType) -> Column:
-    """Return the value of a text in the form of this type; NULL if there is none, as for 30 February."""
+    """Return the value of a text that has the form of this type.
+
+    Return NULL if no such value exists, such as 30 February.
+    """
     moment = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z")))
     return (moment if _is_moment(kind) else text).try_cast(kind)
 
 
 def complaint(name: str, text: Column, kind: st.DataType, typed: Column) -> Column:
-    """Return `<column>: …` with the reason why a text is not of this type, else NULL. `typed` is the text's `value`."""
+    """Return `<column>: …` with the reason why a text is not of this type. Otherwise return NULL.
+
+    `typed` is the text's `value`.
+    """
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not {with_article(kind.simpleString())}"))
     return sf.when(text.isNotNull() & typed.isNull(), wrong)
 
 
 def missing(name: str, text: Column) -> Column:
-    """Return a reason where a required value is missing, else NULL."""
+    """Return a reason where a required value is missing, otherwise NULL."""
     return sf.when(text.isNull(), sf.lit(f"{name}: missing"))
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """Return the complaints that are not NULL; usually an empty array, but never NULL."""
+    """Return an array of the complaints that are not NULL. The array itself is never NULL."""
     none = sf.array().cast("array<string>")
     if not complaints:
         return none
@@ -102,7 +109,8 @@ def collected(complaints: Sequence[Column]) -> Column:
 def once(column: Column, use: Callable[[Column], Column]) -> Column:
     """Return the result of `use` on a column. The column is computed once, and only where the result is needed.
 
-    An array achieves that. It also moves rare code out of the code per row: Java does not compile very long methods.
+    For this, the column becomes the only element of an array, which is then transformed. The array also keeps rare code
+    out of the method that Spark generates for each row, because Java does not compile very long methods.
     """
     return sf.get(sf.transform(sf.array(column), use), sf.lit(0))
 
@@ -122,7 +130,7 @@ def is_clean() -> Column:
 
 
 def form_of(kind: st.DataType) -> str | None:
-    """Return the pattern for texts of this type; None if any text is valid."""
+    """Return the pattern for texts of this type. Return None if every text is valid."""
     return next((form for types, form in _FORMS.items() if isinstance(kind, types)), None)
 
 
@@ -140,7 +148,10 @@ def _digits(kind: st.DataType) -> int:
 
 
 def _too_fine(text: Column, kind: st.DataType) -> Column:
-    """Return whether a text has more fraction digits than the type keeps: both casts would silently round or cut."""
+    """Return whether a text has more fraction digits than the type keeps.
+
+    A cast would silently round the decimal or cut the timestamp.
+    """
     if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
     if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):

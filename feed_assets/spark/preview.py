@@ -12,18 +12,25 @@ from feed_assets.core.markdown import as_text, table
 from feed_assets.core.schemas import quoted
 
 ROWS = 5
-"""The most rows that are shown."""
+"""Greatest number of rows in the table."""
 SHOWN = "_feed_assets_shown"
-"""A column with number and texts of each task's first rows, else NULL. It is dropped after the observation."""
+"""The name of a column that has number and texts for the first rows of each task, and NULL for others.
+
+It is dropped after the observation.
+"""
 _ROWS_OF_A_TASK = 1 << 33
 _LONGEST, _FETCHED = 60, 500
-"""The most characters of a text that are shown, and that Spark returns. White space is shown as one blank."""
+"""Greatest numbers of characters of a text: in the table, and in Spark's result.
+
+The table shows white space as one blank.
+"""
 
 
 def with_shown(frame: DataFrame) -> DataFrame:
-    """Return the frame with the column SHOWN. It is computed before the observation, whose code is not compiled.
+    """Return the frame with the column SHOWN.
 
-    Raises InvalidDefinition for a frame that has a column of that name.
+    The column is computed before the observation, because Spark does not compile the code of observations. Raise
+    InvalidDefinition if the frame already has a column of this name.
     """
     if SHOWN in map(str.lower, frame.columns):
         raise InvalidDefinition(f"column {SHOWN!r} is reserved: expected data without it. Rename it.")
@@ -32,14 +39,14 @@ def with_shown(frame: DataFrame) -> DataFrame:
 
 
 def first_rows() -> Column:
-    """Return an aggregate with the first rows of each task, which an observation can take."""
+    """Return an aggregate for an observation: the first rows of each task."""
     return sf.collect_list(SHOWN)
 
 
 def _row_sql(schema: StructType) -> str:
-    """Return SQL for a row's number and texts: one call to the JVM instead of ten for each column.
+    """Return SQL for a row's number and texts. One SQL text costs one call to the JVM instead of ten for each column.
 
-    Spark makes the texts, as Python would show timestamps in its own time zone.
+    Spark makes the texts, because Python would show timestamps in its own time zone.
     """
     texts = ", ".join(map(_text, schema))
     struct = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"
@@ -47,7 +54,7 @@ def _row_sql(schema: StructType) -> str:
 
 
 def markdown(schema: StructType, numbered: Sequence[Any]) -> str:
-    """Return the first of these rows as a Markdown table. Long values are cut."""
+    """Return the rows with the smallest numbers as a Markdown table. Long values are cut."""
     rows = [each["texts"] for each in sorted(numbered, key=lambda each: each["number"])[:ROWS]]
     return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 

@@ -1,6 +1,8 @@
-"""The daemon of Spark's Python workers, which searches the current folder for modules only after installed ones.
+"""The daemon of Spark's Python workers.
 
-PySpark's own daemon starts with `python -m` in that folder: a file there with a library's name would run instead.
+It searches for modules in the installed packages first, then in the current folder. PySpark's own daemon starts with
+`python -m`, which searches the current folder first. There, a file with the name of a library would run in place of the
+library.
 """
 
 import signal

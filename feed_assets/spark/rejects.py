@@ -1,9 +1,9 @@
-"""Tagged frames: rows with the reasons why they are not clean, until they are split into clean and rejected rows.
+"""Tagged frames: rows with the reasons to reject them, until they are split into clean and rejected rows.
 
-A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key below
-the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows. The write of the
-clean rows also observes the rejected rows' digest, and collects up to KEPT of them. If there are more, the rejected
-rows are computed again and must have that digest.
+A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (the key of the record's
+file below the blackboard) and `_reasons array<string>` (empty for a clean row). Each row becomes either a clean or a
+rejected row. The write of the clean rows also observes the digest of the rejected rows, and collects up to KEPT of
+them. If there are more, the rejected rows are computed again and must have the same digest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,19 +31,22 @@ from feed_assets.spark.written_frame import write, written
 REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
 KEPT = 10_000
-"""The most rejected records that the write of the clean rows collects."""
+"""Greatest number of rejected records that the write of the clean rows collects."""
 _OF_ALL_TASKS = 100_000
-"""The most records from all tasks together, of which those with the least hashes are kept."""
+"""Greatest number of records from all tasks together. Of these, the records with the smallest hashes are kept."""
 _TASK_BYTES = 64 << 20
-"""The fewest bytes that a task reads of large data."""
+"""Least number of bytes that a task reads, if the data are large."""
 _LONGEST = 400
-"""The most bytes of a record, with its reasons and file, that the pass collects."""
+"""Greatest number of bytes of a collected record, with its reasons and file. Longer records are not collected."""
 _REJECT = "_feed_assets_reject"
-"""A column with a rejected record and its hash; NULL for a clean row."""
+"""The name of a column that has a rejected record and its hash. It is NULL for a clean row."""
 _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"), strict=True))
-"""SQL for the columns of REJECTS in a tagged frame. It is a text, made once: each part of a column is a JVM call."""
+"""SQL for the columns of REJECTS in a tagged frame.
+
+As text it saves JVM calls: otherwise each part of a column costs one.
+"""
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
-_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
+_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # Spark's file for a frame of this schema without rows
 
 
 def is_tagged(frame: DataFrame) -> bool:
@@ -56,7 +59,7 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
 
     Args:
         tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
-        when: The condition; NULL counts as false.
+        when: The condition. NULL counts as false.
         reason: The reason to reject the row, such as `position: not 1, 2 or 3`.
 
     Returns:
@@ -70,13 +73,14 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
     """Reject all but the first row of each key.
 
-    Only rows without a reason compete, so that a rejected row never displaces a good one. A key with a NULL is not a
-    key, and has no duplicates: reject it as missing.
+    Only rows without a reason compete, so that a rejected row never displaces a good row. A row with NULL in its key
+    never counts as a duplicate: reject such a row as missing.
 
     Args:
         tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
         key: The columns of the key.
-        order: The order in which the first row stays; among equals, the least `_raw`, then `_file`.
+        order: The sort order of the rows of a key; the first row stays. Equal rows are sorted by `_raw`, then by
+            `_file`.
 
     Returns:
         The frame with the added reasons.
@@ -92,8 +96,8 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
 class RejectedRows:
     """Rejected rows, with the columns REJECTS, and their counts from the write of the clean rows.
 
-    If that write did not collect all of them, they are read or computed again, and must have the same digest. No
-    frame is cached for that.
+    If that write did not collect all of them, the rejected rows are computed again, and must have the same digest. No
+    frame is cached for this.
     """
 
     rows: DataFrame
@@ -110,21 +114,27 @@ class RejectedRows:
 
     @classmethod
     def on_the_way(cls, tagged: DataFrame, kept: int = KEPT) -> tuple[DataFrame, "RejectedRows"]:
-        """Split a function's result into clean and rejected rows. Writing all clean rows counts the rejected ones."""
+        """Split a function's result into clean and rejected rows.
+
+        The write of the clean rows counts the rejected rows.
+        """
         observation = Observation()
         counts = reject_counts(tagged.sparkSession, kept).values()
         records = apart(tagged)
         counted = records.observe(observation, *counts)
 
         def count() -> Mapping[str, Any]:
-            # If no row can be clean, the optimizer removes the observation, which then has no values.
+            # If no row can be clean, the optimizer removes the observation. Then it has no values.
             return observed_values(observation) or records.agg(*counts).collect()[0].asDict()
 
         return without_rejects(counted), cls(rejected_rows(tagged), count)
 
 
 def apart(tagged: DataFrame) -> DataFrame:
-    """Return a tagged frame with rejected records in one column (NULL for clean rows), not text and reasons."""
+    """Replace the text and the reasons of a tagged frame by one column with the rejected records.
+
+    It is NULL for clean rows.
+    """
     return tagged.withColumn(_REJECT, _reject(tagged.sparkSession)).drop("_raw", "_reasons")
 
 
@@ -138,7 +148,7 @@ def _reject(_session: SparkSession) -> Column:
 def kept_of(updates: Sequence[Update]) -> int:
     """Return how many rejected records each task may collect while it reads some updates.
 
-    The driver keeps those of every task until the job ends, in several copies of at most 40 MB.
+    The driver keeps the collected records of every task until the job ends, in several copies of at most 40 MB each.
     """
     tasks = 1 + sum(len(update.files) for update in updates) + bytes_of(updates) // _TASK_BYTES
     return max(min(KEPT, _OF_ALL_TASKS // tasks), 1)
@@ -146,7 +156,7 @@ def kept_of(updates: Sequence[Update]) -> int:
 
 @lru_cache(SCHEMAS)
 def reject_counts(_session: SparkSession, kept: int) -> dict[str, Column]:
-    """Return aggregates, by name, for a frame made by `apart`: the rejects' digest parts, and `kept` of the rejects."""
+    """Return aggregates, by name, for a frame made by `apart`: the rejects' digest parts, and up to `kept` rejects."""
     row, size = sf.col(f"{_REJECT}.hash"), " + ".join(f"octet_length({_REJECT}.{name})" for name in REJECTS.names)
     sample = sf.min_by(_REJECT, sf.when(sf.expr(f"{size} <= {_LONGEST}"), row), kept)
     return {name: each.alias(name) for name, each in {**parts_of(row), "_some": sample}.items()}
@@ -158,9 +168,9 @@ def without_rejects(frame: DataFrame) -> DataFrame:
 
 
 def write_rejects(rejected: Sequence[RejectedRows], board: Blackboard, partition: Partition, update_id: str) -> Written:
-    """Write rejected rows under an empty claimed update. Without any, Spark is not used.
+    """Write rejected rows under an empty claimed update. Without rejected rows, Spark is not used.
 
-    Raise UnstableRejects if they differ from those counted while the clean rows were written.
+    Raise UnstableRejects if the rows differ from the rows that were counted while the clean rows were written.
     """
     counts = [each.counts() for each in rejected]
     if not any(each["_records"] for each in counts):
@@ -173,9 +183,10 @@ def write_rejects(rejected: Sequence[RejectedRows], board: Blackboard, partition
     if result.data_version != digest(REJECTS, expected):
         raise UnstableRejects(
             f"{partition.feed}: {expected['_records']:,} records were rejected while the dataset was written, but "
-            f"{result.records:,} or other ones when they were computed again: expected the same, so that each record "
-            "is either in the dataset or rejected. Nothing was published. Make the function's rejects depend on its "
-            "input alone: give rand() a seed, order windows by a whole key, or end it with .localCheckpoint()."
+            f"{result.records:,} or other records when they were computed again: expected the same records, so that "
+            "each record is either in the dataset or rejected. Nothing was published. Make the function's rejects "
+            "depend on its input alone: give rand() a seed, order windows by a whole key, or end it with "
+            ".localCheckpoint()."
         )
     return result
 

@@ -1,4 +1,4 @@
-"""The rows that Spark reads from each Parquet file, compared with the count in the file's footer."""
+"""Comparison of the rows that Spark reads from each Parquet file with the count in the file's footer."""
 
 from collections.abc import Mapping
 

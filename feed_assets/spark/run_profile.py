@@ -1,4 +1,4 @@
-"""Additional Spark configuration for one run: it affects only that run, or it is refused."""
+"""Additional Spark configuration for one run. A configuration that would also affect other runs is refused."""
 
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from feed_assets.spark.sizing import SMALL, conf_for
 from feed_assets.spark.spark_errors import SPARK_ERRORS
 
 _SIZES: list[int] = []
-"""Bytes that each present run on this process's session reads: the session is sized for the largest."""
+"""For each current run on this process's session, the bytes that it reads. The session is sized for the largest run."""
 _UNSIZED: dict[str, str] = {}
-"""The session's values of the keys in SMALL while no run uses the session."""
+"""The session's own values of the keys in SMALL, from the time before any run used the session."""
 _SIZING = RLock()
 
 
@@ -28,15 +28,15 @@ def profiled(
 ) -> Generator[SparkSession]:
     """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
-    Both are undone at the end, also if the run fails. Some keys have an effect only if this call starts the session:
-    `may_start` allows that, for a process with a single run. Raise InvalidSetting for such a key if a session
-    without it is already running.
+    Size and profile are undone at the end, also if the run fails. Some keys have an effect only if this call starts the
+    session. `may_start` allows this start, for a process with a single run. Raise InvalidSetting for such a key if a
+    session without it is already running.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     own = {*settings.spark_conf.get_secret_value(), *profile}
     with _SIZING:
-        # A running session would apply a part of the profile, and keep it for later runs.
+        # A running session would apply part of the profile, and keep that part for later runs.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
@@ -54,7 +54,7 @@ def profiled(
 
 @contextmanager
 def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[None]:
-    """Size the session for a run until the block ends. After an interrupt, which ends Spark, change nothing."""
+    """Size the session for a run until the block ends. Change nothing after an interrupt, because it ends Spark."""
     with _SIZING:
         if not _SIZES:
             _UNSIZED.update({key: spark.conf.get(key) or "" for key in SMALL})
@@ -74,7 +74,7 @@ def _sized(spark: SparkSession, size: int, own: Collection[str]) -> Generator[No
 
 
 def _follow_the_largest(spark: SparkSession, own: Collection[str]) -> None:
-    """Size the session for the largest run on it; if there is no run, restore its own values."""
+    """Size the session for the largest run that uses it. If no run uses the session, restore its own values."""
     with _SIZING:
         sized = {**_UNSIZED, **(conf_for(max(_SIZES), _UNSIZED, own) if _SIZES else {})}
         for key, value in sized.items():
@@ -102,7 +102,7 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
 
 
 def _restore(spark: SparkSession, keys: Iterable[str], before: Mapping[str, str]) -> None:
-    """Undo a profile. It is not called after an interrupt, which ends this process's Spark."""
+    """Undo a profile. This is not called after an interrupt, because an interrupt ends this process's Spark."""
     for key in keys:
         value = before.get(key)
         if value is None:

@@ -1,7 +1,7 @@
-"""Private scratch folders of a Spark that we start: its shuffles, spills and buffers contain rows of feeds.
+"""Private scratch folders of a Spark that feed_assets starts. Its shuffles, spills and buffers contain rows of feeds.
 
-A folder is locked by the process that makes it and by its JVM, which inherits the lock. If both are killed, the sensor
-`orphans` removes the folder. Unlike a process id, a lock is visible in every container that has the folder.
+The process that makes a folder locks it, and the JVM inherits the lock. If both are killed, the sensor `orphans`
+removes the folder. Unlike a process id, a lock is visible in every container that has the folder.
 """
 
 import atexit
@@ -21,29 +21,32 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import OWNED, home
 
 UMASK = 0o077
-"""Umask of a JVM that we start and its Python workers: only this user can read their files."""
+"""Umask of a JVM that feed_assets starts, and of its Python workers. Only this user can read their files."""
 
 LOCAL_DIR, LOCAL_DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
-"""The setting and the variable that name disks for scratch files. If both are set, Spark uses the variable."""
+"""The setting and the environment variable that name disks for scratch files.
+
+If both are set, Spark uses the variable.
+"""
 
 HADOOP_TMP = "spark.hadoop.hadoop.tmp.dir"
 _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
 _LOCK = "held"
 _MOST_SECONDS_UNLOCKED = 3600
-"""Age at which an unnamed folder must be of a killed process: its maker renames it at once."""
+"""Age at which a folder with a temporary name must belong to a killed process. Its maker renames it at once."""
 _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Scratch folders of one JVM, one on each disk, and the descriptors that hold them locked."""
+    """Scratch folders of one JVM, one on each disk, and the file descriptors that keep them locked."""
 
     folders: tuple[Path, ...] = ()
     locks: tuple[int, ...] = ()
 
     def with_one_on(self, disk: Path) -> "Scratch":
-        """Return these folders and a new one on another disk. Raise OSError if it cannot be made."""
+        """Return these folders and a new one on another disk. Raise OSError if the new folder cannot be made."""
         folder, lock = _make_folder(disk)
         return Scratch((*self.folders, folder), (*self.locks, lock))
 
@@ -53,9 +56,10 @@ class Scratch:
         return {LOCAL_DIRS: ",".join(map(str, self.folders))}
 
     def conf(self, master: str) -> dict[str, str]:
-        """Return the folder in which Hadoop buffers uploads to S3. By default all users share one with a known name.
+        """Return the configuration of the folder in which Hadoop buffers uploads to S3.
 
-        Only a `local` master gets it: executors on another machine have no such folder.
+        By default, all users share one folder with a well-known name. Only a `local` master gets this configuration,
+        because executors on another machine do not have the folder.
         """
         return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
 
@@ -68,9 +72,9 @@ class Scratch:
 
 
 def disks(conf: Mapping[str, str]) -> list[Path]:
-    """Return the parents of scratch folders: the disks that the user sets for Spark, else one in the home.
+    """Return the parents of scratch folders: the disks that the user sets for Spark, or a folder in the home folder.
 
-    A process without a home, such as a notebook, uses the folder for temporary files.
+    A process without a home folder, such as a notebook, uses the system's folder for temporary files.
     """
     named = os.environ.get(LOCAL_DIRS) or conf.get(LOCAL_DIR) or _of_defaults()
     return [Path(each.strip()).absolute() for each in named.split(",") if each.strip()] or [_at_home()]
@@ -114,7 +118,7 @@ def remove_at_exit(folders: Scratch, end_jvm: Callable[[], object]) -> None:
 
 
 def sweep_scratch(conf: Mapping[str, str]) -> list[Path]:
-    """Remove this user's scratch folders that no process holds any more; return them."""
+    """Remove this user's scratch folders that no process locks any more. Return the removed folders."""
     places = {*disks(conf), _at_home()}
     candidates = [each for disk in places for name in (_PREFIX, _UNLOCKED) for each in sorted(disk.glob(f"{name}*"))]
     return [each for each in candidates if _is_let_go(each) and not shutil.rmtree(each, ignore_errors=True)]
@@ -125,8 +129,11 @@ def _at_home() -> Path:
 
 
 def _of_defaults() -> str:
-    """Return the value in `spark-defaults.conf`, which all other settings override; '' if it has none."""
-    spec = find_spec("pyspark")  # The import would take a second in each sensor.
+    """Return the disks in `spark-defaults.conf`, which all other settings override.
+
+    Return '' if the file names none.
+    """
+    spec = find_spec("pyspark")  # An import would take a second in each sensor.
     spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
     file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
     values = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
@@ -134,7 +141,7 @@ def _of_defaults() -> str:
 
 
 def _make_folder(disk: Path) -> tuple[Path, int]:
-    """Make a folder that gets its name only after it is locked, so that no sweep finds it unlocked."""
+    """Make a folder that gets its final name only after it is locked. So no sweep finds it unlocked."""
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark reads as the end of the path")
     disk.mkdir(0o700, parents=True, exist_ok=True)
@@ -145,7 +152,7 @@ def _make_folder(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder is this user's, and no process holds its lock or is about to take it."""
+    """Return whether a folder belongs to this user, and no process has its lock or will lock it soon."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False
@@ -155,6 +162,6 @@ def _is_let_go(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except FileNotFoundError:  # A removal was killed half-way: a new folder always has a lock before its name.
+    except FileNotFoundError:  # A removal was killed halfway: a new folder has its lock before its final name.
         return True
     return True

@@ -1,4 +1,4 @@
-"""The process's one Spark session, through dagster-pyspark's resource: local, on a cluster, or over Spark Connect."""
+"""The only Spark session of a process, by dagster-pyspark's resource: local, on a cluster, or over Spark Connect."""
 
 import logging
 import os
@@ -34,23 +34,23 @@ _SQL = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM never compiles longer ones
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no minimum and maximum in the footer
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM never compiles longer methods
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 would have no statistics in the footer
 }
 _MARK = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _OUTPUT = {
     f"spark.hadoop.{_MARK}": "false",  # Spark's _SUCCESS is empty, and would count as a manifest
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",  # version 2 leaves parts of failed jobs
     "spark.log.level": "ERROR",
-    "spark.ui.enabled": "false",  # It has no login, and listens on every interface of a cluster's driver.
+    "spark.ui.enabled": "false",  # The UI has no login, and listens on every interface of a cluster's driver.
 }
 _LOCAL = {
-    **SMALL,  # Until a run reads more (`sizing`).
+    **SMALL,  # for small data, until a run reads more (`sizing`)
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compression costs a fifth of the CPU
-    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets exceed the default of 100, and would compile again
+    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets need more than the default of 100
 }
-# Hadoop's default writes .crc files, which would be counted. s3a needs that default to buffer uploads on disk.
+# Hadoop's default file system writes .crc files, which the manifest would count. s3a needs it to buffer uploads.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -58,7 +58,7 @@ _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()
-"""Lock under which one of several threads starts the first session: PySpark would start a JVM for each thread."""
+"""Lock for the start of the first session. Without the lock, PySpark would start a JVM for each of several threads."""
 
 CONNECT_PORT = 15002
 """The default port of a Connect server."""
@@ -69,10 +69,10 @@ CONNECT_SECONDS = 10
 def conf(settings: Settings) -> dict[str, str]:
     """Return the configuration of a session, local or of a Connect server. `spark_conf` of the settings overrides it.
 
-    `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]` a session starts sized for small data
-    (`sizing`), with a heap that fits the machine, and without compression of cached frames.
-    Raise InvalidDefinition for a setting that would break a manifest's count, or for a folder without jars.
-    Raise InvalidSetting if two blackboards reach a bucket with different values.
+    `spark_conf` cannot switch page checksums off. With `spark_master` `local[…]`, a session is first sized for small
+    data (`sizing`), has a heap that fits the machine, and does not compress cached frames. Raise InvalidDefinition for
+    a setting that would break a manifest's count, or for a folder without jars. Raise InvalidSetting if two blackboards
+    use the same bucket with different values.
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
@@ -88,23 +88,24 @@ def conf(settings: Settings) -> dict[str, str]:
 
 
 def heap_in_words(settings: Settings) -> str:
-    """Return a text with the heap of a Spark on this machine, and its setting; '' if Spark runs elsewhere."""
+    """Return a text with the heap of a Spark on this machine, and its setting. Return '' if Spark runs elsewhere."""
     return "" if settings.spark_remote or not _is_local(settings) else f" with {in_words(conf(settings))}"
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
-    """Return dagster-pyspark's resource for these settings; the session starts at its first use."""
+    """Return dagster-pyspark's resource for these settings. The session starts when the resource is first used."""
     if not settings.spark_remote and _is_local(settings):
-        # Otherwise executors use the PATH's `python3`, which rarely has our packages.
+        # Otherwise executors use the `python3` of the PATH, which rarely has our packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return LazyPySparkResource(spark_config=conf(settings))
 
 
 def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_in_use: bool = False) -> SparkSession:
-    """Return the process's one session: made at the first call, the same one afterwards, whatever the settings.
+    """Return the process's only session. The first call makes it.
 
-    A profile overrides the settings if this call makes the session. While runs use the session, its
-    settings that depend on the bytes read (`sizing`) do not change. Raise SparkUnavailable if it cannot be made.
+    Later calls return the same session, whatever the settings. A profile overrides the settings if this call makes the
+    session. While runs use the session, the settings that depend on the bytes read (`sizing`) do not change. Raise
+    SparkUnavailable if the session cannot be made.
     """
     both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
     effective = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
@@ -131,10 +132,13 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None, *, is_
 
 
 def _prepare(settings: Settings) -> None:
-    """Start the JVM or the Connect session itself, as PySpark would show other users the secrets or the token."""
+    """Start the JVM or the Connect session here.
+
+    PySpark's own start would show the secrets or the token to other users.
+    """
     remote = settings.spark_remote.get_secret_value() if settings.spark_remote else None
     if remote and urlsplit(remote).hostname == LOOPBACK:
-        from feed_assets.spark.connect import connect  # Imported here: a local session does not need gRPC.
+        from feed_assets.spark.connect import connect  # Imported here, because a local session does not need gRPC.
 
         connect(remote)
     elif not remote and SparkSession.getActiveSession() is None:
@@ -145,7 +149,7 @@ def _prepare(settings: Settings) -> None:
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:
-    """Raise SparkUnavailable, quickly, if no session can start: there is no Java, or no server at the address."""
+    """Raise SparkUnavailable quickly if no session can start, because Java or the Connect server is missing."""
     if settings.spark_remote:
         _refuse_a_silent_address(settings.spark_remote.get_secret_value())
     elif SparkSession.getActiveSession() is None:
@@ -154,7 +158,7 @@ def refuse_what_cannot_start(settings: Settings) -> None:
 
 @contextmanager
 def _handlers_kept() -> Generator[None]:
-    """Keep our Ctrl-C handler. PySpark's would call the JVM on a busy connection, and hang."""
+    """Keep our Ctrl-C handler. PySpark's handler would call the JVM on a busy connection, and hang."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -206,11 +210,11 @@ def _jars(folder: str | None) -> dict[str, str]:
         return {}
     jars = sorted(str(jar.resolve()) for jar in Path(folder).glob("*.jar"))
     if not jars:
-        raise InvalidDefinition(f"FEED_ASSETS_SPARK_JARS={folder} holds no jar: expected a folder with hadoop-aws.")
+        raise InvalidDefinition(f"FEED_ASSETS_SPARK_JARS={folder} has no jar: expected a folder with hadoop-aws.")
     return {"spark.jars": ",".join(jars)}
 
 
 def _s3(endpoint: str | None) -> dict[str, str]:
-    """Return the options that make s3a connect like obstore, by the AWS SDK's chain: environment, profiles, roles."""
+    """Return the options with which s3a finds credentials as obstore does: by AWS's environment, profiles or roles."""
     credentials = {f"{S3A}.aws.credentials.provider": CREDENTIALS}
     return {**credentials, **at_endpoint(S3A, endpoint)} if endpoint else credentials

@@ -1,4 +1,4 @@
-"""Translation of Spark's errors while reading into our errors."""
+"""Translation of the errors that Spark raises while it reads into errors of feed_assets."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -34,7 +34,7 @@ from feed_assets.core.message_words import excerpt, text_of
 from feed_assets.core.source_lines import raised_at, users_place, with_notes
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
-"""Errors of an action. In a classic session, a failed job raises a bare Py4JJavaError."""
+"""Errors that an action may raise. In a session without Connect, a failed job raises a Py4JJavaError."""
 
 _LASTING = (
     AnalysisException,
@@ -44,13 +44,16 @@ _LASTING = (
     NumberFormatException,
     SparkRuntimeException,
 )
-"""Errors of an expression that Spark cannot resolve, or cannot compute from these rows. They recur each time."""
+"""Errors of an expression that Spark cannot resolve, or cannot compute from these rows.
+
+They would recur in each run.
+"""
 
 _MAY_PASS = re.compile(
     r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
     r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
 )
-"""Errors about data that a function reads elsewhere, or that it raises itself. They may be over the next time.
+"""Errors about data that a function reads elsewhere, or that a function raises itself. The next run may not have them.
 
 Examples: a folder of another team has no files yet, or a database or metastore does not answer.
 """
@@ -76,11 +79,11 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 @contextmanager
 def reading(updates: Sequence[Update]) -> Generator[None]:
-    """Translate errors of reading. Wrap every action on frames made by `read`: Spark reads when an action runs.
+    """Translate errors of reading.
 
-    Raise UpdateChanged for a missing file, UnreadableUpdate for a wrong header, a damaged file or a wrong format.
-    Raise BlackboardRefused or BlackboardUnavailable for a store that refuses access or does not answer. Other errors
-    pass unchanged.
+    Wrap every action on frames made by `read` in it, because Spark reads when an action runs. Raise UpdateChanged for a
+    missing file. Raise UnreadableUpdate for a wrong header, a damaged file or a wrong format. Raise BlackboardRefused
+    or BlackboardUnavailable for a store that refuses access or does not answer. Other errors pass unchanged.
     """
     try:
         yield
@@ -91,10 +94,11 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
-    """Return a Spark error with the line of user code that it concerns; None if it concerns no line.
+    """Return an error that names the line of user code that a Spark error concerns. Return None if it concerns no line.
 
-    `declared_at` is the line of the function itself: Spark computes its result after it has returned. An error of a
-    Python worker that counts as no attempt is returned as our own error, as if the driver had raised it.
+    `declared_at` is the line of the function's declaration. It is used if no other line is known, because Spark may
+    compute the result after the function has returned. If a Python worker raised one of our errors that do not count as
+    an attempt, return this error, as if the driver had raised it.
     """
     text = text_of(error)
     if not_counted := _not_counted(text):
@@ -112,7 +116,10 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return the error of ours that a Python worker raised. Return None if it counts as an attempt."""
+    """Return the error of feed_assets that a Python worker raised.
+
+    Return None for other errors, and for errors that count as an attempt.
+    """
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
         return None
@@ -131,18 +138,20 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
         return UnreadableUpdate(match[1])
     named = _named(text, updates)
     file = named or f"A file of {', '.join(update.path for update in updates)}"
-    # Checked first: Spark's text for these also says that a file is unreadable or missing.
+    # Check these first, because Spark's text for them also says that a file is unreadable or missing.
     if _REFUSED.search(text):
         return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check its credentials.")
     if _DOWN.search(text):
-        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(text)}). Check it, then try again.")
+        return BlackboardUnavailable(
+            f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
+        )
     if named is None and not _HEADER.search(text):
-        return None  # The function read something itself: no input is at fault, so none is invalidated.
+        return None  # The function itself read something. No input has caused the error, so no update is invalidated.
     return _of_file(text, file)
 
 
 def _of_file(text: str, file: str) -> FeedAssetsError | None:
-    """Return the error for a file of an input; None if the text names no such problem."""
+    """Return the error about a file of an input. Return None if the text names no known problem of a file."""
     if _GONE.search(text):
         return UpdateChanged(
             f"{file} was removed or altered after it was listed: pin the newest update and read again."
@@ -159,25 +168,28 @@ def _of_file(text: str, file: str) -> FeedAssetsError | None:
             "Invalidate the update, and have it published or built again."
         )
     if _UNREADABLE.search(text):
-        return UnreadableUpdate(f"{file} cannot be read: {cause(text)}. Invalidate it, or correct the format.")
+        return UnreadableUpdate(f"{file} cannot be read: {cause(text)}. Invalidate the update, or correct the format.")
     return None
 
 
 def _named(text: str, updates: Sequence[Update]) -> str | None:
-    """Return the key of the file that Spark names, as a URL or a path; None if it is in none of these updates."""
+    """Return the key of the file that Spark's text names, as a URL or a path.
+
+    Return None if the text names no file of these updates.
+    """
     texts = (text, unquote(text))
     named = [file.key for update in updates for file in update.files if any(file.key in each for each in texts)]
     return max(named, key=len, default=None)
 
 
 def _header(text: str) -> str:
-    """Return Spark's lines about the header as one line: what it expected and what it found."""
+    """Return Spark's lines about the header as one line: the expected and the found columns."""
     lines = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", text, re.MULTILINE)
     return "; ".join(dict.fromkeys(line.strip() for line in lines)) or cause(text)
 
 
 def cause(text: str) -> str:
-    """Return the first cause named in a Spark error: the line of a Python function's error, or of Java's."""
+    """Return the first cause that a Spark error names: the message of a Python function's error, or of a Java error."""
     if raised := [*_RAISED.finditer(text)]:
         return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
     causes: list[str] = _CAUSE.findall(text)

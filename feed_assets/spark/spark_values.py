@@ -1,7 +1,7 @@
 """Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
-A value that one of the two could not hold fails the action with a text from which `spark_errors.reading` makes an
-UnreadableUpdate: Parquet feeds have no rejects.
+Each of the two can represent some values that the other one cannot. Such a value fails the action, because Parquet
+feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _NANOSECONDS, _MICROSECONDS = 1_000, 1_000_000
 
 
 def spark_type(kind: Any) -> st.DataType:
-    """Return Spark's type for one of `feeds.parquet_columns`."""
+    """Return Spark's type for an Arrow type of `feeds.parquet_columns`."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
     types: Any = pyarrow.types
@@ -67,7 +67,7 @@ _TYPES: dict[str, Callable[[], st.DataType]] = {
 
 @dataclass(frozen=True)
 class Stored:
-    """A column as Spark reads it: its name, its type as read, and whether it uses Spark's old calendar."""
+    """A column as Spark reads it: its name, its type in the file, and whether it uses Spark's old calendar."""
 
     name: str
     kind: st.DataType
@@ -75,7 +75,7 @@ class Stored:
     is_nested: bool = False
 
     def value(self, kind: st.DataType, file: Column) -> Column:
-        """Return the column with values of `kind`. The action fails on a value that some reader cannot hold."""
+        """Return the column with values of `kind`. The action fails on a value that some reader cannot represent."""
         return _value(column(self.name), self, kind, file).alias(self.name)
 
 
@@ -92,7 +92,8 @@ def _value(source: Column, stored: Stored, kind: st.DataType, file: Column) -> C
             checked = sf.transform_values(source, lambda _, each: _value(each, values, kind.valueType, file))
             if not _is_checked(keys, kind.keyType):
                 return checked
-            # Keys have the same type in both, so they are only checked: Spark makes no map with a repeated key.
+            # Keys need no conversion, so they are only checked. A converted map might have a repeated key, which Spark
+            # refuses.
             fine_keys = sf.transform(sf.map_keys(source), lambda each: _value(each, keys, kind.keyType, file))
             return sf.when(source.isNull() | (sf.size(fine_keys) >= 0), checked)
         case _:
@@ -133,7 +134,7 @@ def _is_checked(stored: Stored, kind: st.DataType) -> bool:
 
 
 def _leaf(source: Column, stored: Stored, kind: st.DataType, file: Column) -> Column:
-    """Return the values of a leaf, by the first rule that applies."""
+    """Return the values of a column or field that is not nested. The first rule that applies decides."""
     if not _is_checked(stored, kind):
         return source
     if isinstance(kind, st.StringType):
@@ -157,7 +158,10 @@ def _decimal(source: Column, stored: Stored, kind: st.DecimalType, file: Column)
 
 
 def _moment(nanoseconds: Column, kind: st.DataType) -> Column:
-    """Return timestamps of whole microseconds. Without a zone they come from an interval, which no zone moves."""
+    """Return timestamps with whole microseconds.
+
+    A timestamp without a zone is computed from an interval, so that the session's time zone does not shift it.
+    """
     microseconds = sf.call_function("div", nanoseconds, sf.lit(_NANOSECONDS))
     if isinstance(kind, st.TimestampType):
         return sf.timestamp_micros(microseconds)

@@ -1,7 +1,7 @@
-"""Counts of an input's records, taken in the pass that reads the input to write the dataset.
+"""Counts of an input's records, made in the same pass that reads the input to write the dataset.
 
-An observation counts the records that pass through it. It is not used if a function may leave some records unread, or
-has run its own action. Then a separate job counts the records.
+An observation counts the records that pass through it. If a function may leave some records unread, or has run an
+action of its own, the observation may be wrong. Then a separate job counts the records.
 """
 
 import re
@@ -58,7 +58,7 @@ class Tally:
         return cls(records, counts, frame, observation, name)
 
     def judged(self, result: DataFrame) -> "Tally":
-        """Return the tally with `is_whole`: whether all records pass into the result, which is written next."""
+        """Return the tally with `is_whole` set: whether the write of `result` reads all records."""
         is_whole = not _is_over(self.observation) and reads_whole(_analyzed_plan(result), self.name)
         return replace(self, is_whole=is_whole)
 
@@ -66,7 +66,8 @@ class Tally:
     def values(self) -> Mapping[str, Any]:
         """Return the aggregates after the result was written.
 
-        The optimizer may have removed the observation, for example if a filter is always false. Then it has no values.
+        The optimizer may have removed the observation, for example if a filter is always false. Then the observation
+        has no values, and a separate job counts.
         """
         values: Mapping[str, Any] = observed_values(self.observation) if self.is_whole else {}
         return values or self.records.agg(*self.counts.values()).collect()[0].asDict()
@@ -84,7 +85,7 @@ def reads_whole(plan: str, name: str) -> bool:
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
-        # A plan inside an expression, such as IN (SELECT …), is two levels below its node. It becomes a join.
+        # A plan inside an expression, such as IN (SELECT …), is two levels below its node. Spark makes a join of it.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
             count += 1
@@ -94,7 +95,7 @@ def reads_whole(plan: str, name: str) -> bool:
 
 
 def _analyzed_plan(frame: Any) -> str:
-    """Return the analyzed plan as text, of a classic frame or of one of Spark Connect."""
+    """Return the analyzed plan of a frame as text. The frame may be of a session with a JVM or of Spark Connect."""
     if java := getattr(frame, "_jdf", None):
         return java.queryExecution().analyzed().toString()
     return frame._explain_string(extended=True).split("== Analyzed Logical Plan ==")[1].split("\n== ")[0]
@@ -108,7 +109,7 @@ def _is_over(observation: Any) -> bool:
 
 
 def observed_values(observation: Any) -> Mapping[str, Any]:
-    """Return the values of an observation without waiting for it; an empty mapping if it has none."""
+    """Return the values of an observation without waiting for it. Return an empty mapping if it has no values."""
     java = getattr(observation, "_jo", None)
     if java and (not java.future().isCompleted() or java.getAsJava().isEmpty()):
         return {}

@@ -11,24 +11,25 @@ _SCHEME = re.compile(r"^[a-z0-9]+://")
 
 
 def spark_path(board_url: str, key: str) -> str:
-    """Return the Hadoop path of an object: `file:///…`, `s3a://bucket/…`; `az://account/container`, `gs://` untested.
+    """Return the Hadoop path of an object, such as `file:///…` or `s3a://bucket/…`.
 
-    Hadoop decodes no `%20` in a path, so a `file://` URL is decoded here.
-    Raise InvalidName for `memory://`, which only this process can see.
+    Paths for `az://account/container` and `gs://` are untested. Hadoop does not decode `%20` in a path, so this
+    function decodes a `file://` URL. Raise InvalidName for `memory://`, which only this process can see.
     """
     root = _root(board_url)
     return f"{root}/{key}" if key else root
 
 
 def escaped(path: str) -> str:
-    """Return a path for a reader: Spark reads each path as a glob pattern, so `[`, `{`, `*` and the like are escaped.
+    """Return a path for Spark's reader, which reads each path as a glob pattern.
 
-    Raise InvalidName for one that also has a colon: in a pattern, Hadoop reads the text before a colon as a scheme.
+    So `[`, `{`, `*` and the like are escaped. Raise InvalidName for a path that also has a colon. In a pattern, Hadoop
+    reads the text before a colon as a scheme.
     """
     if _GLOB.search(path) and ":" in _SCHEME.sub("", path):
         raise InvalidName(
             f"{path} has ':' and a character of patterns ([ ] {{ }} * ? \\), and Hadoop cannot open such a file. "
-            "Expected at most one of the two. Publish the part under a name without the second."
+            "Expected at most one of the two. Publish the part under another name."
         )
     return _GLOB.sub(r"\\\1", path)
 

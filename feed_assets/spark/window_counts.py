@@ -1,4 +1,4 @@
-"""Row counts by window of event time, taken in a pass that runs anyway."""
+"""Row counts by window of event time, made in a pass over the data that runs anyway."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,27 +13,30 @@ from feed_assets.core.write_result import Counts
 from feed_assets.spark.parse import column
 
 SPAN = 1000
-"""The most windows between the first and last row that are counted in that pass, such as three days of five minutes."""
+"""Greatest number of windows, from the first to the last row, that one pass can count.
+
+Three days have 864 windows of five minutes.
+"""
 
 MOST_PARTS = 50
-"""The most parts whose rows are counted separately in that pass."""
+"""Greatest number of parts whose rows one pass counts separately."""
 
 _MICROS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Counting:
-    """A count of rows by an event time, in windows of one length, on the grid of UTC."""
+    """Rules for counting rows by an event time, in windows of one length that begin at multiples of it in UTC."""
 
     event_time: str
     length: timedelta
 
     def histogram(self, part: Column | None = None, parts: int = 1) -> Column:
-        """Return an aggregate with the rows of each window, which an observation can take. `exact` reads it.
+        """Return an aggregate for an observation: the number of rows in each window. `exact` reads the aggregate.
 
-        With `part`, a number below `parts`, the rows of each part are counted separately, and rows without one not at
-        all. A histogram merges its nearest bins above a maximum number. Windows are numbered modulo that maximum, so it
-        merges only counts of the same window from several tasks.
+        With `part`, a number below `parts`, the rows of each part are counted separately. Rows whose `part` is NULL are
+        not counted. A Spark histogram merges its nearest bins if there are more than a maximum number. Windows are
+        numbered modulo this maximum, so it only merges counts of the same window from several tasks.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
@@ -50,7 +53,7 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        Return None if these are too far apart: two windows may then have the same number.
+        Return None if the two are too far apart, because two windows may then have the same number.
         """
         counts_by_part = self.exact_by_part(bins, first, last)
         return None if counts_by_part is None else counts_by_part.get(0, ())
@@ -58,7 +61,7 @@ class Counting:
     def exact_by_part(
         self, bins: Iterable[Row] | None, first: int | None, last: int | None
     ) -> dict[int, Counts] | None:
-        """Return the counts of `exact` for each part that has rows."""
+        """Return the counts, as `exact` does, for each part that has rows."""
         if first is None or last is None:
             return {}
         lowest, highest = (moment // _MICROS // self._seconds for moment in (first, last))
@@ -87,12 +90,12 @@ class Counting:
 
 
 def counting_of(event_time: str | None, grain: str | None) -> Counting | None:
-    """Return how to count rows by windows of a grain; None without an event time or a grain."""
+    """Return the rules for counting rows by windows of a grain. Return None without an event time or a grain."""
     return Counting(event_time, step_of(grain)) if event_time and grain else None
 
 
 def _summed(counts: Iterable[tuple[int, int]]) -> Counts:
-    """Return counts by the window's start, in order, each once. Starts are given in seconds since 1970."""
+    """Return the total count of each window, in the order of the starts. `counts` has starts in seconds since 1970."""
     total: Counter[int] = Counter()
     for seconds, records in counts:
         total[seconds] += records

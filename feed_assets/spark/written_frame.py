@@ -1,4 +1,4 @@
-"""Write a frame as the parts of a claimed update, with its statistics in the same pass."""
+"""The write of a frame as the parts of a claimed update. The same pass computes statistics of the rows."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOWS, _PREVIEW, _MEASURED = "_windows", "_preview", "_measured:"
 NOTHING: Mapping[str, str] = MappingProxyType({})
-# Set again for each write: otherwise a Connect server's or a user's own configuration would win.
+# Set again for each write. Otherwise the configuration of a Connect server or a user would override it.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
@@ -51,13 +51,13 @@ def write(
     """Write Parquet parts under an empty claimed update. The caller writes the manifest.
 
     `event_time` names a timestamp column. The same pass counts the rows of each window by `counting`, and computes the
-    SQL aggregates `measured`, by name (see `observable`). `files` is the most parts, and the most tasks that compute
-    them; an empty frame is one part. Raise UpdateAbandoned if the prefix is not empty, or if it does not contain the
-    parts of exactly one job afterwards. After any exception, never publish under this id.
+    SQL aggregates `measured`, by name (see `observable`). `files` is the greatest number of parts, and of tasks that
+    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty, or if it does
+    not have the parts of exactly one job after the write. After any exception, never publish under this id.
     """
     observation = Observation()
     narrowed = with_shown(df.coalesce(files) if files else df)
-    # In the last step before the write, rows of failed and repeated attempts are not counted.
+    # Observed in the last step before the write, so that rows of failed and repeated attempts do not count.
     aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
     observed = narrowed.observe(observation, *aggregates, *_measured(df.sparkSession, tuple(measured.items())))
     _save(observed.drop(SHOWN), board, partition, update_id)
@@ -67,7 +67,7 @@ def write(
     if counting is None:
         return result
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
-    if counts is None:  # The times are too far apart to count in the same pass, so the written files are read.
+    if counts is None:  # The times are too far apart for the count in the same pass, so count the written files.
         update = Update(partition, update_id, result.files)
         rows = read_own(df.sparkSession, board, update, df.schema)
         counts = counting.counted(rows, sf.lit("")).get("", ())
@@ -77,7 +77,10 @@ def write(
 def written(
     board: Blackboard, partition: Partition, update_id: str, schema: StructType, values: Mapping[str, Any]
 ) -> Written:
-    """Return the write result: the update's files, from exactly one job, and the observed figures of their rows."""
+    """Return the write result: the update's files and the observed figures of their rows.
+
+    Raise UpdateAbandoned if the files are not from exactly one job.
+    """
     files = listed(board, partition, update_id)
     _refuse_leftovers(files, f"{partition.path}/{update_id}")
     return Written(
@@ -104,7 +107,10 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
 
 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
-    """Return the SQL aggregates that an observation accepts: no DISTINCT, no subqueries, only existing columns."""
+    """Return the SQL aggregates that an observation accepts.
+
+    It accepts no DISTINCT, no subqueries and no unknown columns.
+    """
     aggregates = tuple(measured.items())
     if _are_observable(frame.sparkSession, frame.schema, aggregates):
         return dict(aggregates)
@@ -113,7 +119,10 @@ def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(SCHEMAS)
 def _are_observable(spark: SparkSession, schema: StructType, measured: tuple[tuple[str, str], ...]) -> bool:
-    """Return whether all are observable, by a test on an empty frame: a plan's error would end all its observations."""
+    """Return whether an observation accepts all these aggregates, by a test on an empty frame.
+
+    In the real plan, one wrong aggregate would end all observations.
+    """
     empty: DataFrame = spark.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
     try:
         return not measured or bool(empty.observe(Observation(), *_measured(spark, measured)).schema)
@@ -130,7 +139,7 @@ def _measured(_session: SparkSession, measured: tuple[tuple[str, str], ...]) -> 
 def _statistics(
     _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
 ) -> list[Column]:
-    """Return the columns to observe for a schema. They cost thousands of JVM calls, so each session caches them."""
+    """Return the aggregates to observe for a schema. They cost thousands of JVM calls, so each session caches them."""
     column_by_name = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows()}
     if counting:
         column_by_name[_WINDOWS] = counting.histogram()
@@ -138,7 +147,10 @@ def _statistics(
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
-    """Return the first and last event time in microseconds: a timestamp would arrive in the calling process's zone."""
+    """Return the first and last event time in microseconds.
+
+    A timestamp would arrive in the time zone of this process.
+    """
     if event_time is None:
         return {}
     if event_time not in schema.fieldNames() or not isinstance(schema[event_time].dataType, TimestampType):
@@ -153,14 +165,14 @@ def _refuse_leftovers(files: tuple[File, ...], path: str) -> None:
     names = {file.key: _PART.fullmatch(file.key.removeprefix(f"{path}/")) for file in files}
     if foreign := [key for key, name in names.items() if not name]:
         raise UpdateAbandoned(
-            f"{path} contains {foreign[:3]}, which are not part files of a finished job (but a dead job's, or `.crc` "
+            f"{path} contains {foreign[:3]}, which are not part files of a finished job (but of a dead job, or `.crc` "
             "files of a Spark without fs.file.impl=RawLocalFileSystem). Claim another id and write again."
         )
     jobs = {name[1] for name in names.values() if name}
     if len(jobs) != 1:
         raise UpdateAbandoned(
-            f"{path} contains parts of {len(jobs)} jobs: expected one. If there are none, Spark and the blackboard use "
-            "different stores. Claim another id and write again."
+            f"{path} contains parts of {len(jobs)} jobs: expected one job. If there are no parts, Spark and the "
+            "blackboard use different stores. Claim another id and write again."
         )
 
 

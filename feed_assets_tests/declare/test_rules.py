@@ -227,11 +227,12 @@ REFUSED = {
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
     "an unknown table": (
         lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),
-        "t/sums/v1.0 is built by events of 't/rwa/v1.0', which nothing here declares: expected one of t/raw/v1.0, ",
+        "t/sums/v1.0 is built by events of 't/rwa/v1.0', which is not declared in this code location: "
+        "expected one of t/raw/v1.0, ",
     ),
     "an unknown table of a rule": (
         lambda: together(RAW, made(by_events=ByEvents(plans=[Rule(Plan(), frozenset({"t/raw"}))]))),
-        "by events of 't/raw', which nothing here declares",
+        "by events of 't/raw', which is not declared in this code location",
     ),
     "two roles": (
         lambda: together(foreign_feed("t/sums/v1.0", schema="k string"), RAW, made()),
@@ -318,24 +319,28 @@ REGIONS = dg.StaticPartitionsDefinition(["apac", "emea"])
 @each_case(
     ("raw_parts", "own_parts", "says"),
     [
-        (DAYS, None, "t/sums/v1.0 has no partitions_def, so that each run reads all partitions of t/raw/v1.0."),
-        (None, DAYS, "t/sums/v1.0 has partitions_def and none of its inputs has: "),
+        (DAYS, None, "t/sums/v1.0 has no partitions_def, so each run reads all partitions of t/raw/v1.0."),
+        (None, DAYS, "t/sums/v1.0 has partitions_def, but none of its inputs has: "),
         (DAYS, DAYS, None),
         (None, None, None),
         (
             DAYS,
             BEFORE,
-            "t/sums/v1.0 has partitions from 2020-01-01 00:00 up to 2021-01-01 00:00, and t/raw/v1.0, which it reads, "
-            "from 2021-01-01 00:00: they have no period in common, so none is built. Correct start and end",
+            "t/sums/v1.0 has partitions from 2020-01-01 00:00 up to 2021-01-01 00:00. It reads t/raw/v1.0, which has "
+            "partitions from 2021-01-01 00:00: the two have no period in common, so no partition is built. Correct",
         ),
-        (BEFORE, DAYS, "they have no period in common"),
+        (BEFORE, DAYS, "the two have no period in common"),
         (BEFORE, dg.DailyPartitionsDefinition("2020-12-31"), None),
         (
             DAYS,
             REGIONS,
-            "t/sums/v1.0 reads the partition of t/raw/v1.0 with its own key. One has partitions of ",
+            "t/sums/v1.0 reads the partition of t/raw/v1.0 that has the same key. One of the two has time partitions ",
         ),
-        (REGIONS, DAYS, "so no key is the same and none is built. Declare which are read: Input(…, mapping=…)"),
+        (
+            REGIONS,
+            DAYS,
+            "so no key is the same and no partition is built. Declare which partitions are read: Input(…, map",
+        ),
         (DAYS, dg.StaticPartitionsDefinition(["2021-01-01", "all"]), None),
         (dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}), REGIONS, None),
     ],
@@ -354,4 +359,6 @@ def test_a_dataset_that_takes_the_name_of_another_one_of_its_feed_gets_a_hint(ca
     names = {"feed_asset": feed_asset, "raw": RAW, "__name__": "shop.sums"}
     exec(compile(text * 2, "shop/sums.py", "exec"), names)  # noqa: S102 (a file of a user, twice the same name)
     (hint,) = [record.getMessage() for record in caplog.records]
-    assert hint == "shop/sums.py:6: t/sums/v1.0 is also declared at shop/sums.py:2, as sums: this one replaces it."
+    assert (
+        hint == "shop/sums.py:6: t/sums/v1.0 is also declared at shop/sums.py:2, as sums: this one replaces the other."
+    )

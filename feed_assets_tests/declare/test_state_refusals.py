@@ -34,7 +34,7 @@ def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
         (HOURS, Input(FOO, mapping=Within(only={"region": "apca"})), "region=apca of web/foo"),
         (by_region("apac", "latam"), FOO, "region=latam of web/foo"),
         (SINGAPORE, RAW, r"Use Within\(\) or BatchDate\(\)"),
-        (THREE, FOO, "the smallest have 5min"),
+        (THREE, FOO, "its smallest windows have 5min"),
         (HOURS, Input(FOO, beyond=Watermark("end of partition")), "Remove `beyond`"),
     ],
 )

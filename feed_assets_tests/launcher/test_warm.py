@@ -117,7 +117,7 @@ def test_a_run_whose_fork_was_killed_early_starts_once_by_dagster(location: Loca
     launcher.dispose()
     assert location.end(run.run_id) is SUCCESS
     said = location.said(run.run_id)
-    assert any("is not warm: the process for it has ended" in each for each in said)
+    assert any("is not warm: the process for the run has ended" in each for each in said)
     assert sum("Started process for run" in each for each in said) == 1
     assert not is_warm(location, run.run_id)
 

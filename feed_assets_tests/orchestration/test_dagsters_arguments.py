@@ -75,7 +75,11 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
         (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (sums, {"partition_mapping": 1}, r"no parameter partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (lambda **more: Input(raw_feed(), **more), {"partition_mapping": 1}, "partition_mapping: mapping= says which"),
-        (sums, {"op_tags": {"a": "b"}}, "no parameter op_tags: pool= limits how many of its runs are active at once"),
+        (
+            sums,
+            {"op_tags": {"a": "b"}},
+            "no parameter op_tags: pool= limits how many runs of the dataset are active at once",
+        ),
         (sums, {"resource_defs": {}}, "no parameter resource_defs: the function gets only DataFrames"),
         (sums, {"hooks": set()}, "no parameter hooks: alerts report failures"),
         (sums, {"automation_condition": dg.AutomationCondition.eager()}, "the sensors of with_automation"),

@@ -106,7 +106,7 @@ def test_a_partition_is_built_at_its_earliest_time_and_not_before():
 
 
 def test_a_wait_without_time_partitions_is_refused():
-    with pytest.raises(InvalidDefinition, match="no partitions of time, and wait counts from their ends"):
+    with pytest.raises(InvalidDefinition, match="no time partitions, but wait counts from the end of a partition"):
         daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
 
 
@@ -585,7 +585,7 @@ def test_the_newest_missed_deadlines_have_alerts_and_the_last_counts_the_rest():
         named = sorted(found)
         assert [len(named), named[-1]] == [ALERTS, f"deadline:{DAILY}|2026-01-03/k119|missed"]
         assert named[0] == f"deadline:{DAILY}|2026-01-02/k040|missed"
-        assert [name for name, why in found.items() if "40 older ones are late, too" in why] == named[:1]
+        assert [name for name, why in found.items() if "40 older partitions are late, too" in why] == named[:1]
 
 
 def test_a_deadline_that_was_missed_long_ago_raises_no_alert():

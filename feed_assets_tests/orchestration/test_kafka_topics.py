@@ -305,9 +305,12 @@ def test_a_source_declared_in_two_ways_is_refused_and_names_both_tables():
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        ({"dataset": "ads/hours"}, "is counted for ads/hours, which nothing here declares: expected .*ads/click_hours"),
+        (
+            {"dataset": "ads/hours"},
+            "is counted for ads/hours, which is not declared in this code location: expected .*ads/click_hours",
+        ),
         ({"tier": "broker"}, "by the tier 'broker', which its completeness lacks: expected one of reader"),
-        ({"grain": "hour"}, "in windows of hour: expected its smallest, 5min"),
+        ({"grain": "hour"}, "in windows of hour: expected its smallest grain, 5min"),
     ],
 )
 def test_topic_counts_that_no_window_uses_are_refused(counts, said):

@@ -91,5 +91,5 @@ def test_scratch_files_of_a_killed_spark_are_removed_and_of_a_living_one_kept(re
     with scratch({}) as living:
         os.close((killed := make_scratch({})).locks[0])
         message = evaluate_orphans(refused, hours=25).splitlines()
-        assert f"removed {killed.folders[0]}: scratch files of a Spark that was killed" in message
+        assert f"removed {killed.folders[0]}: scratch files of a killed Spark process" in message
         assert [*(home / "scratch").iterdir()] == [*living.folders]

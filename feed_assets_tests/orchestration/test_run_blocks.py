@@ -229,8 +229,7 @@ def test_a_partition_that_never_began_is_reported_with_the_reason(tmp_path):
     found = {each.partition: each for each in ran(world)}
     assert {day: each.succeeded for day, each in found.items()} == {DAY: False, NEXT_DAY: True, THIRD_DAY: True}
     assert (
-        found[DAY].error
-        == f"NoValidUpdate: {SUMS} {DAY} needs {RAW} {DAY}: there is no such partition yet. Wait for it."
+        found[DAY].error == f"NoValidUpdate: {SUMS} {DAY} needs {RAW} {DAY}: no such partition exists yet. Wait for it."
     )
     assert DAY not in states()
 

@@ -141,7 +141,7 @@ def test_dead_letters_are_counted_once_and_alert_until_they_are_settled(topic):
     chunk(topic)
     loop_ = loop(topic)
     loop_.run_until_idle()
-    said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
+    said = f"messages of {topic.name} are no records. The last of them is {topic.name}/0 offset"
     assert open_reasons()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
     assert check_results(loop_, TABLE, "no_dead_letters") == ["FAILED"]
     assert status_notes(loop_) == (f"{TABLE}: {open_reasons()[DEAD]}",)

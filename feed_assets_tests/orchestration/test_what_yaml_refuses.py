@@ -49,7 +49,7 @@ def refused(project, given, other):
         (
             "asset: shop/dim",
             "asset: shop/dims",
-            "shop/dims at 'dims': there is no such asset: expected one of shop/dim, shop/settled.",
+            "shop/dims at 'dims': no asset there has this key: expected one of shop/dim, shop/settled.",
         ),
         ("asset: shop/dim, at: dims", "asset: shop/dim", "asset: 'shop/dim': invalid format"),
         (
@@ -66,7 +66,7 @@ def refused(project, given, other):
         (
             "mapping: batch_date",
             "mapping: all, only: {a: b}",
-            "only is for the mappings within, batch_date, day_to_date",
+            "only needs one of the mappings within, batch_date, day_to_date",
         ),
         ("PT30M", "soon", "attributes.wait.delay"),
         ("P2D", "-P2D", "a time of 0 or more"),
@@ -93,7 +93,7 @@ def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
     with pytest.raises(Exception, match="Error while building definitions") as error:
         chained_asset(project, wait)
     assert str(error.value.__cause__).endswith("Add one, or remove wait.")
-    assert "chain/defs.yaml: t/chained/v1.0 has no partitions of time, and wait counts from their ends" in str(
+    assert "chain/defs.yaml: t/chained/v1.0 has no time partitions, but wait counts from the end of a partition" in str(
         error.value.__cause__
     )
 
@@ -132,7 +132,7 @@ def test_a_profile_in_yaml_makes_a_monitor_of_the_table(project):
 @pytest.mark.parametrize(
     ("given", "other", "words"),
     [
-        ("sum_projects:nothing", "sum_projects:nobody", "expected a function, as my_project.tables.rows"),
+        ("sum_projects:nothing", "sum_projects:nobody", "expected a function, such as my_project.tables.rows"),
         (
             "check: not_null",
             "check: not_nul",

@@ -109,7 +109,7 @@ def test_the_jars_of_a_folder_are_the_sessions(tmp_path):
     (tmp_path / "a.jar").touch()
     (tmp_path / "notes.txt").touch()
     assert conf(Settings(spark_jars=str(tmp_path)))["spark.jars"] == f"{tmp_path}/a.jar,{tmp_path}/b.jar"
-    with pytest.raises(InvalidDefinition, match="holds no jar: expected a folder with hadoop-aws"):
+    with pytest.raises(InvalidDefinition, match="has no jar: expected a folder with hadoop-aws"):
         conf(Settings(spark_jars=str(tmp_path / "missing")))
 
 
@@ -125,8 +125,8 @@ def test_executors_run_this_python(monkeypatch):
 @each_case(
     ("env", "found"),
     [
-        ({"JAVA_HOME": "/nowhere"}, "there is no java in JAVA_HOME=/nowhere"),
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "no java was found in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "no java was found on the PATH"),
     ],
 )
 def test_a_session_without_java_names_the_found_version_and_the_remedy(env, found):

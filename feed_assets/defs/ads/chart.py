@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def ctr_chart(effectiveness: "DataFrame") -> str:
-    """Return the click-through rate by policy and position as bars: Markdown with an SVG image in it."""
+    """Return the click-through rate by policy and position as a bar chart: Markdown with an SVG image in it."""
     sums = effectiveness.groupBy("policy", "position").sum("clicks", "impressions").orderBy("policy", "position")
     return bars("click-through rate", [_bar(row.asDict()) for row in sums.collect()])
 

@@ -1,6 +1,6 @@
 """The effectiveness of ads: from raw impressions and clicks to click-through rates.
 
-Two teams write the raw feeds; two pipelines clean them; a third joins what they published.
+Two teams write the raw feeds. Two pipelines clean them. A third pipeline joins the two clean datasets.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Z95 = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution: an interval of 95 %."""
+"""The 97.5 % quantile of the normal distribution, for an interval of 95 %."""
 
 days = dg.DailyPartitionsDefinition("2019-11-24", end_date="2019-12-01")
 days_and_campaigns = dg.MultiPartitionsDefinition(
@@ -127,7 +127,7 @@ def effectiveness_daily(effectiveness: "DataFrame") -> "DataFrame":
 
 
 def _on_the_day(tagged: "DataFrame", time: str, partition: Partition) -> "DataFrame":
-    """Reject records without an id or a time, and those of other days (UTC) than the partition's."""
+    """Reject records without an id or a time, and records that are not of the partition's day (UTC)."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject

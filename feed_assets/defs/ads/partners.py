@@ -1,6 +1,6 @@
 """Two partners' impressions, by day: `men` pushes events as they happen, `women` writes files that we pull.
 
-They are defined only if FEED_ASSETS_BLACKBOARDS has the blackboard `women`.
+The two feeds are defined only if FEED_ASSETS_BLACKBOARDS has the blackboard `women`.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return both feeds and the dataset, or none without the blackboard: `pull` would open an alert about it."""
+    """Return both feeds and the dataset. Return nothing without the blackboard: `pull` would open an alert about it."""
     if WOMEN not in Settings().blackboards.get_secret_value():
         return dg.Definitions()
     return dg.Definitions(assets=[men, women, partners_daily])

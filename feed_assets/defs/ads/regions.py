@@ -1,7 +1,8 @@
 """The effectiveness of ads in each region: complete hours, then days of the region, then the global day.
 
-Regions with midnights of their own are from the article "Data Dependency Driven Orchestration". The sample has no
-regions: here they are derived from a hashed feature of the user and mean nothing. Campaigns are the business units.
+The article "Data Dependency Driven Orchestration" describes regions that each have their own midnight. The sample has
+no regions. Here they are derived from a hashed feature of the user, so they have no meaning. Campaigns stand for the
+article's business units.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIRST_DAY, END = "2019-11-25", "2019-11-30"
-"""The first day that the sample covers completely in every region, and the day after the last one."""
+"""The first day that the sample covers completely in every region, and the day after the last such day."""
 
 hours = dg.HourlyPartitionsDefinition("2019-11-24-00:00", end_date="2019-12-01-00:00")
 

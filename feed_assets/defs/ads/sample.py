@@ -1,4 +1,4 @@
-"""The sample that ships with the package, in the form of the teams' raw feeds and of the partners' data.
+"""The sample data of the package, in the form of the teams' raw feeds and of the partners' data.
 
 `sample/README.md` names the source of the data. An impression's id is `<policy>-<campaign>-<row number in the file>`.
 """
@@ -15,7 +15,7 @@ from zlib import crc32
 
 CAMPAIGNS = ("men", "women")
 REGIONS = {"apac": "Asia/Singapore", "south_asia": "Asia/Karachi", "emea": "UTC", "americas": "America/Los_Angeles"}
-"""Time zones by region: the article's UTC+8, UTC+5, UTC and UTC-8."""
+"""Time zones by region. Their offsets are those of the article: UTC+8, UTC+5, UTC and UTC-8."""
 POLICIES = ("bts", "random")
 SHOWN = (
     *("impression_id", "timestamp", "campaign", "policy", "item_id", "position", "propensity_score"),
@@ -36,12 +36,12 @@ def days() -> tuple[str, ...]:
 
 
 def shown_csv(day: str, campaign: str) -> bytes:
-    """Return the raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
+    """Return the raw impressions of one day and campaign, in the form of `ads/shown_raw/v1.0`."""
     return _csv(SHOWN, _of(day, campaign))
 
 
 def clicked_csv(day: str, campaign: str) -> bytes:
-    """Return the raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
+    """Return the raw clicks of one day and campaign, in the form of `ads/clicked_raw/v1.0`."""
     return _csv(CLICKED, (row | {"clicked_at": row["timestamp"]} for row in _of(day, campaign) if row["click"] == "1"))
 
 
@@ -52,7 +52,10 @@ def figures(day: str, campaign: str) -> tuple[int, int]:
 
 
 def region_of(row: Mapping[str, str]) -> str:
-    """Return the region of an impression, derived from a hashed feature of its user: the sample has no geography."""
+    """Return the region of an impression.
+
+    The sample has no geography, so the region is derived from a hashed feature of the user.
+    """
     return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
 
 
@@ -70,12 +73,12 @@ def moved(day: str, campaign: str, to: str) -> list[Row]:
 
 
 def told_csv(rows: Iterable[Row]) -> bytes:
-    """Return impressions as `partners/women/v1.0` holds them."""
+    """Return impressions in the form of `partners/women/v1.0`."""
     return _csv([*TOLD], rows)
 
 
 def told_json(rows: Iterable[Row]) -> bytes:
-    """Return impressions as `partners/men/v1.0` holds them."""
+    """Return impressions in the form of `partners/men/v1.0`."""
     events = ({name: kind(row[name]) for name, kind in TOLD.items()} for row in rows)
     return "".join(f"{json.dumps(each)}\n" for each in events).encode()
 

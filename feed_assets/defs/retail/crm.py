@@ -1,6 +1,7 @@
 """The CRM of another team of the shop: visits of customers, deleted customers, and events about both.
 
-It simulates that team's database, a SQLite file. The demo and tests write to it; `customers.py` only reads it.
+A SQLite file stands for that team's database. The demo and the tests write to the database. `customers.py` only reads
+it.
 """
 
 import csv
@@ -44,7 +45,10 @@ _EVENTS = sa.Table(
 
 @dataclass(frozen=True)
 class Visit:
-    """The total that a customer bought at one moment of the shop's clock, which is treated as UTC."""
+    """The total amount of a customer's purchases at one moment.
+
+    The time is from the shop's clock, which is treated as UTC.
+    """
 
     customer: str
     visited_at: datetime
@@ -65,7 +69,7 @@ def visits(day: str) -> list[Visit]:
 
 
 class Crm:
-    """The team's database. Rows and their event are written in one transaction."""
+    """The team's database. One transaction writes rows and the event about them."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, poolclass=sa.NullPool)
@@ -104,10 +108,13 @@ class Crm:
 
 
 def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC)  # SQLite keeps no zone.
+    return moment.replace(tzinfo=UTC)  # SQLite stores no time zone.
 
 
 def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
-    """Write an event: visits up to the marker may have changed. `at` is its time and part of its correlation id."""
+    """Write an event: visits up to the marker may have changed.
+
+    `at` is the event's time, and a part of its correlation id.
+    """
     event = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
     connection.execute(sa.insert(_EVENTS), {**event, "write_operation": operation.value})

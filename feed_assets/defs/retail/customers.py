@@ -1,7 +1,7 @@
 """The newest visit of each customer, built in increments from a table of another team, the CRM.
 
-It is defined only if RETAIL_CRM has the URL of the CRM's database. Otherwise each tick would report a source that
-cannot be read.
+The dataset is defined only if RETAIL_CRM has the URL of the CRM's database. Otherwise each tick would report that the
+event source cannot be read.
 """
 
 import os
@@ -69,5 +69,5 @@ def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the CRM's table and the dataset, or nothing if there is no CRM."""
+    """Return the CRM's table and the dataset. Return nothing if RETAIL_CRM is not set."""
     return dg.Definitions(assets=[visits, customers]) if VARIABLE in os.environ else dg.Definitions()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MONEY = "decimal(20,4)"
 """A type large enough for the greatest possible Quantity times UnitPrice."""
 
-days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # the days of the data set
+days = dg.DailyPartitionsDefinition("2010-12-01", end_date="2011-12-10")  # the days in the data set
 
 invoices_raw = foreign_feed(
     "retail/invoices_raw/v1.0",
@@ -24,7 +24,7 @@ invoices_raw = foreign_feed(
         "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
         "UnitPrice decimal(10,4), CustomerID string, Country string"
     ),
-    description="Invoice lines of a web shop, cancellations among them, as its till writes them.",
+    description="Invoice lines of a web shop, including cancellations, as its till writes them.",
     owners=["team:retail"],
 )
 
@@ -91,7 +91,7 @@ def bought(purchases: "DataFrame") -> "DataFrame":
 
 
 def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
-    """Reject lines of other days than the partition's, and lines with missing or impossible values."""
+    """Reject lines that are not of the partition's day, and lines with missing or impossible values."""
     from pyspark.sql import functions as sf
 
     from feed_assets import reject

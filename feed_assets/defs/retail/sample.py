@@ -1,4 +1,4 @@
-"""The sample that ships with the package, in the form of a shop's and a bank's raw feeds.
+"""The sample data of the package, in the form of a shop's and a bank's raw feeds.
 
 `sample/README.md` names the source of the data.
 """
@@ -21,14 +21,14 @@ def invoice_days() -> tuple[str, ...]:
 
 
 def invoices_csv(day: str) -> bytes:
-    """Return the invoice lines of one day, as `retail/invoices_raw/v1.0` holds them."""
+    """Return the invoice lines of one day, in the form of `retail/invoices_raw/v1.0`."""
     if day not in invoice_days():
         raise ValueError(f"the sample has no invoices of {day!r}: expected one of {', '.join(invoice_days())}.")
     return gzip.decompress(_invoices(day).read_bytes())
 
 
 def rates_csv(day: str) -> bytes:
-    """Return the rates of one day, as `fx/ecb_raw/v1.0` holds them. On a day without rates, return only the header."""
+    """Return the rates of one day, in the form of `fx/ecb_raw/v1.0`. On a day without rates, return only the header."""
     if day not in days():
         raise ValueError(f"the sample has no day {day!r}: expected one of {', '.join(days())}.")
     header, *lines = _rates()

@@ -1,4 +1,4 @@
-"""Owners of alerts: if several code locations share a ledger, each resolves only alerts about its own feeds."""
+"""Owners of alerts. If several code locations share a ledger, each one resolves only the alerts about its own feeds."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,11 +14,17 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.undeclared import known_feeds
 
 GONE_AFTER = timedelta(hours=1)
-"""If a feed's change is unread for this long, the feed has no owner: any code location may resolve its alerts."""
+"""If no code location reads a feed's change for this long, the feed has no owner.
+
+Then any location may resolve its alerts.
+"""
 
 
 def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Readers]:
-    """Return the output feeds of a node (a foreign feed is its own output), and its readers for ledger queries."""
+    """Return the output feeds of a node, and the node's readers for ledger queries.
+
+    A foreign feed is its own output.
+    """
     outputs = [graph.by_key[key].feed for key in node.outputs] or [node.feed]
     reader_feeds = {each.feed for each in graph.readers(node)}
     return outputs, Readers(reader_feeds, {*graph.by_feed}, now - GONE_AFTER)
@@ -33,14 +39,20 @@ class Ours:
     now: datetime
 
     def has_feed(self, name: str) -> bool:
-        """Return whether a feed is declared here or has no owner any more. Return True for a name that is no feed."""
+        """Return whether this code location declares a feed, or the feed has no owner.
+
+        Return True if `name` is not a feed name.
+        """
         try:
             return Feed.parse(name) in self.graph.by_feed or name in self._abandoned
         except InvalidName:
             return True
 
     def has(self, name: str) -> bool:
-        """Return whether an alert's name is ours: a feed as in `has_feed`, or no feed of anybody on this ledger."""
+        """Return whether this code location resolves the alerts of a name.
+
+        It does if `has_feed` is true, or if the ledger does not know the name.
+        """
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 
     @cached_property

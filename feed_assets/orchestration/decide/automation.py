@@ -1,6 +1,7 @@
 """Late re-runs as an automation condition (formerly called "auto-materialize policy").
 
-Staleness is a state, not an event: the condition reads from the ledger what is stale now, so it cannot miss a change.
+Staleness is a state, not an event. The condition reads the partitions that are stale now from the ledger, so it cannot
+miss a change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stale:
-    """Stale partitions in one evaluation that are not being built, and those that it requests, by dataset.
+    """Stale partitions of one evaluation, by dataset: those in the ledger (`listed`), and those to request (`claimed`).
 
-    Partitions being built are left out. They are not requested, so they must not be claimed and wait.
+    Partitions that a run is building are left out. The condition does not request them, so it must not claim them: a
+    claim would delay their next request.
     """
 
     listed: Mapping[Feed, Sequence[DueOutput]]
@@ -38,7 +40,7 @@ class _Stale:
 
 
 _stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()
-"""Stale partitions by evaluation: one query for all assets."""
+"""Stale partitions by evaluation. One query serves all assets of an evaluation."""
 
 
 class LateRerun(dg.AutomationCondition[dg.AssetKey]):
@@ -52,8 +54,8 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
         """Read the verdicts that the sensor has stored, and claim the partitions to request.
 
-        The condition itself stores nothing. If a run never starts or ends without a result, it is requested again
-        after a while, like a first run.
+        The condition itself stores nothing. If a requested run never starts, or ends without a result, the partition is
+        requested again after a while, like a first run.
         """
         view = context.asset_graph_view
         stale = _stale_in(view)
@@ -81,13 +83,13 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
 
 
 def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
-    """Return Dagster's keys of the stale partitions to request now for a dataset, given any of its assets.
+    """Return the Dagster keys of a dataset's stale partitions to request now. `asset` is any asset of the dataset.
 
     Partitions that were removed since the decision are left out, because one of them would fail Dagster's whole tick.
     Partitions that another evaluation has requested meanwhile are left out, too.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
-    if dataset not in stale.claimed:  # the rejects are evaluated, too, and built by the same run
+    if dataset not in stale.claimed:  # Dagster evaluates the rejects, too; the same run builds them
         listed, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}
@@ -98,9 +100,9 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """Return the condition of every feed asset: late data are worth a re-run, and no run is on its way.
+    """Return the condition of every feed asset: late data are worth a re-run, and nothing is building the partition.
 
-    It queries Dagster only for runs and backfills of stale assets. It does not use Dagster's state "in progress": in a
-    run of many partitions each has this state until the last one ends.
+    The condition queries Dagster only for runs and backfills of stale assets. It does not use Dagster's state "in
+    progress". In a run of many partitions, every partition has this state until the whole run ends.
     """
     return LateRerun() & ~dg.AutomationCondition.backfill_in_progress()

@@ -1,4 +1,4 @@
-"""The datasets whose runs count records of other teams' feeds. The first run that reads an update counts it."""
+"""The datasets whose runs count the records of foreign feeds: the first run that reads an update counts its rows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -10,9 +10,10 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """Return the readers of each feed that do not depend on another reader of it, so that none waits for another.
+    """Return, for each feed, its readers that do not depend on another reader of the feed.
 
-    Datasets built by events come last, because they may wait for long or be paused; otherwise they are ordered by name.
+    So no counting dataset waits for another. Datasets built by events come last, because they may wait long or be
+    paused. Apart from that, readers are sorted by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
     for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):
@@ -23,7 +24,7 @@ def counters_of(
 
 
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
-    """Return all feeds upstream of a dataset, over all steps. Rejects also stand for their dataset."""
+    """Return all feeds upstream of a dataset, direct and indirect. An upstream rejects feed also adds its dataset."""
     ancestors, waiting = set[Feed](), {feed}
     while waiting:
         new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - ancestors - {feed}

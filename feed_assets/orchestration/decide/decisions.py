@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DECISIONS_AT_ONCE = 100
-"""Outputs decided at a time. The time budget is checked after each such group."""
+"""Number of outputs decided as one group. The tick checks its time budget after each group."""
 
 _known_pipelines: "WeakKeyDictionary[BaseAssetGraph[Any], dict[Feed, Pipelines | None]]" = WeakKeyDictionary()
-"""Datasets that this process has decided about, with the pipelines used, by definitions.
+"""For each loaded set of definitions: the datasets that this process has decided about, with the pipelines used.
 
-The pipelines are None if they cannot change or were not needed yet.
+The pipelines of a dataset are None if they cannot change or were not needed yet.
 """
 
 _checked_feeds: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""Datasets whose current partitioning is recorded in the ledger, by definitions."""
+"""For each loaded set of definitions: the datasets whose current partitioning is recorded in the ledger."""
 
 _released: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
-"""Datasets whose outputs held by a day's limit this process has listed for a new decision, by definitions."""
+"""For each loaded set of definitions: the datasets that `look_at_held` has handled in this process."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """Verdicts. `is_complete`: nothing is left to decide, and there are no new changes for consumers."""
+    """Verdicts of one step. `is_complete` means that nothing is left to decide and no change waits for its fan-out."""
 
     verdicts: Sequence[tuple[DueOutput, Verdict]]
     is_complete: bool
@@ -65,14 +65,14 @@ class Decided:
 def verdicts(
     graph: Graph, connection: sa.Connection, outputs: Sequence[Partition], now: datetime
 ) -> tuple[Verdict, ...]:
-    """Return what to do about these outputs, and why. Sensor, condition and `explain` all use this."""
+    """Return what to do about these outputs, and why. The sensor, the condition and `explain` all use this function."""
     return decide_needs(connection, [need_of(graph, output) for output in outputs], now)
 
 
 def due_of(
     graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
 ) -> dict[Partition, Due]:
-    """Return what is due for the partitions of datasets that have unconsumed events, by the rules of decisions.
+    """Return the due events of each output of `nodes` that has unconsumed events. The rules are those of decisions.
 
     If the needs of a dataset cannot be determined, its feed is added to `problems`.
     """
@@ -105,9 +105,9 @@ def decide_due(
     out_of_time: Callable[[], bool],
     busy: Collection[Partition] = (),
 ) -> Decided:
-    """Decide the listed outputs of some datasets until the time is over, and store the verdicts on the list.
+    """Decide the due outputs of some datasets until the time budget is used up, and store the verdicts on the due list.
 
-    Skip history that is ready and being built: it is decided after its run.
+    Skip ready outputs of history in `busy`. A run is building them, and they are decided after this run.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -125,7 +125,7 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime) -> None:
-    """List stopped outputs for a new decision if their dataset or its pipelines are new to this process."""
+    """Schedule a new decision about stopped outputs if their dataset or its pipelines are new to this process."""
     recorded = _known_pipelines.setdefault(graph.assets, {})
     current = _current_pipelines(graph, datasets, ledger)
     judged_by = {node.feed: current.get(node.feed, recorded.get(node.feed)) for node in datasets}
@@ -135,7 +135,11 @@ def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now
 
 
 def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
-    """Return the current external pipelines of datasets that wait for an update. No event reports their changes."""
+    """Return the current pipelines of datasets that wait for a propagation.
+
+    Only pipelines from a lineage table or file are returned. No event reports a change of such a source, so it is read
+    each time.
+    """
     external = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
     if not external:
         return {}
@@ -149,7 +153,10 @@ def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -
 
 
 def look_at_held(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """List outputs held by a day's limit for a new decision, once per process that also requests or holds them."""
+    """Schedule a new decision about outputs that a daily limit holds. A process does this once for each dataset.
+
+    Only processes that request and hold outputs call this function.
+    """
     if new := datasets - _released.setdefault(graph.assets, set()):
         due.look_at_held(ledger, new, now)
         _released[graph.assets] |= new
@@ -166,31 +173,35 @@ def _decide_some(
     pairs = list(zip(needs, decided, strict=True))
     _pass_on(ledger, pairs, now)
     _release(ledger, decided, now)
-    late_decisions.record(ledger, decided, now)  # before the verdicts are stored: after a kill it is repeated
+    late_decisions.record(ledger, decided, now)  # before the verdicts are stored, so that it is repeated after a kill
     due.acknowledge(ledger, [(item, each) for item, each in pairs if not _consumes_without_a_run(each)], now)
     return pairs
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the due events do not change an output. Later events are decided next."""
+    """Return whether the due events leave an output unchanged, so that no run has to consume them.
+
+    The output's later events are decided next.
+    """
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
 
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for these tables forever. This is done before the verdicts are stored; after a kill
-    it is repeated without harm. Outputs that consume events stay on the list, because there may be more events.
+    Otherwise consumers would wait for events of these datasets forever. Both happen before the verdicts are stored, so
+    that they are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due
+    list, because they may have more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
         newest = batch_sets.newest(connection, current) if current else {}
-        # If a run has published an update since, the decision is not about it.
+        # Skip outputs for which a run has published an update since the decision.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # The inputs of these have changed after the outputs: their consumers may wait for this.
+    # These outputs are older than a change of their inputs. Consumers may wait for the news that they stay unchanged.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -227,7 +238,10 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
-    """Return the windows of feeds that an output waits for. Return None if they are unknown: then its mark stays."""
+    """Return the windows of feeds that an output waits for. Return None if they are unknown.
+
+    Then the output's mark stays.
+    """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made
         return graph.windows_read(output, read)
@@ -236,7 +250,10 @@ def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) 
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
-    """Return the outputs of a consumer that a change affects, or why they are unknown: then it is retried."""
+    """Return the outputs of a consumer that a change affects.
+
+    If the mapping fails, return the reason instead. The change is then mapped again later.
+    """
     node, address = graph.node(Feed.parse(consumer)), address_of(changed)
     takes_events = node.by_events is not None and node.feed != changed.feed
     problems, mapping = dict[str, str](), f"the mapping of {changed} to {consumer}"
@@ -247,7 +264,8 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
             else graph.affected(node, graph.parent_partition(changed), now)
         )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
-        # An existing output may be due now and has only one time on the list, so later ones wait elsewhere.
+        # The due list has one time per output, and an existing output may be due now. So the change is mapped again
+        # later.
         if begins:
             return Affected(None, takes_events, look_at=begins)
         ends = {output: end for output, _ in outputs or () if (end := end_of(node.partitions_def, output.key))}
@@ -256,9 +274,10 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
-    """Return what an output needs, or the reason why that is unknown; None if it is no partition (any more).
+    """Return what an output needs, or the reason why its needs are unknown.
 
-    A removed dynamic partition, a moved start date or a failing mapping would fail Dagster's whole tick.
+    Return None if its partition does not exist. Without these checks, a removed dynamic partition, a moved start date
+    or a failing mapping would fail the whole tick.
     """
     if not _is_there(graph.node(output.feed), output, now):
         return None

@@ -48,7 +48,7 @@ Affected = tuple[Partition, datetime]
 class Graph:
     """The feeds of one code location and their partition mappings.
 
-    It is cheap to create. Each tick creates its own, because a lineage table may change between ticks.
+    A graph is cheap to create. Each tick creates its own graph, because a lineage table may change between ticks.
     """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
@@ -57,7 +57,7 @@ class Graph:
         self.by_feed = self._nodes.by_feed
         self.by_key = self._nodes.by_key
         self.consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
-        """The consumers that `pipeline_tables.consumer_of` has read, or its errors."""
+        """Results of `pipeline_tables.consumer_of` by feed. An error is cached, too."""
 
     def node(self, feed: Feed) -> Node:
         """Return the node of a feed. Raise InvalidName if no asset has it."""
@@ -75,7 +75,10 @@ class Graph:
         return self._declaring(Foreign)
 
     def polled(self) -> list[Feed]:
-        """Return the foreign feeds to poll on the blackboard: the ledger already has what intake publishes."""
+        """Return the foreign feeds to poll on the blackboard.
+
+        Skip feeds of intake, because intake records its own updates.
+        """
         return [node.feed for node in self.foreign() if not node.by_intake]
 
     def claiming(self) -> list[Feed]:
@@ -88,7 +91,7 @@ class Graph:
 
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
-        """Return the blackboard's name for each feed that is not on ours."""
+        """Return, for each feed on another team's blackboard, the name of that blackboard."""
         return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
 
     @cached_property
@@ -119,11 +122,14 @@ class Graph:
         }
 
     def watched_feeds(self, node: Node) -> set[Feed]:
-        """Return the feeds whose changes affect a dataset: its inputs, and itself if an update is invalidated."""
+        """Return the feeds whose changes affect a dataset: its inputs, and its own feed.
+
+        Its own feed counts, because an update of it may be invalidated.
+        """
         return {node.feed, *(parent.feed for parent in self.parents(node))}
 
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
-        """Return the checks that a run of a dataset makes, without those whose results a sensor reports."""
+        """Return the checks that a run of a dataset evaluates. Skip checks whose results a sensor reports."""
         keys = self.assets.get_check_keys_for_assets({node.key})
         return sorted(key for key in keys if key.name not in WATCHED)
 
@@ -132,14 +138,18 @@ class Graph:
         return self._declaring(EventTable)
 
     def by_table_name(self, source: str | None = None) -> dict[str, Feed]:
-        """Return the event tables of a source, or of all, by their names in the source."""
+        """Return the event tables of a source by their names in the source.
+
+        Without `source`, return those of all sources.
+        """
         declared = [node.declaration for node in self.tables() if source in (None, node.source)]
         return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
-        """Return the datasets whose runs an event source's sensor requests. For None, return all other datasets.
+        """Return the datasets whose runs an event source's sensor requests.
 
-        A dataset that reads tables of several sources belongs to the first one, so only one sensor requests its runs.
+        For None, return the datasets that read no event source. A dataset that reads tables of several sources belongs
+        to the first one, so only one sensor requests its runs.
         """
         return [node for node in self.datasets() if self._first_source(node) == source]
 
@@ -153,7 +163,7 @@ class Graph:
         return self._declaring(Dataset)
 
     def dataset(self, key: dg.AssetKey) -> Node:
-        """Return the dataset that an asset belongs to, also for its rejects."""
+        """Return the dataset that an asset belongs to. The asset may be the dataset itself or its rejects."""
         return self.by_key[self.by_key[key].outputs[-1]]
 
     def dataset_of(self, feed: Feed) -> Node:
@@ -166,7 +176,7 @@ class Graph:
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """Return the asset's partition for a changed partition: the parent of a batch, otherwise itself."""
+        """Return the asset's partition for a changed partition: a batch's parent, otherwise the partition itself."""
         node = self.node(updated.feed)
         is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
         return (updated.parent or updated) if is_batch else updated
@@ -178,14 +188,14 @@ class Graph:
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Return every declared feed on our blackboard, our own and others'."""
+        """Return every declared feed on our blackboard, whether we or others write it."""
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """Return the outputs to decide after a change of a dataset or its input, each with its earliest time (UTC).
 
-        A time window exists from its end on, and so do the outputs made from it. Return None for a dynamic partition
-        that does not exist, because nobody knows when it will.
+        A time partition exists once its window has ended. Outputs made from it exist only from then on. Return None if
+        the changed partition is dynamic and does not exist, because its time is unknown.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)
@@ -203,7 +213,7 @@ class Graph:
             return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
     def _from(self, child: Node, outputs: Iterable[Partition], begins: datetime) -> list[Affected]:
-        """Return outputs with the times from which they are partitions. Skip those that can never be partitions."""
+        """Return outputs with the time from which each one exists as a partition. Skip outputs that can never exist."""
         affected: list[Affected] = []
         for output in outputs:
             stands = existence(child.partitions_def, output.key, begins)
@@ -286,7 +296,10 @@ class Graph:
         return sorted(needed), absent
 
     def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
-        """Return the outputs whose runs count these partitions of a foreign feed; () if this dataset's runs count."""
+        """Return the outputs whose runs count these partitions of a foreign feed.
+
+        Return () if runs of `node` count them.
+        """
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:
                 break

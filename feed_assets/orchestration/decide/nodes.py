@@ -47,7 +47,7 @@ class Node:
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Return every asset that a run of this dataset builds; [] if others write the feed."""
+        """Return every asset that a run of this dataset builds. Return [] if others write the feed."""
         declared = self.declaration
         if isinstance(declared, Foreign | EventTable | StateTable):
             return []
@@ -55,17 +55,20 @@ class Node:
 
     @property
     def by_events(self) -> ByEvents | None:
-        """Return the rules for building it by events; None if it is not built by events."""
+        """Return the rules for building the dataset by events. Return None if events do not build it."""
         return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
 
     @property
     def source(self) -> str | None:
-        """Return the name of an event table's source; None for other assets."""
+        """Return the name of an event table's source. Return None for other assets."""
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
     def partitioned_as(self) -> str | None:
-        """Return the Kafka topic whose partitions it has: its own topic, or the one that it is loaded from."""
+        """Return the Kafka topic whose partitions an event table has.
+
+        This is the table's own topic, or the topic that it is loaded from.
+        """
         declared = self.declaration
         if not isinstance(declared, EventTable):
             return None
@@ -75,43 +78,46 @@ class Node:
 
     @property
     def cadence(self) -> Cadence | None:
-        """Return when its events are expected; None if unknown."""
+        """Return the schedule on which the feed's events are expected. Return None if no schedule is declared."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
 
     @property
     def expects_partitions(self) -> bool:
-        """Return whether its cadence expects each partition of time, and not just events."""
+        """Return whether the cadence expects every time partition. Other cadences only expect some event."""
         return expects_partitions(self.cadence, self.partitions_def)
 
     @property
     def tracked(self) -> Tracked | None:
-        """Return the rules for its windows; None without windows."""
+        """Return the rules for the feed's windows. Return None if the feed has no windows."""
         declared = self.declaration
         return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
     def counted_by(self) -> str | None:
-        """Return the column by which records of a foreign feed with windows are counted; None if they are not."""
+        """Return the event time column by which a foreign feed's records are counted.
+
+        Return None if they are not counted.
+        """
         return self.declaration.event_time if isinstance(self.declaration, Foreign) and self.tracked else None
 
     @property
     def is_appendable(self) -> bool:
-        """Return whether its partitions hold batches."""
+        """Return whether the feed's partitions hold batches."""
         return isinstance(self.declaration, Foreign | Dataset) and self.declaration.appendable
 
     @property
     def blackboard(self) -> str | None:
-        """Return the name of its blackboard; None for ours."""
+        """Return the name of the feed's blackboard. Return None if the feed is on our own blackboard."""
         return self.declaration.blackboard if isinstance(self.declaration, Foreign) else None
 
     @property
     def by_intake(self) -> bool:
-        """Return whether our intake publishes it."""
+        """Return whether our intake publishes the feed."""
         return isinstance(self.declaration, Foreign) and self.declaration.intake is not None
 
     @property
     def kind_of_input(self) -> type[UpdateInput]:
-        """Return the type of input that its consumers have."""
+        """Return the class that represents this feed among the inputs of an output."""
         if isinstance(self.declaration, EventTable):
             return TableInput
         return SetInput if self.is_appendable else UpdateInput
@@ -138,11 +144,14 @@ class Nodes:
     by_feed: dict[Feed, Node]
     by_key: dict[dg.AssetKey, Node]
     parents: dict[Feed, list[Node]]
-    """Inputs, without the dataset itself even if it reads its own previous window."""
+    """Inputs of each node, without the node itself. A dataset may also read its own previous window."""
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
-"""Nodes by definitions. Definitions do not change while they are loaded, so their nodes are cached for all ticks."""
+"""The nodes of each loaded set of definitions.
+
+Loaded definitions do not change, so their nodes are cached for all ticks.
+"""
 
 
 def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
@@ -160,7 +169,7 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
 
 
 def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
-    """Return the node of an asset; None if it is not ours."""
+    """Return the node of an asset. Return None for an asset that is not ours."""
     asset_node = assets.get(key)
     declared = declaration_of(asset_node)
     return Node(declared.feed, key, asset_node.partitions_def, declared, tuple(asset_node.owners)) if declared else None

@@ -38,7 +38,10 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the output's period and as many later ones as its policies for late data need; none if they need none."""
+    """Return the output's period and as many later periods as the policies for late data count.
+
+    Return no periods if no policy counts them.
+    """
     counting = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
     if not counting or times is None or extent.end is None:
@@ -57,7 +60,10 @@ def waits_for(node: Node, output: Partition) -> Waits:
 
 
 def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: bool = False) -> str | None:
-    """Return in words the deadline of an unbuilt output and whether it was missed; None without deadline."""
+    """Return a text with the deadline of an unbuilt output and whether it was missed.
+
+    Return None if it has no deadline.
+    """
     deadline = waits_for(node, output).deadline
     if deadline is None or (only_missed and deadline > now):
         return None
@@ -111,7 +117,10 @@ def _windows(
 
 
 def _beyond(graph: Graph, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
-    """Return the time that an input's data must reach: the end of the output. Return None without such a rule."""
+    """Return the time that an input's data must reach: the end of the output.
+
+    Return None if the input has no such rule.
+    """
     extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
     if parent.feed not in declared.beyond_of or extent.end is None:
         return None

@@ -28,7 +28,7 @@ from feed_assets.orchestration.declare.time_windows import bounds, current_time,
 
 
 def mapping_between(parent: Node, child: Node) -> BySpan | None:
-    """Return the mapping of an input if it is of our own kinds; else None."""
+    """Return the mapping of an input if feed_assets defines its kind. Return None for a mapping of Dagster."""
     declared = child.declaration
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
@@ -41,14 +41,14 @@ def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[
 
 
 Spanned = tuple[Span, Sequence[Partition]]
-"""Windows to wait for, and the partitions of their feed; () for a state table."""
+"""A span of windows to wait for, and the feed's partitions to read. A state table has no partitions to read: ()."""
 
 
 def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
-    """Return the windows of an input that must be complete for an output, by sub-partition; [] without windows.
+    """Return the windows of an input that must be complete for an output, by sub-partition.
 
-    `needed` has the partitions that it reads, if the input is a feed. Raise InvalidDefinition if no windows fill the
-    time exactly.
+    Return [] if the input has no windows. If the input is a feed, `needed` has the partitions that the output reads.
+    Raise InvalidDefinition if no windows of the input fill the time exactly.
     """
     tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
     if tracked is None:
@@ -61,9 +61,10 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
-    """Return whether an output waits for the windows of each partition, and not for the largest windows.
+    """Return whether an output waits for the windows of each input partition, and not for the largest windows.
 
-    It does if `at_least` partitions are enough, checks are named, or `reprocess` depends on which one was backfilled.
+    It does if the dataset sets `at_least`, names checks of the input, or has a `reprocess` rule that depends on the
+    partition that was backfilled.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):
@@ -97,7 +98,10 @@ def _time(output: Extent) -> mappings.TimeSpan:
 def _of_feed(
     parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
 ) -> list[Spanned]:
-    """Return the spans of the partitions to read, by sub-partition. If a partition is read in part, return the part."""
+    """Return the spans of the partitions to read, by sub-partition.
+
+    If only part of a partition is read, return the span of this part.
+    """
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
     spans_by_member: dict[str, list[tuple[mappings.TimeSpan, Partition]]] = {}
@@ -123,7 +127,7 @@ def _clipped(span: mappings.TimeSpan, clip: mappings.TimeSpan | None) -> mapping
 
 
 def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
-    """Return sorted spans, with touching and overlapping ones joined."""
+    """Join touching and overlapping spans. `spans` must be sorted."""
     joined: list[mappings.TimeSpan] = []
     for span in spans:
         if joined and joined[-1].end >= span.start:
@@ -134,14 +138,17 @@ def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
 
 
 def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.TimeSpan) -> Span:
-    """Return a span with the largest windows that fill it. A day across several regions is no span of time."""
+    """Return a span with the largest windows that fill it.
+
+    Leave out day windows if the sub-partition covers several regions: such a day is longer than the day of one zone.
+    """
     zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
     windows = tiles(start, end, tracked.grains, zone)
     if any(tracked.window(sub_partition, each.grain, each.key) != each for each in windows if each.grain == DAY):
         windows = tiles(start, end, tuple(grain for grain in tracked.grains if grain != DAY), zone)
     if not windows:
         raise InvalidDefinition(
-            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC exactly: it has "
+            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC exactly: its grains are "
             f"{', '.join(tracked.grains)}. Add a smaller grain to its completeness."
         )
     return Span(feed, sub_partition, start, end, windows)
@@ -153,14 +160,17 @@ def addresses_of(span: Span) -> list[WindowAddress]:
 
 
 def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
-    """Return the windows that a feed's partition fills; [] without windows. Raise InvalidDefinition as `spans_of`."""
+    """Return the windows that a feed's partition fills. Return [] if the feed has no windows.
+
+    Raise InvalidDefinition if no windows fill the partition exactly.
+    """
     extent = extent_of(node.partitions_def, partition.key)
     spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
     return [each for span, _ in spans for each in addresses_of(span)]
 
 
 def window_of(node: Node, address: WindowAddress) -> Window | None:
-    """Return the window at an address; None if its dataset has no such grain or sub-partition (any more)."""
+    """Return the window at an address. Return None if its dataset has no such grain or sub-partition (any more)."""
     tracked = node.tracked
     has_grain = tracked is not None and address.grain in tracked.grains
     is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
@@ -202,17 +212,21 @@ def is_in(sub_partition: str, other: str) -> bool:
 
 
 def window_partition(node: Node, path: str) -> Partition:
-    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not one window."""
+    """Return the ledger's window for a state table's partition. Raise InvalidName if it is not exactly one window."""
     own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
     if own is None:
         raise InvalidName(
-            f"{node.feed} {path}: its windows have other sizes: expected a window, such as hour@2026-01-01-15:00."
+            f"{node.feed} {path}: the feed's windows have other sizes: expected the key of a window, such as "
+            f"hour@2026-01-01-15:00."
         )
     return own.partition
 
 
 def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
-    """Return the window equal to a partition, at the grain of its asset; None if windows have other sizes."""
+    """Return the window equal to a partition, at the grain of its asset.
+
+    Return None if the windows have other sizes.
+    """
     tracked = node.tracked
     if tracked is None or grain not in tracked.grains or extent.start is None:
         return None
@@ -221,7 +235,7 @@ def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress |
 
 
 def own_grain(node: Node) -> str | None:
-    """Return the grain of an asset's partitions, from the length of their windows; None for any other length."""
+    """Return the grain with the length of an asset's partitions. Return None if no grain has this length."""
     times = times_of(node.partitions_def)
     if times is None or times.is_basic_daily:
         return DAY if times else None
@@ -231,7 +245,10 @@ def own_grain(node: Node) -> str | None:
 
 
 def asset_partition(node: Node, changed: Partition) -> Partition | None:
-    """Return the asset's partition with the same sub-partition and time (or date) as a changed window, or None."""
+    """Return the asset's partition with the same sub-partition and time (or date) as a changed window.
+
+    Return None if there is no such partition.
+    """
     address, times = address_of(changed), times_of(node.partitions_def)
     window = window_of(node, address) if address else None
     if address is None or window is None or times is None:

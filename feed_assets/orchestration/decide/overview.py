@@ -1,4 +1,7 @@
-"""Counts of all partitions of one dataset: current, waiting and missing ones, and holes."""
+"""Counts of all partitions of one dataset: current, waiting and missing ones, and holes.
+
+A hole is an unbuilt partition before a built one.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +16,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Further groups: built with nothing to do; no input has arrived; not built although a later one is built."""
+"""Three more groups: nothing to do; no input has arrived; not built although a later partition is built."""
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
@@ -38,7 +41,7 @@ def _by_state(node: Node, listed: Sequence[DueOutput]) -> list[Group]:
 
 
 def _holes(node: Node, keys: Sequence[str], published: set[str]) -> list[str]:
-    """Return the unbuilt partitions before the newest time with a built one; [] without a dimension of time."""
+    """Return the unbuilt partitions before the newest time with a built one. Return [] without a time dimension."""
     first = next(iter(by_dimension(node.partitions_def).values()), None)
     if not isinstance(first, dg.TimeWindowPartitionsDefinition) or not published:
         return []

@@ -1,4 +1,4 @@
-"""The partitions of each dataset on the status page: those of some days, or of its newest periods."""
+"""The partitions of each dataset on the status page: those of the requested days, or of its newest periods."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ PARTITIONS_EACH = 5000
 """Greatest number of partitions shown per dataset."""
 
 PERIODS, PERIODS_OF_ONE = 24, 100
-"""Numbers of newest periods shown: per dataset, and for a dataset that is requested alone."""
+"""Numbers of newest periods shown: for each of several datasets, and for a single requested dataset."""
 
 Extents = dict[Feed, dict[Partition, Extent]]
 """The shown partitions of each feed, with their extents."""
@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The periods end now. If a node's newest data are older, they end there, and the current period is added. `notes`
-    is used as in `extents_within`.
+    The last period is the current one. If a node's newest data are older, the periods end with these data, and the last
+    finished period is added. `notes` gets the same texts as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)
@@ -80,7 +80,10 @@ def newest_extents(
 
 
 def line_of(node: Node, extent: Extent) -> Line | None:
-    """Return the key of a partition's watermarks in the state store; None if it has no windows of its grain."""
+    """Return the key of a partition's watermarks in the state store.
+
+    Return None if the feed has no windows of the partition's grain.
+    """
     grain = own_grain(node) if node.tracked else None
     if node.tracked is None or grain not in node.tracked.grains:
         return None

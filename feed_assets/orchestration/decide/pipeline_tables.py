@@ -16,10 +16,10 @@ from feed_assets.sources.lineage_table import Lineage, read_lineage, read_lineag
 
 
 def consumer_of(graph: Graph, node: Node) -> Consumer | None:
-    """Return a dataset as a consumer of events, or None if it is not built by them. Each graph finds it once.
+    """Return a dataset as a consumer of events. Return None if events do not build it.
 
-    An error is cached, too: an unreachable lineage table or file is tried once and not for each partition. Raise
-    SourceUnavailable or a Blackboard error for it.
+    The graph caches the result or the error. Otherwise an unreachable lineage table or file would be tried again for
+    each partition. Raise SourceUnavailable or a blackboard error if the table or file cannot be read.
     """
     if node.feed not in graph.consumers:
         try:
@@ -47,7 +47,7 @@ def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[Pipelin
 
     Event tables are left out, because others publish their events. Retired datasets are left out, too.
     """
-    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs first: each needs only those before it
+    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs first: an origin depends on earlier origins only
     foreign_nodes = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")
@@ -88,7 +88,7 @@ def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
 
 
 def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
-    """Return the origin: that of the inputs, combined if they differ, or a new one if a mapping is not one-to-one."""
+    """Return the inputs' origin, combined if they differ. Return a new origin if a mapping is not one-to-one."""
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)

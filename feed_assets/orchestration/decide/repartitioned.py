@@ -1,6 +1,6 @@
-"""Datasets whose own or inputs' partitions are declared differently than before.
+"""Datasets whose partitions, or whose inputs' partitions, are declared differently than before.
 
-A change is mapped to outputs only once, at its fan-out. An output that was no partition then would never be decided.
+The fan-out maps a change to outputs only once. An output that did not exist at that moment would never be decided.
 """
 
 import logging
@@ -24,8 +24,8 @@ _logger = logging.getLogger(__name__)
 def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger, now: datetime) -> None:
     """Put all partitions of a dataset on the due list if its partitioning differs from the recorded one.
 
-    This is done once per change of a declaration, and not for a new dataset, which reads the whole log. The list, the
-    inboxes and the recorded partitioning change in one transaction, so a kill changes nothing.
+    This happens once per change of a declaration. A new dataset is skipped, because it reads the whole log anyway. The
+    list, the inboxes and the recorded partitioning change in one transaction, so a kill cannot separate them.
     """
     forms = {_name(node): (node, _form(graph, node)) for node in datasets}
     if not forms:
@@ -41,7 +41,10 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
 
 
 def existing_partitions(connection: sa.Connection, node: Node) -> set[Partition]:
-    """Return the partitions of an input that have an update. Of an event table return all, since events decide."""
+    """Return the partitions of an input that have an update.
+
+    For an event table, return all partitions: it has events and no updates.
+    """
     partitions = {*node.partitions}
     if node.source:
         return partitions
@@ -78,7 +81,7 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
 
 
 def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:
-    """Return the outputs that have consumed events or have events to consume, so they have got theirs already."""
+    """Return the outputs that have consumed events or have events in their inbox. They need no second delivery."""
     consumed = {Partition(node.feed, row["partition"]) for row in inbox.markers(connection, node.feed)}
     return consumed | {output for output in inbox.outputs(connection) if output.feed == node.feed}
 

@@ -29,8 +29,9 @@ Blocks = list[list[Partition]]
 class RequestedRuns:
     """The runs that a tick may request.
 
-    `counted` has the runs of history if there is a daily limit. `spent` has what the day has used before
-    and after them. `held` has outputs that wait for the next day, with the reason.
+    `free` has the runs that no daily limit counts. `counted` has the runs that a daily limit on history counts. `spent`
+    has the day's use before and after the runs in `counted`. `held` has outputs that wait for the next day, with the
+    reason.
     """
 
     free: Blocks
@@ -51,9 +52,10 @@ def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
 
 
 def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> RequestedRuns:
-    """Return the runs that a tick may request for these outputs, which are in order and have the bytes that each reads.
+    """Return the runs that a tick may request. `sizes` has the outputs in order, each with the bytes that it reads.
 
-    During an outage return one run with a single output, to test the service: a run of many would not get further.
+    During an outage of a service, return one run with a single output, to test the service. A larger run would fail,
+    too.
     """
     with ledger.read() as connection:
         outputs = [*sizes][:1] if is_a_service_out(connection, graph.by_feed) else [*sizes]
@@ -69,7 +71,7 @@ def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now:
 def _with_history(
     graph: Graph, ledger: Ledger, free: Blocks, sizes: Mapping[Partition, int], spent: Spent
 ) -> RequestedRuns:
-    """Return the runs with as much history, in its order, as the limits of tick and day allow."""
+    """Return the runs, with as much history as the limits of the tick and the day allow. History keeps its order."""
     rules, outputs = settings().history, [*sizes]
     room = _room(rules, spent)
     within = [] if room == 0 else outputs[: fitting(rules, spent, sizes.values())]
@@ -85,26 +87,26 @@ def _with_history(
 
 
 def _room(rules: History, spent: Spent) -> int | None:
-    """Return how many more runs of history are allowed today; None if there is no limit."""
+    """Return how many more runs of history are allowed today. Return None if their number is not limited."""
     return None if rules.runs is None else max(rules.runs - spent.runs, 0)
 
 
 def claimed(
     graph: Graph, ledger: Ledger, requested: RequestedRuns, listed: Mapping[Partition, DueOutput], now: datetime
 ) -> Blocks:
-    """Claim the runs to request now on the list, and return them. Outputs beyond the day's limit wait there.
+    """Claim the outputs of the runs to request now on the due list, and return these runs.
 
-    History is claimed completely or not at all, because another process may have requested some of it since then, or
-    used up the limit.
+    Outputs beyond the day's limit are held on the list. History is claimed completely or not at all, because another
+    process may have requested part of it meanwhile, or used up the limit.
     """
     outputs = [output for block in requested.free for output in block]
     claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
-    # If another process has requested some, group again: a range has no gaps.
+    # If another process has requested some outputs, group the others again: a range must have no gaps.
     free = requested.free if claimed_outputs == outputs else in_turn(graph, ledger, claimed_outputs, now)
     ready = [listed[output] for block in requested.counted for output in block]
     if requested.spent is None or not _counts(ledger, ready, requested.spent, now):
         return free
-    # after a kill before this, the next tick decides again and holds these
+    # If the process is killed before this line, the next tick decides again and holds these outputs.
     due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
     return [*free, *requested.counted]
 
@@ -125,8 +127,8 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
     """Return outputs in blocks, one per run, ordered by the first output of each block.
 
-    An output whose last run lost its process gets a block of its own. It may need too much memory, and must not end
-    the run of other outputs.
+    An output whose last run lost its process gets a block of its own. This output may need too much memory, and would
+    then also end the run of other outputs.
     """
     if not outputs:
         return []
@@ -146,14 +148,17 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 
 
 def _most_in_a_run(node: Node) -> int:
-    """Return the greatest number of partitions per run: one by events, since the run's configuration is for one."""
+    """Return the greatest number of partitions per run.
+
+    A run by events has one, because its configuration is for one.
+    """
     return 1 if node.by_events else settings().partitions_per_run
 
 
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
     """Return whether a service that all runs need has an outage.
 
-    Only the last ended run of this code location's feeds counts, because other locations may use other services.
+    Only the run of this code location that ended last counts, because other locations may use other services.
     """
     last = runs.last_ended(connection, feeds)
     return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])

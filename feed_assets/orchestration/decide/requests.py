@@ -27,10 +27,10 @@ PRIORITY = {"dagster/priority": "10"}
 """Priority of new partitions. History and backfills have 0, unless a backfill's tags set another priority."""
 
 WHY = "feed_assets/why"
-"""The run tag with the reason of the verdict that requested it."""
+"""The run tag with the reason of the verdict that requested the run."""
 
 NAMED = 3
-"""Greatest number of slices and of correlation ids in a run's tags. Further ones are only counted."""
+"""Greatest number of slices and of correlation ids that a run's tags name. The tags only count the others."""
 
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
@@ -41,8 +41,8 @@ Found = Sequence[tuple[DueOutput, Verdict]]
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
     """Return the outputs that are being built, and those that unfinished Dagster runs will build.
 
-    Dagster is queried only for runs. A run of many partitions is over for a partition once its own build has ended,
-    whether it succeeded or not.
+    Dagster is queried only for runs. In a run of many partitions, a partition is no longer in progress once its own
+    build has ended, with or without success.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
@@ -58,7 +58,7 @@ def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> s
 
 
 def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
-    """Return the partitions that a Dagster run will build. Skip keys that are no partitions (any more)."""
+    """Return the partitions that a Dagster run will build. Skip keys without an existing partition."""
     asset_keys = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
     outputs: set[Partition] = set()
     for node in map(graph.dataset, asset_keys):
@@ -84,8 +84,8 @@ def requests_for(
 ) -> list[dg.RunRequest]:
     """Return run requests for blocks of ready outputs, as many as a tick may request. Other outputs stay on the list.
 
-    The automation condition requests outputs that were built before, except those by events: they need tags, slices
-    and a plan.
+    Outputs that were built before are left to the automation condition. Outputs built by events are always requested
+    here, because their runs need tags, slices and a plan.
     """
     free = {
         verdict.output: (item, verdict)
@@ -98,9 +98,10 @@ def requests_for(
 
 
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
-    """Return the requests of Dagster's automation, one per partition, with those of neighbouring partitions joined.
+    """Join the requests of Dagster's automation, one per partition, for neighbouring partitions.
 
-    Requests for assets that are not ours stay as they are, because their functions may not support it. History is last.
+    Requests for assets that are not ours stay as they are, because their functions may not support several partitions.
+    History comes last.
     """
     kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
     for each in requests:
@@ -119,7 +120,7 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now:
 
 
 def _without_priority(request: dg.RunRequest) -> dg.RunRequest:
-    """Return a request for history without the priority, which Dagster adds with all tags of the sensor."""
+    """Return a request for history without the priority tag. Dagster adds all tags of the sensor to each request."""
     tags = {name: value for name, value in request.tags.items() if name not in PRIORITY}
     return request.with_replaced_attrs(tags=tags)
 
@@ -135,7 +136,7 @@ def _request(graph: Graph, item: DueOutput, verdict: Verdict, now: datetime) -> 
 
 
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
-    """Return the run request for a verdict. A run by events takes the due slices."""
+    """Return the run request for a verdict. A run by events reads the due slices."""
     node = graph.node(verdict.output.feed)
     tags = {**tags, "feed_assets/output": verdict.output.path, WHY: verdict.reason}
     config: dict[str, Any] = {}

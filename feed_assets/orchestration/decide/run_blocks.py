@@ -1,6 +1,7 @@
 """Runs of many partitions: which ready partitions one run can build, and which partitions a run names.
 
-Dagster names the first and the last partition. With several dimensions, a range has every combination of keys between.
+For such a run, Dagster names the first and the last partition. With several dimensions, the range has every combination
+of the keys between them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,9 +21,9 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 
 
 def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | None]:
-    """Return the partition keys that a run names; [None] for an asset without partitions.
+    """Return the partition keys that a run names. Return [None] for an asset without partitions.
 
-    For an invalid range, Dagster and Python raise errors of many classes. Dagster fails such a run, too.
+    An invalid range raises one of many error classes of Dagster and Python. Dagster itself fails such a run, too.
     """
     if partitions_def is None or RANGE_START not in tags:
         return [tags.get(PARTITION)]
@@ -31,14 +32,14 @@ def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | 
 
 
 def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) -> list[list[str]]:
-    """Return paths cut into ordered ranges of at most `limit`. Ranges are sorted by their earliest place in `paths`.
+    """Cut paths into ranges of at most `limit` paths. Ranges are sorted by the place of their earliest path in `paths`.
 
-    Ranges contain only given partitions, so that no run builds one that is not ready.
+    Ranges contain only the given partitions, so that no run builds a partition that is not ready.
     """
     if len(paths) < 2 or limit == 1:
         return _singly(paths)
     ranges = _singly(paths)
-    # Errors may have many classes, for example if a partition was removed since the decision.
+    # Errors of many classes are possible, for example if a partition was removed since the decision.
     with suppress(Exception):
         ranges = _cut(partitions_def, paths, limit)
     order = {path: number for number, path in enumerate(paths)}
@@ -56,16 +57,19 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return a block if Dagster reads its range as we do; else single paths. Where clocks go back it may differ."""
+    """Return the block as it is if Dagster reads its range in the same way. Otherwise return single paths.
+
+    Dagster may read a range differently where clocks go back.
+    """
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
     return [block] if {to_path(partitions_def, key) for key in read} == {*block} else _singly(block)
 
 
 def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
-    """Return one request for a block of partitions from single requests. Return a single request unchanged.
+    """Join the requests of a block of partitions. Return a single request unchanged.
 
-    It keeps the tags that all have in common, except those by which Dagster names one partition.
+    The joined request keeps the tags that all requests have in common, except Dagster's tags for a single partition.
     """
     if len(requests) == 1:
         return requests[0]
@@ -84,7 +88,7 @@ def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
 
 
 def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Return the place of each path in the dimensions of its partitions."""
+    """Return each path as a point: the number of its key in each dimension."""
     segments = {path: path.split("/") for path in paths}
     dimensions = by_dimension(partitions_def).values()
     numbers = [_numbers(part, {keys[at] for keys in segments.values()}) for at, part in enumerate(dimensions)]
@@ -92,7 +96,7 @@ def _points(partitions_def: Partitions, paths: Collection[str]) -> dict[str, tup
 
 
 def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) -> dict[str, int]:
-    """Return a number for each key of a dimension. Consecutive numbers have no key between them in Dagster's ranges."""
+    """Return a number for each key of a dimension. Two keys get consecutive numbers if no other key is between them."""
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}
     # only the given windows, because all windows of some minutes would be too many

@@ -18,7 +18,10 @@ from feed_assets.orchestration.decide.nodes import Node
 
 
 class SliceConfig(dg.Config):
-    """The updates of a table's partition after `after` (by default from the beginning) up to `upto`."""
+    """The events of a table's partition after the marker `after`, up to the marker `upto`.
+
+    Without `after`, from the beginning.
+    """
 
     table: str
     partition: str = ""
@@ -35,7 +38,10 @@ class SliceConfig(dg.Config):
 
 
 class RunConfig(dg.Config):
-    """The data that a run by hand reads in place of the newest. Without `consumes` the consumer's markers stay."""
+    """The data that a run by hand reads in place of the newest data.
+
+    Without `consumes`, the consumer's markers stay unchanged.
+    """
 
     updates: dict[str, str] = Field(
         default_factory=dict,
@@ -44,10 +50,10 @@ class RunConfig(dg.Config):
     slices: list[SliceConfig] = Field(default_factory=list[SliceConfig], description="Slices of event tables to read.")
     plan: str | None = Field(
         default=None,
-        description="reload or incremental; the function gets it. By default incremental if there are slices.",
+        description="reload or incremental; passed to the function. With slices the default is incremental.",
     )
     plan_config: dict[str, Any] = Field(default_factory=dict)
-    consumes: bool = Field(default=False, description="Set by sensors: the events of these slices are consumed.")
+    consumes: bool = Field(default=False, description="Set by sensors: the run consumes the events of these slices.")
 
 
 def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
@@ -62,8 +68,8 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
             raise InvalidDefinition(
-                "plan is 'incremental' and there are no slices: expected slices to read. Without both everything is "
-                "loaded."
+                "plan is 'incremental' and there are no slices: expected slices to read. Without plan and slices, all "
+                "data are loaded."
             )
         return BY_HAND
     slices: dict[Partition, Slice] = {}
@@ -71,21 +77,22 @@ def run_spec_in(config: RunConfig) -> RunSpec:
         piece = _slice_of(number, each)
         if piece.partition in slices:
             raise InvalidDefinition(
-                f"slices[{number}]: there is another slice of {piece.partition}: expected one. Join them."
+                f"slices[{number}]: {piece.partition} has another slice already: expected one slice for it. Join them."
             )
         slices[piece.partition] = piece
     return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
 
 
 def _slice_of(number: int, config: SliceConfig) -> Slice:
-    """Return a configured slice. Raise InvalidDefinition with its number if it is invalid."""
+    """Return a configured slice. Raise InvalidDefinition with the slice's number if it is invalid."""
     try:
         piece = config.slice
     except (InvalidName, InvalidEvent, ValueError) as error:
         raise InvalidDefinition(f"slices[{number}] of {config.table}: {error}") from error
     if (piece.start or "") > piece.end:
         raise InvalidDefinition(
-            f"slices[{number}] of {config.table}: after is {config.after}, later than upto: expected an earlier one."
+            f"slices[{number}] of {config.table}: after is {config.after}, which is later than upto: expected an "
+            f"earlier marker."
         )
     return piece
 
@@ -101,7 +108,7 @@ def _kind(config: RunConfig) -> Kind:
 
 
 def parameters_of(config: RunConfig) -> str | None:
-    """Return a run's configuration as JSON for storage, without defaults; None if it has only defaults."""
+    """Return a run's configuration as JSON for storage, without defaults. Return None if it has only defaults."""
     parameters = config.model_dump(mode="json", exclude_defaults=True)
     return masked(json.dumps(parameters, sort_keys=True)) if parameters else None
 

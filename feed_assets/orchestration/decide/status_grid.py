@@ -39,10 +39,13 @@ from feed_assets.orchestration.declare.partitions import Extent, end_of, times_o
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
 ROWS_EACH = 12
-"""Greatest number of rows per dataset, one per key of its other dimensions. With more keys there is one row."""
+"""Greatest number of rows per dataset. Each key of the dimensions other than time gets a row.
+
+If there are more keys, all share one row.
+"""
 
 DECISIONS = 1000
-"""Greatest number of missing partitions for which the page shows exactly what they lack."""
+"""Greatest number of missing partitions for which the page shows exactly which inputs they lack."""
 
 STALE_SHOWN = 100
 """Greatest number of stale partitions for which the page shows the reason. `--stale` lists all."""
@@ -53,13 +56,16 @@ _COMES_BY_ITSELF = (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
 
 @dataclass(frozen=True)
 class GridRow:
-    """One dataset, or its partitions with one key of its other dimensions. Watermarks are ends of windows (UTC)."""
+    """A row: one dataset, or its partitions with one key of the dimensions other than time.
+
+    Watermarks are ends of windows (UTC).
+    """
 
     node: Node
     of: str
     shown: tuple[Shown, ...]
     line: Line | None = None
-    """The key of its watermarks in the state store."""
+    """The key of the row's watermarks in the state store."""
     marks: Watermarks = field(default_factory=Watermarks)
 
 
@@ -78,13 +84,13 @@ class Status:
     """Due partitions that are not shown, by dataset and verdict."""
     notes: tuple[str, ...]
     requested: tuple[Feed, ...] = ()
-    """The requested datasets; () means all."""
+    """The requested datasets. () means all."""
 
 
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
-    """Return the nodes of these feeds, or of all, that have rows. Rejects have none: a dataset's run writes them.
+    """Return the nodes of these feeds, or of all feeds, that get rows.
 
-    Raise InvalidName if no asset has one of the feeds.
+    Rejects get no rows: a dataset's run writes them. Raise InvalidName if no asset has one of the feeds.
     """
     candidates = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
     return [node for node in candidates if not isinstance(node.declaration, Rejects)]
@@ -100,9 +106,8 @@ def status_of(
 ) -> Status:
     """Return the status of some nodes: for the days of `slots`, or for the newest periods with the worst rows first.
 
-    A dataset that is requested alone gets more periods.
-
-    The number of SQL statements depends on the kinds of partitions shown, never on their number or history.
+    A single requested dataset gets more periods. The number of SQL statements depends on the kinds of partitions shown,
+    never on their number or history.
     """
     notes = dict[str, str]()
     due = due_counts.by_state(connection)
@@ -131,7 +136,10 @@ def status_of(
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
-    """Return what the sensor `watch` has found wrong with topics and their tables. Arrivals do not show this."""
+    """Return the problems of topics and their tables that the sensor `watch` has found.
+
+    Arrivals of data do not show these problems.
+    """
     return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
 
 
@@ -146,7 +154,10 @@ def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed
 def _with_stopped(
     connection: sa.Connection, nodes: Iterable[Node], shown_by_partition: Mapping[Partition, Shown]
 ) -> dict[Partition, Shown]:
-    """Mark tables that have stopped or lack rows as an issue. Mark a table that was never loaded only if it is late."""
+    """Mark tables whose load has stopped or lacks rows as an issue.
+
+    Mark a table that was never loaded only if it is late.
+    """
     warned = _warned(connection, nodes)
     stopped = {feed: why for (feed, check), why in warned.items() if check == LOADED}
     late = {feed for feed, check in warned if check in (CAUGHT_UP, ON_TIME)}
@@ -166,7 +177,7 @@ def _is_built(node: Node) -> bool:
 def _shown_partitions(
     connection: sa.Connection, node_extents: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
 ) -> tuple[dict[Partition, Shown], list[Partition]]:
-    """Return the partitions to show, and those of them that have no valid update."""
+    """Return the partitions to show, and which of them have no valid update."""
     all_asked = [each for node, extents in node_extents for each in _queried(node, extents)]
     facts = status_facts.grid_facts(connection, all_asked)
     shown_by_partition: dict[Partition, Shown] = {}
@@ -181,7 +192,7 @@ def _shown_partitions(
 def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
     """Return partitions that missed a deadline, with the deadline added to the reason.
 
-    Skip partitions that need a person's action: they keep their own reason.
+    Partitions that need a person's action are skipped. They keep their own reason.
     """
     late_partitions: dict[Partition, Shown] = {}
     for each in unbuilt:
@@ -204,9 +215,10 @@ def _expected(connection: sa.Connection, unbuilt: Sequence[Shown]) -> dict[Parti
 def _decided(
     graph: Graph, connection: sa.Connection, shown_by_partition: Mapping[Partition, Shown], now: datetime
 ) -> dict[Partition, Shown]:
-    """Return missing partitions of our datasets with new verdicts, because the ledger has none unless they are due.
+    """Decide missing partitions of our datasets, and return them with the verdicts.
 
-    Only the newest ones are decided. Errors of mappings are ignored here: the sensor reports them.
+    The ledger has verdicts for due partitions only. At most `DECISIONS` partitions, the newest ones, are decided.
+    Errors of mappings are ignored here: the sensor reports them.
     """
     own_feeds = {node.feed for node in graph.datasets()}
     missing = [
@@ -240,7 +252,7 @@ def _queried(node: Node, extents: Mapping[Partition, Extent]) -> list[ShownParti
 
 
 def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
-    """Return the windows of a partition: one of its own grain, or those that fill it."""
+    """Return the windows of a partition: the window equal to it, or the smaller windows that fill it."""
     if node.tracked is None or extent.start is None or extent.end is None:
         return ()
     if own := own_window(node, extent, grain):
@@ -253,7 +265,7 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
 def _rows(
     node: Node, extents: Mapping[Partition, Extent], shown_by_partition: Mapping[Partition, Shown]
 ) -> list[GridRow]:
-    """Return one row per key of the dimensions other than time, or one row for all."""
+    """Return one row per key of the dimensions other than time. Return one row for all keys if there are too many."""
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
@@ -267,7 +279,7 @@ def _rows(
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[GridRow]:
-    """Yield rows with their watermarks. Without windows, yield only the end of the newest partition with data."""
+    """Yield rows with their watermarks. A row without windows only gets the end of its newest partition with data."""
     marks = watermarks(connection, {row.line for row in rows if row.line})
     latest = status_facts.latest_keys(connection, {row.node.feed for row in rows if not row.line})
     for row in rows:
@@ -297,7 +309,10 @@ def _start(row: GridRow, at: WindowAddress, key: str) -> datetime:
 
 
 def _hole_of(row: GridRow) -> WindowAddress | None:
-    """Return the first incomplete window between complete ones, or None. Windows before these have no name."""
+    """Return the first incomplete window after complete windows, if a later window is complete.
+
+    Otherwise return None.
+    """
     marks, tracked = row.marks, row.node.tracked
     if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
         return None

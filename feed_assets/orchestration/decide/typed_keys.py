@@ -1,4 +1,4 @@
-"""Partitions that users type: paths, keys as in the UI (`men|2019-11-26`), and ranges of both."""
+"""Partitions that users type: paths, keys as the UI shows them (`men|2019-11-26`), and ranges of both."""
 
 import re
 from collections.abc import Sequence
@@ -29,16 +29,17 @@ NEAREST = 3
 
 
 def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
-    """Return the paths of typed partitions, each once; [''] for a dataset without partitions.
+    """Return the paths of typed partitions, each once. Return [''] for a dataset without partitions.
 
     Args:
         node: The feed's node.
         typed: Paths (`2019-11-24/men`), keys of the UI (`men|2019-11-24`), and Dagster's ranges of both
-            (`2019-11-01...2019-11-07`) with both ends included. With several dimensions a range has every combination.
-        now: The moment at which they must exist, timezone-aware.
+            (`2019-11-01...2019-11-07`) with both ends included. With several dimensions, a range has every combination
+            of keys.
+        now: The moment at which the partitions must exist, timezone-aware.
 
     Raises:
-        InvalidName: One of them is no partition (yet). The message names the nearest ones.
+        InvalidName: A typed partition does not exist (yet). The message names the nearest existing partitions.
     """
     if node.partitions_def is None and not typed:
         return [""]
@@ -67,7 +68,7 @@ def path_of(node: Node, typed: str) -> str:
         return typed
     names, parts = sorted(part.name for part in definition.partitions_defs), typed.split(BAR)
     if len(names) != len(parts):
-        raise InvalidName(f"{typed!r} is no partition of {node.feed}: expected {BAR.join(names)}.")
+        raise InvalidName(f"{typed!r} is no partition of {node.feed}: expected the form {BAR.join(names)}.")
     keys = dict(zip(names, parts, strict=True))
     return "/".join(keys[name] for name in by_dimension(definition))
 
@@ -116,13 +117,13 @@ def _expected(definition: Partitions, path: str) -> str:
 
 
 def _segments(definition: Partitions, path: str) -> list[tuple[dg.PartitionsDefinition[str], str]] | None:
-    """Return each dimension's partitions with the path's segment; None if the number of segments is wrong."""
+    """Return each dimension's definition with the path's segment. Return None if the number of segments is wrong."""
     by_name, parts = by_dimension(definition), path.split("/")
     return [*zip(by_name.values(), parts, strict=True)] if len(by_name) == len(parts) else None
 
 
 def _nearest(definition: dg.PartitionsDefinition[str], key: str) -> str:
-    """Return a text with the existing keys most similar to `key`, or with the first and last key of time."""
+    """Return a text with the existing keys most similar to `key`. For a time dimension, name its first and last key."""
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         first, last = definition.get_first_partition_key(), definition.get_last_partition_key()
         expected = f"expected {first} to {last} in place of {key!r}, or a range, FIRST...LAST"

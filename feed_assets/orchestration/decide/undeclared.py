@@ -30,7 +30,10 @@ def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed,
 
 
 def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
-    """Return the feeds that some code location on this ledger declares or declared: it has their updates or readers."""
+    """Return which of `feeds` a code location on this ledger declares or declared.
+
+    The ledger has updates or readers of these feeds.
+    """
     with ledger.read() as connection:
         return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)
 
@@ -43,7 +46,8 @@ def _near(feed: Feed, declared: Sequence[str]) -> str:
 def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
     """Return keys on the blackboard that can never be partitions of a feed, with what was expected.
 
-    A time window that is not over can be one later. A batch stands for its parent partition.
+    A time window that is not over is not reported, because its partition will exist later. For a batch, the parent
+    partition is checked.
     """
     paths, bare = {*keys}, set[str]()
     if node.is_appendable:
@@ -55,7 +59,10 @@ def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[P
 
 
 def _without_batch(key: str) -> str:
-    return f"{key!r} names no batch, but an update must belong to one: expected {f'{key}/' if key else ''}NAME."
+    return (
+        f"{key!r} names no batch, but each update of this feed must belong to a batch: "
+        f"expected {f'{key}/' if key else ''}NAME."
+    )
 
 
 def _expected(node: Node, key: str, now: datetime) -> str:
@@ -68,8 +75,8 @@ def _expected(node: Node, key: str, now: datetime) -> str:
 def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
     """Return the texts of alerts by feed, about undeclared feeds and undeclared partitions of foreign feeds.
 
-    Partitions before the first one are left out, because a producer may have older history. Feeds of intake are left
-    out, because intake checks its partitions.
+    Partitions before the declared first partition are left out, because a producer may have older history. Feeds of
+    intake are left out, because intake checks its partitions.
     """
     reasons = {
         str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()

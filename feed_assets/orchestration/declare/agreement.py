@@ -1,4 +1,4 @@
-"""Checks that a code location's declarations fit together: each asset once, in one role, no cycle, known tables."""
+"""Checks that a code location's declarations fit together: each asset once, in one role, no cycles, known tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -38,7 +38,7 @@ _TYPED = {"tracked": "completeness"}
 
 
 def agreed(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions with each declaration once. Several files may declare the same foreign feed.
+    """Return the definitions without repeated declarations. Several files may declare the same foreign feed.
 
     Raise InvalidDefinition if declarations contradict each other.
     """
@@ -68,7 +68,7 @@ def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Defini
 
 
 def _once(assets: Sequence[Any]) -> list[Any]:
-    """Return the assets without repeated external ones. Raise InvalidDefinition for other repeated declarations."""
+    """Return the assets without repeated external assets. Raise InvalidDefinition for other repeated declarations."""
     first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
     kept: list[Any] = []
     for asset in assets:
@@ -89,7 +89,7 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition unless both are equal declarations of something that others write."""
+    """Raise InvalidDefinition unless both are equal declarations of one feed or table that others write."""
     _refuse_two_versions(one, other)
     first, again = _declared(one), _declared(other)
     differing = [name for name in first | again if first.get(name) != again.get(name)]
@@ -132,7 +132,10 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
 
 
 def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
-    """Return both values in words. If they are objects, return only where the first one is declared."""
+    """Return a text with both values.
+
+    If the values are objects, the text only names the place of the first declaration.
+    """
     both = [first.get(name), again.get(name)]
     if not all(isinstance(each, str | bool | None) for each in both):
         return f" from the declaration at {at}:"
@@ -155,13 +158,16 @@ def _without_kinds(spec: dg.AssetSpec) -> dict[str, str]:
 
 
 def _metadata(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return the metadata that a user typed, without ours and Dagster's."""
+    """Return the metadata that a user typed, without the metadata of feed_assets and of Dagster."""
     typed = {name: value for name, value in spec.metadata.items() if not name.startswith((OURS, "dagster"))}
     return {"metadata": typed}
 
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
-    """Raise InvalidDefinition if two datasets get one name in Dagster, which would fail only in the first run."""
+    """Raise InvalidDefinition if two datasets get the same name in Dagster.
+
+    Dagster itself would only fail in the first run.
+    """
     spec_by_name: dict[str, dg.AssetSpec] = {}
     for spec in specs:
         declared, name = declaration_of(spec), spec.key.to_python_identifier()
@@ -208,12 +214,13 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
-    """Raise InvalidDefinition if `ByEvents` names an undeclared table: its events would never be waited for."""
+    """Raise InvalidDefinition if `ByEvents` names an undeclared table. The dataset would never wait for its events."""
     declared_feeds = {str(each.feed) for each in declared}
     for each in declared:
         if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in declared_feeds]):
             raise _placed(
-                f"{each.feed} is built by events of {unknown[0]!r}, which nothing here declares: expected one of "
+                f"{each.feed} is built by events of {unknown[0]!r}, which is not declared in this code location: "
+                f"expected one of "
                 f"{', '.join(sorted(declared_feeds))}.",
                 each.declared_at,
             )
@@ -230,7 +237,7 @@ def _tables_of(dataset: Dataset) -> list[str]:
 
 
 def _refuse_unknown_counts(declared: Sequence[Declaration]) -> None:
-    """Raise InvalidDefinition for counts of a topic that no window is judged by."""
+    """Raise InvalidDefinition if a topic's records are counted for a dataset whose windows do not use these counts."""
     judged = [each for each in declared if isinstance(each, Foreign | Dataset | StateTable)]
     tracked = {str(each.feed): each.tracked for each in judged if each.tracked}
     for table in [each for each in declared if isinstance(each, EventTable)]:
@@ -242,14 +249,19 @@ def _refuse_unknown_counts(declared: Sequence[Declaration]) -> None:
 def _why_uncounted(counts: TopicCounts, tracked: Mapping[str, Tracked]) -> str | None:
     if (policy := tracked.get(counts.dataset)) is None:
         names = ", ".join(sorted(tracked)) or "none is declared"
-        return f"which nothing here declares: expected a state table ({names}). Declare it by state_table."
+        return (
+            f"which is not declared in this code location: expected a state table ({names}). Declare it by state_table."
+        )
     if policy.tiers and counts.tier not in policy.tiers:
         return (
             f"by the tier {counts.tier!r}, which its completeness lacks: expected one of {', '.join(policy.tiers)}. "
             "Add the tier to its Completeness(tiers=), or name another one in TopicCounts(tier=)."
         )
     if counts.grain != policy.grains[0]:
-        return f"in windows of {counts.grain}: expected its smallest, {policy.grains[0]}. Correct TopicCounts(grain=)."
+        return (
+            f"in windows of {counts.grain}: expected its smallest grain, {policy.grains[0]}. Correct "
+            f"TopicCounts(grain=)."
+        )
     return None
 
 

@@ -14,16 +14,19 @@ from feed_assets.orchestration.declare.time_windows import bounds, key_at, moved
 
 
 def check_baseline(feed: Feed, profile: Profile | None, partitions_def: Partitions) -> None:
-    """Raise InvalidDefinition for a profile of partitions without time."""
+    """Raise InvalidDefinition if a dataset with a profile has no time partitions."""
     if profile and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{feed} has a profile and no partitions of time: expected a dimension of time windows, because a profile "
-            "is compared with earlier partitions. Add one, or remove the profile."
+            f"{feed} has a profile, but no time partitions: expected a dimension of time windows, because a profile is "
+            "compared with earlier partitions. Add one, or remove the profile."
         )
 
 
 def baseline_of(partitions_def: Partitions, profile: Profile | None, output: Partition) -> list[Partition]:
-    """Return the earlier partitions that a profile is compared with. They have the same keys of other dimensions."""
+    """Return the earlier partitions that a profile is compared with.
+
+    Their keys of other dimensions are those of `output`.
+    """
     times = times_of(partitions_def)
     if profile is None or times is None:
         return []

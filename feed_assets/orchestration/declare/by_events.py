@@ -1,4 +1,4 @@
-"""Declarations for datasets built by events: pipelines, waiting, and how a run processes its slices."""
+"""Declarations for datasets built by events: their pipelines, when they wait, and how a run processes its slices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class LineageTable:
 
     Args:
         url: The database's URL in SQLAlchemy's form, or `env:NAME` for a variable with the URL.
-        table: Its name.
+        table: The table's name.
         pipeline: The column with the pipeline's name.
         table_name: The column with the name of a table that the pipeline writes.
-        schema: Its schema in the database.
+        schema: The table's schema in the database.
 
     Raises:
         InvalidDefinition: A value has a wrong type, or the URL is invalid.
@@ -44,10 +44,10 @@ class LineageFile:
     """A file of JSON lines that lists the tables that each pipeline writes, one per line.
 
     Args:
-        key: Its key on the blackboard, such as `events_pipelines/newest.jsonl`.
+        key: The file's key on the blackboard, such as `events_pipelines/newest.jsonl`.
         pipeline: The field with the pipeline's name.
         table_name: The field with the name of a table that the pipeline writes.
-        blackboard: The name of its blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+        blackboard: The name of the file's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own.
 
     Raises:
         InvalidDefinition: A value has a wrong type, or the key is invalid.
@@ -60,7 +60,7 @@ class LineageFile:
 
 
 TOLD = (LineageTable, LineageFile)
-"""External sources of pipelines, whose content may change."""
+"""Sources of pipelines outside the code. Their content may change while a process runs."""
 
 
 @typed
@@ -72,11 +72,13 @@ class ByEvents:
 
     Args:
         wait_for: `any`: build once any pipeline has a complete update. `all`: build once all pipelines have one.
-        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later ones.
-        merge: True if one run may take several waiting updates of a pipeline, False for one of each pipeline.
-        pipelines: The tables that each pipeline writes, by its name, or the table or file that lists them. By default
-            they follow from the asset graph: inputs that are made from the same inputs.
-        plans: Rules for processing slices. The first rule that holds gives the plan; by default it is incremental.
+        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` later updates.
+        merge: True if one run may take several waiting updates of a pipeline. False if a run takes only one update of
+            each.
+        pipelines: The tables that each pipeline writes, by the pipeline's name, or the table or file that lists them.
+            By default they follow from the asset graph: inputs made from the same inputs belong to one pipeline.
+        plans: Rules for processing slices. The first rule that matches gives the plan. By default the plan is
+            incremental.
         stuck_after: The time after which an incomplete update opens an alert.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The subjects of a cadence: each partition of time, or the events of a table."""
+"""The things that a cadence expects: each time partition, or the events of a table."""
 
 from functools import lru_cache
 
@@ -11,26 +11,26 @@ from feed_assets.orchestration.declare.partitions import Partitions, times_of
 from feed_assets.orchestration.declare.time_windows import bounds, ends_from, key_at
 
 _PARTITIONS_COMPARED = 400
-"""Number of partitions whose ends are compared with the ticks of a cron: more than a year of days."""
+"""Number of partitions whose ends are compared with a cron's ticks. They cover more than a year of days."""
 
 
 def check_cadence(feed: Feed, cadence: Cadence | None, partitions_def: Partitions) -> None:
     """Raise InvalidDefinition for a cadence without cron on partitions without time."""
     if cadence and cadence.cron is None and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{feed} has a cadence without a cron and no partitions of time, so nothing shows that one is missing: "
+            f"{feed} has a cadence without a cron and no partitions of time, so nothing shows that data are missing: "
             "expected a cron, such as Cadence('0 6 * * *')."
         )
 
 
 def freshness_of(cadence: Cadence | None) -> dg.FreshnessPolicy | None:
-    """Return Dagster's freshness policy for a cadence with a cron; None without a cron."""
+    """Return Dagster's freshness policy for a cadence with a cron. Return None if it has no cron."""
     pause = longest_pause(cadence) if cadence else None
     return dg.FreshnessPolicy.time_window(fail_window=pause) if pause else None
 
 
 def expects_partitions(cadence: Cadence | None, partitions_def: Partitions) -> bool:
-    """Return whether a cadence expects each partition of time, and not just some event at each tick."""
+    """Return whether a cadence expects every time partition. Other cadences expect an event at each tick of a cron."""
     times = times_of(partitions_def)
     return cadence is not None and times is not None and not _is_finer(cadence, times)
 

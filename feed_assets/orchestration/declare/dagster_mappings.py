@@ -1,8 +1,8 @@
 """Dagster's mappings by time, computed from one rule: an output needs an input if their windows overlap.
 
-Dagster uses different computations for the inputs of an output and for the outputs of an input. On days whose midnight
-occurs twice these disagree. Dagster's own graph keeps its mapping. Other kinds of mappings, and users' own, are called
-unchanged.
+Dagster computes the inputs of an output and the outputs of an input in different ways. The two results disagree on days
+whose midnight occurs twice. Dagster's own graph keeps Dagster's mapping. Other kinds of mappings, and users' own
+mappings, are called unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class _Edge(NamedTuple):
 
 
 def is_by_time(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) -> bool:
-    """Return whether a mapping of Dagster is computed here, because it maps time to time."""
+    """Return whether this module computes a mapping of Dagster. It computes mappings between time partitions."""
     parts = by_dimension(child), by_dimension(parent)
     return any(_is_time(edge, *parts) for edge in _edges(mapping, child, parent))
 
@@ -56,7 +56,7 @@ def _is_time(edge: _Edge, child: Mapping[str, _Part], parent: Mapping[str, _Part
 
 
 def _as_times(mapping: dg.PartitionMapping, child: _Part, parent: _Part) -> tuple[Times, Times] | None:
-    """Return both dimensions if the mapping between them is computed from time windows; else None."""
+    """Return both dimensions if the mapping between them is computed from time windows. Otherwise return None."""
     if isinstance(child, Times) and isinstance(parent, Times):
         decided = isinstance(mapping, dg.TimeWindowPartitionMapping | dg.IdentityPartitionMapping)
         return (child, parent) if decided and _is_dagsters_own(mapping) else None
@@ -88,7 +88,7 @@ def _edges(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions) 
 
 
 def needed(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions, path: str) -> Needed:
-    """Return the partitions of an input that an output path needs, for a mapping that `is_by_time`."""
+    """Return the partitions of an input that an output path needs. `is_by_time` must be true for the mapping."""
     own, its = by_dimension(child), by_dimension(parent)
     keys, edges = _segments(child, path), {edge.parent: edge for edge in _edges(mapping, child, parent)}
     existing_by_part, all_of = list[Sequence[str]](), list[Sequence[str]]()
@@ -166,12 +166,12 @@ def _read(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -
 
 
 def _is_one_to_one(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times) -> bool:
-    """Return whether each key is mapped to itself. Most mappings are, and need no windows."""
+    """Return whether each key is mapped to itself. This is the usual case, and needs no computation of windows."""
     return mapping.start_offset == mapping.end_offset == 0 and (child is parent or child == parent)
 
 
 def _span(mapping: dg.TimeWindowPartitionMapping, child: Times, parent: Times, window: Bounds) -> Bounds:
-    """Return the time that an output reads. Offsets are cut at the input's first and last partition."""
+    """Return the time that an output reads. An offset does not reach beyond the input's first and last partition."""
     start, end = moved(child, window[0], mapping.start_offset), moved(child, window[1], mapping.end_offset)
     return _bounded(parent, start, mapping.start_offset), _bounded(parent, end, mapping.end_offset)
 
@@ -194,7 +194,7 @@ def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str
 
 
 def _near(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Iterable[str]:
-    """Return the output keys that read an input window, whether they are partitions yet or not."""
+    """Return the output keys that read an input window. Include keys whose partitions do not exist yet."""
     if not isinstance(mapping, dg.TimeWindowPartitionMapping) or _is_one_to_one(mapping, child, parent):
         return [key]
     start, end = bounds(parent, key)

@@ -1,4 +1,7 @@
-"""Dagster's beta and preview warnings. They do not concern users: we pin Dagster's version and test what we use."""
+"""Dagster's beta and preview warnings.
+
+They do not concern users, because feed_assets pins Dagster's version and tests the features that it uses.
+"""
 
 import warnings
 from collections.abc import Generator
@@ -9,7 +12,7 @@ import dagster as dg
 
 @contextmanager
 def without_dagsters_notes() -> Generator[None]:
-    """Suppress beta and preview warnings within the block, which are not about the user's code."""
+    """Suppress Dagster's beta and preview warnings within the block. They are not about the user's code."""
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)

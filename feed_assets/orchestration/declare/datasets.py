@@ -70,7 +70,7 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
 
 
 def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
-    """Return one of `deps` as a source: the function does not get it, and its records are not counted."""
+    """Return an input of `deps` as a source. The function does not get this input, and its records are not counted."""
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
@@ -83,7 +83,10 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
 def with_profile(
     recipe: Recipe, profile: Profile | None, deep_checks: Sequence[Check], partitions_def: Partitions
 ) -> Recipe:
-    """Return a recipe with its profile. Raise InvalidDefinition for deep checks without profile, or no time."""
+    """Return a recipe with its profile.
+
+    Raise InvalidDefinition for deep checks without a profile, or a profile without time partitions.
+    """
     if deep_checks and profile is None:
         raise InvalidDefinition(
             f"{recipe.feed} has deep_checks and no profile, which decides when they run: expected both. Add Profile(), "
@@ -102,7 +105,7 @@ def with_profile(
 
 
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
-    """Return a recipe whose rows are counted by the smallest windows of its completeness while they are written.
+    """Return a recipe whose run counts the written rows by the smallest windows of its completeness.
 
     Raise InvalidDefinition for completeness without an event time.
     """
@@ -114,12 +117,12 @@ def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
 
 
 def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
-    """Return a recipe whose increments are batches. Raise InvalidDefinition for options that need all rows."""
+    """Return a recipe that writes each increment as a batch. Raise InvalidDefinition for options that need all rows."""
     other_inputs = [str(source.feed) for source in recipe.sources if not source.is_table]
     if other_inputs or not recipe.sources:
         raise InvalidDefinition(
             f"{recipe.feed} is appendable and reads {other_inputs[0] if other_inputs else 'nothing'}: expected only "
-            "event tables, whose slices contain what is new. An update of a feed replaces the one before."
+            "event tables, whose slices contain only new rows. An update of a feed replaces the update before it."
         )
     if recipe.adds or profile or completeness:
         conflict = PREVIOUS if recipe.adds else "a profile" if profile else "completeness"
@@ -142,7 +145,7 @@ def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
 
 def _refuse_twice(feed: Feed, kind: str, names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidDefinition(f"{feed} has the {kind} {twice[0]} twice: expected each once.")
+        raise InvalidDefinition(f"{feed} has the {kind} {twice[0]} twice: expected different names.")
 
 
 def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
@@ -161,7 +164,7 @@ def _refuse_unread(recipe: Recipe) -> None:
         if unknown := [name for name in check.inputs if name not in read]:
             raise InvalidDefinition(
                 f"{recipe.feed}: check {check.name} names the input {unknown[0]!r}: expected one of its inputs, "
-                f"{', '.join(read) or 'of which there are none'}."
+                f"{', '.join(read) or 'but it has no inputs'}."
             )
 
 
@@ -191,7 +194,7 @@ def dataset_of(
     tables = [str(source.feed) for source in recipe.sources if source.is_table]
     if tables and by_events is None:
         raise InvalidDefinition(
-            f"{recipe.feed} reads the event table {tables[0]}, whose events report when and what to read: expected "
+            f"{recipe.feed} reads the event table {tables[0]}, whose events say when to run and what to read: expected "
             "by_events=ByEvents(). Add it."
         )
     return Dataset(
@@ -253,7 +256,7 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """Return the spec of a check. It is partitioned, and blocking unless it only warns or belongs to a companion."""
+    """Return the spec of a partitioned check. It blocks, unless it only warns or belongs to a companion dataset."""
     with without_dagsters_notes():
         return dg.AssetCheckSpec(
             check.name,

@@ -1,4 +1,4 @@
-"""Declarations of our assets: frozen values in the assets' metadata, under one key."""
+"""Declarations of our assets: frozen values, each stored in its asset's metadata under one key."""
 
 import logging
 from collections.abc import Mapping
@@ -40,22 +40,28 @@ STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to our page with the asset's partitions."""
 
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
-"""Names of unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
+"""Names of unpartitioned checks. `ON_TIME`: tables with a cadence. `PROPAGATION`: datasets by events.
+
+`STALE`: all datasets.
+"""
 
 CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
-"""Further names: of topics and warehouse tables with a lag limit, of every topic, and of every warehouse table."""
+"""Further names. `CAUGHT_UP`: topics and warehouse tables with a `lag`. `NO_DEAD_LETTERS`: topics.
+
+`LOADED`: warehouse tables.
+"""
 
 NOT_YET = "not loaded yet: "
 """Beginning of the reason of the check `LOADED` for a table that was never loaded."""
 
 WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
-"""Checks whose results a sensor reports, and no run."""
+"""Checks whose results a sensor reports. No run evaluates them."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Reserved names that a dataset's checks cannot have."""
 
 Intake = Literal["push"] | Pull
-"""How intake gets the data of a foreign feed: others push them to the receiver, or intake pulls their files."""
+"""The way in which intake gets a foreign feed's data: others push them to the receiver, or intake pulls their files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
@@ -71,22 +77,25 @@ class Foreign:
     retention: Retention | None = None
     cadence: Cadence | None = None
     tracked: Tracked | None = None
-    """Rules for judging its windows, if it is ready only when it is complete."""
+    """Rules for judging the feed's windows. Readers then wait until the windows are complete."""
     event_time: str | None = None
-    """The column by which the first dataset that reads it counts its records."""
+    """The column by which records are counted. The first dataset that reads an update counts them."""
     intake: Intake | None = None
-    """How our intake gets the data, if it publishes the feed."""
+    """The way in which our intake gets the data, if intake publishes the feed."""
     blackboard: str | None = None
-    """The name of its blackboard; None for ours."""
+    """The name of the feed's blackboard. None means our own."""
     dialect: CsvDialect | None = None
-    """Its CSV dialect; None for RFC 4180."""
+    """The feed's CSV dialect. None means RFC 4180."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A feed that we build. `outputs` has all feeds that its run publishes, in order; the feed itself is last."""
+    """A feed that we build.
+
+    `outputs` has all feeds that its run publishes, in order. The dataset's own feed is last.
+    """
 
     feed: FeedName
     outputs: tuple[FeedName, ...]
@@ -97,24 +106,24 @@ class Dataset:
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
     mapped: Mapping[str, Mapped] = field(default_factory=dict[str, Mapped])
-    """Mappings of our own kinds (not Dagster's), by input."""
+    """Mappings of the kinds that feed_assets defines, by input."""
     optional_of: tuple[FeedName, ...] = ()
     beyond_of: tuple[FeedName, ...] = ()
     """Inputs whose data must reach the end of the partition."""
     tracked: Tracked | None = None
-    """Rules for judging its windows, if it is ready only when it is complete."""
+    """Rules for judging the feed's windows. Readers then wait until the windows are complete."""
     wait: Wait | None = None
     reprocess: Reprocess = "if_data_changed"
     checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The only checks that count, by input."""
+    """The names of the only checks that count, by input."""
     late_of: Mapping[str, Late] = field(default_factory=dict[str, Late])
     """Late-data policies of single inputs, by input."""
     recipe: str = ""
-    """Digest of its recipe. When it changes, failed partitions are tried again."""
+    """Digest of the dataset's recipe. When the digest changes, failed partitions are tried again."""
     adds: bool = False
-    """True if its function adds increments to the previous update."""
+    """True if the function adds increments to the previous update."""
     appendable: bool = False
-    """True if each increment is written as a batch of its partition."""
+    """True if each increment is written as a batch of the partition."""
     version_in_key: bool = False
     """True if the asset keys of the dataset and its rejects contain the version."""
     role: Literal["dataset"] = "dataset"
@@ -123,7 +132,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Rejects:
-    """The feed of a dataset's rejected records. `outputs` is that of the dataset."""
+    """The feed of a dataset's rejected records. `outputs` has the same feeds as the dataset's `outputs`."""
 
     feed: FeedName
     outputs: tuple[FeedName, ...]
@@ -142,7 +151,7 @@ class LoadedTopic:
 
     @property
     def name(self) -> str:
-        """Return the name of its table there."""
+        """Return the name of the topic's table in the warehouse."""
         return self.topic
 
 
@@ -155,7 +164,7 @@ class LoadedDataset:
 
     @property
     def name(self) -> str:
-        """Return the name of its table there."""
+        """Return the name of the dataset's table in the warehouse."""
         return str(self.dataset)
 
 
@@ -168,11 +177,11 @@ class EventTable:
     table_name: str
     cadence: Cadence | None = None
     topic: Topic | None = None
-    """Rules for chunks, if it is a Kafka topic; `table_name` is then the topic's name."""
+    """Rules for chunks, if the table is a Kafka topic. Then `table_name` is the topic's name."""
     lag: int | None = None
-    """Greatest number of a partition's messages without a signal or a row before an alert opens."""
+    """Greatest number of a partition's messages without a signal or row. More open an alert."""
     loaded: LoadedTopic | LoadedDataset | None = None
-    """The topic or dataset that it is loaded from, if it is a warehouse table."""
+    """The topic or dataset that the table is loaded from, if it is a warehouse table."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -196,7 +205,7 @@ def _adapter() -> TypeAdapter[Declaration]:
 
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
-    """Return a declaration as metadata of an asset. Dagster's UI shows it as one line.
+    """Return a declaration as metadata of an asset. Dagster's UI shows the declaration as one line.
 
     Raise InvalidDefinition if a value of a plan cannot be written as JSON.
     """
@@ -229,7 +238,7 @@ class Asset(Protocol):
 def declaration_of(asset: Asset) -> Declaration | None:
     """Return the declaration in an asset's metadata. Return None for an asset that is not ours.
 
-    Anybody can write metadata, so an invalid value is only logged. Other assets must continue.
+    Anybody can write metadata, so an invalid value is only logged. It must not stop other assets.
     """
     held = asset.metadata.get(KEY)
     declaration = held.instance if isinstance(held, ObjectMetadataValue) else held

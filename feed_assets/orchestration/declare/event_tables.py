@@ -29,17 +29,18 @@ def event_table(
 ) -> dg.AssetSpec:
     """Declare a table whose events an event source reports, as an external asset.
 
-    Its data version is its last marker.
+    The asset's data version is the table's last marker.
 
     Args:
-        name: Its name here, such as `shop/orders`.
+        name: The table's name in this project, such as `shop/orders`.
         source: The event source that reports its events.
-        table_name: Its name in the source; by default its name here.
-        partitions_def: Dagster's partitions, if its events name partitions.
-        cadence: Schedule of its events. A missing event opens an alert.
+        table_name: The table's name in the source; by default `name`.
+        partitions_def: Dagster's partitions, if the events name partitions.
+        cadence: Schedule of the events. A missing event opens an alert.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail.
-        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
+        owners: Owners for the UI: `team:shop`, or an e-mail address.
+        version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
+            older one.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
@@ -62,7 +63,10 @@ def event_table(
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
-    """Return the event sources of declared tables by name. Raise InvalidDefinition if two differ under one name."""
+    """Return the event sources of declared tables by name.
+
+    Raise InvalidDefinition if two sources with one name differ.
+    """
     first_by_name: dict[str, EventTable] = {}
     for each in [each for each in declarations if isinstance(each, EventTable)]:
         if (first := first_by_name.setdefault(each.source.name, each)).source != each.source:

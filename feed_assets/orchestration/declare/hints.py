@@ -16,20 +16,20 @@ _log = logging.getLogger(__name__)
 
 
 def hint(recipe: Recipe, partitions_def: Partitions, read: Mapping[str, Input]) -> None:
-    """Warn, with file and line, if a dataset hides another one, or its partitions hardly fit its inputs."""
+    """Warn, with file and line, if a dataset hides another one or its partitions do not seem to fit its inputs."""
     inputs = [*read.values()]
     for text in [*_hidden(recipe), *_hints(recipe, partitions_def, inputs), *_apart(recipe, partitions_def, inputs)]:
         _log.warning("%s: %s", declared_at(), text)
 
 
 def _hidden(recipe: Recipe) -> Iterator[str]:
-    """Yield a hint if the function has the name of another dataset of the same feed, which Python then drops."""
+    """Yield a hint if the function replaces a function of the same name that declared the same feed."""
     name, names = getattr(recipe.transform, "__name__", ""), getattr(recipe.transform, "__globals__", {})
     before = names.get(name)
     specs = before.specs if isinstance(before, dg.AssetsDefinition) else ()
     for declared in filter(None, map(declaration_of, specs)):
         if declared.feed == recipe.feed and declared.declared_at != declared_at():
-            yield f"{recipe.feed} is also declared at {declared.declared_at}, as {name}: this one replaces it."
+            yield f"{recipe.feed} is also declared at {declared.declared_at}, as {name}: this one replaces the other."
 
 
 def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Iterator[str]:
@@ -38,13 +38,13 @@ def _hints(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
     names = [str(each.declaration.feed) for each in read if each.spec.partitions_def and each.mapping is None]
     if partitions_def is None and names:
         yield (
-            f"{recipe.feed} has no partitions_def, so that each run reads all partitions of {', '.join(names)}. Give "
-            "it a partitions_def, or declare that all are needed: Input(…, mapping=dg.AllPartitionMapping())."
+            f"{recipe.feed} has no partitions_def, so each run reads all partitions of {', '.join(names)}. Give it a "
+            "partitions_def, or declare that all partitions are needed: Input(…, mapping=dg.AllPartitionMapping())."
         )
     if partitions_def and "partition" not in recipe.wants and not any(each.spec.partitions_def for each in read):
         yield (
-            f"{recipe.feed} has partitions_def and none of its inputs has: each of its partitions is made from the "
-            "same rows. Declare the partitions of its inputs, or remove its own."
+            f"{recipe.feed} has partitions_def, but none of its inputs has: all its partitions are made from the same "
+            "rows. Declare partitions for its inputs, or remove its partitions_def."
         )
 
 
@@ -56,18 +56,19 @@ def _apart(recipe: Recipe, partitions_def: Partitions, read: list[Input]) -> Ite
         feed, parts = each.declaration.feed, each.spec.partitions_def
         if _has_no_time_in_common(partitions_def, parts):
             yield (
-                f"{recipe.feed} has partitions {_span(partitions_def)}, and {feed}, which it reads, {_span(parts)}: "
-                "they have no period in common, so none is built. Correct start and end of a partitions_def, or "
-                f"declare which partitions are read: {_MAPPING}"
+                f"{recipe.feed} has partitions {_span(partitions_def)}. It reads {feed}, which has partitions "
+                f"{_span(parts)}: the two have no period in common, so no partition is built. Correct start and end of "
+                f"a partitions_def, or declare which partitions are read: {_MAPPING}"
             )
         if _has_no_key_in_common(partitions_def, parts) or _has_no_key_in_common(parts, partitions_def):
             yield (
-                f"{recipe.feed} reads the partition of {feed} with its own key. One has partitions of time and the "
-                f"other has names, so no key is the same and none is built. Declare which are read: {_MAPPING}"
+                f"{recipe.feed} reads the partition of {feed} that has the same key. One of the two has time "
+                "partitions and the other has names, so no key is the same and no partition is built. Declare which "
+                f"partitions are read: {_MAPPING}"
             )
 
 
-_MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all."
+_MAPPING = "Input(…, mapping=…), such as dg.AllPartitionMapping() for all partitions."
 
 
 def _has_no_time_in_common(own: Partitions, other: Partitions) -> bool:

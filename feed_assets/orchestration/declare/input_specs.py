@@ -1,4 +1,4 @@
-"""Inputs of datasets: foreign feeds as asset specs, our own as the assets that make them."""
+"""Inputs of datasets: foreign feeds as asset specs, and our own datasets as the assets that make them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,10 @@ def group_of(feed: Feed) -> str:
 
 
 def declared_feed(text: str) -> Feed:
-    """Return the feed of a declaration. Raise InvalidName if name or version is invalid, here or in Dagster."""
+    """Return the feed of a declaration.
+
+    Raise InvalidName if feed_assets or Dagster does not allow the name or version.
+    """
     feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
         raise InvalidName(f"feed {text!r}: Dagster's names have only letters, digits, '_', '-' and '.'. Rename it.")
@@ -116,33 +119,38 @@ def foreign_feed(
     Equal declarations in several files of a project are allowed.
 
     Args:
-        feed: Name and version, such as `ads/shown/v1.0`. Without a version if it has none on the blackboard.
+        feed: Name and version, such as `ads/shown/v1.0`. Leave the version out if the feed's path on the blackboard has
+            none.
         schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
         partitions_def: Dagster's partitions; without them the feed is one partition.
         format: `csv` (RFC 4180, or as in the last five arguments), `json` (one object a line) or `parquet`.
         appendable: True if a partition holds batches. Its data are then the newest valid updates of all batches.
         description: A description for the UI.
-        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is the feed's whole
+            name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default the format.
-        metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
-        owners: Owners for the UI: `team:ads`, or an e-mail address. They get reports about the effects of its late
+        metadata: Metadata for the UI. Their names must not begin with `feed_assets/`.
+        owners: Owners for the UI: `team:ads`, or an e-mail address. The owners get reports about the effects of late
             data.
         retention: History that the job `prune` keeps, although the data are another team's; by default all of it.
-        cadence: Schedule of its updates. A missing update opens an alert.
+        cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows.
-        regions: The regions in its other dimension of partitions, each with its own midnight.
+        regions: The regions in the partitions' other dimension, each with its own midnight.
         event_time: A timestamp column of the schema. The first dataset that reads an update counts its records by
-            this column, unless the producer reports counts. Without it only the producer's reports count.
+            this column, unless the producer reports counts. Without the column, only the producer's reports count.
         intake: How our own intake gets the data and publishes them as batches. `push`: others send JSON to the
             receiver (with `event_time` and hourly partitions in UTC, alone or with a static dimension of sources).
             `Pull`: intake reads their files (days or hours in UTC). The feed is then appendable, and not polled on the
             blackboard, because the ledger records each batch when it is published.
-        blackboard: The name of its blackboard in `FEED_ASSETS_BLACKBOARDS`; by default ours. Nothing is ever written
+        blackboard: The name of the feed's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own. Nothing is ever
+            written
             or removed on others' blackboards, so the feed has no retention.
-        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
+        version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
+            older one.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
-        quote: The character around CSV fields that contain delimiters or line breaks; None if there is none.
+        quote: The character around CSV fields that contain delimiters or line breaks. None if the files use no such
+            character.
         encoding: The encoding of CSV: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
         header: True if the first record of each CSV file has the column names.
         null_value: A text in CSV that means NULL, quoted or not, such as `\N`. An empty field always means NULL.
@@ -215,7 +223,10 @@ def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
 
 
 def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
-    """Return the rules for a feed's windows; None without rules. Raise InvalidDefinition for regions alone."""
+    """Return the rules for a feed's windows. Return None if it declares none.
+
+    Raise InvalidDefinition for regions without completeness.
+    """
     if regions and not completeness:
         raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
@@ -230,7 +241,7 @@ class Watermark:
         upto: `end of partition`, which is the end of the output's time.
 
     Raises:
-        InvalidDefinition: It has another value.
+        InvalidDefinition: `upto` has another value.
     """
 
     upto: Literal["end of partition"] = "end of partition"
@@ -241,7 +252,7 @@ class Watermark:
 class Input:
     """An input with options, such as a partition mapping, ignored quality, or records with reject reasons.
 
-    `Input.previous_bucket()` is the dataset's own previous time window: None for the first one.
+    `Input.previous_bucket()` is the dataset's own previous time window. For the first window, the function gets None.
 
     Args:
         feed: The asset that `foreign_feed`, `event_table`, `state_table` or `@feed_asset` returns.
@@ -252,11 +263,13 @@ class Input:
         tagged: Give the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
-            exist; of the others the existing ones are read.
-        optional: True to build without waiting for it. The function gets None if it has no data.
-        beyond: Wait until its data reach this time. Its data reach up to the newest event time of its newest update,
+            exist. Other partitions are read if they exist.
+        optional: True to build without waiting for this input. The function gets None if the input has no data.
+        beyond: Wait until the input's data reach this time. These data reach up to the newest event time of the newest
+            update,
             or a table's last marker. Later data do not make an output stale.
-        checks: Names of the only checks that count. For each partition or window to read, their results must be known
+        checks: Names of the only checks that count. For each partition or window to read, the results of these checks
+            must be known
             and not failed. By default any failed check blocks.
         late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
 
@@ -282,7 +295,7 @@ class Input:
 
     @classmethod
     def previous_bucket(cls) -> "Input":
-        """Return an input for the dataset's own previous time window. The function gets None for the first one.
+        """Return an input for the dataset's own previous time window. For the first window, the function gets None.
 
         Returns:
             The input.
@@ -293,13 +306,13 @@ class Input:
         if self.required == "own" and self.mapping is None:
             raise InvalidDefinition(
                 f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected a mapping to "
-                "several partitions. Without one an output reads only its own partition."
+                "several partitions. Without a mapping, an output reads only its own partition."
             )
 
         if self.checks and self.ignore_quality_issue:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected one "
-                "of the two."
+                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected only "
+                "one of the two."
             )
 
     @property
@@ -324,13 +337,13 @@ class Input:
 
     @property
     def by_span(self) -> BySpan | None:
-        """Return its mapping if it is of our own kinds; else None."""
+        """Return the mapping if feed_assets defines its kind. Return None for a mapping of Dagster."""
         if isinstance(self.mapping, BySpan):
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None
 
     def source(self, name: str) -> RecipeInput:
-        """Return the input under this name, as a run reads it."""
+        """Return the input in the form that a run uses, under the name of the function's parameter."""
         declared = self.declaration
         foreign = declared if isinstance(declared, Foreign) else None
         return RecipeInput(
@@ -351,7 +364,7 @@ class Input:
 
     @property
     def dep(self) -> dg.AssetDep:
-        """Return the dependency for Dagster's graph. For our own mappings it only serves for display."""
+        """Return the dependency for Dagster's graph. For our own kinds of mappings, Dagster only displays it."""
         if isinstance(self.mapping, Previous):
             return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
         mapping = None if isinstance(self.mapping, BySpan) else self.mapping
@@ -359,7 +372,7 @@ class Input:
 
 
 def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
-    """Return a mapping to the previous window, the only edge to itself that Dagster allows an asset."""
+    """Return a mapping to the previous window. Dagster does not let an asset depend on itself in any other way."""
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return before
@@ -374,15 +387,18 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs. Return its other parameters."""
+    """Check that a function has one parameter for each input. Return its other parameters.
+
+    Raise InvalidDefinition if a parameter is missing or unknown.
+    """
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     accepted = plain | keyword
     if PREVIOUS in names:
         raise InvalidDefinition(
-            f"{function.__qualname__}() has an input '{PREVIOUS}': expected another name, because a parameter of this "
-            "name gets the dataset's own previous update. Rename the input."
+            f"{function.__qualname__}() has an input '{PREVIOUS}': expected another name, because the parameter of "
+            "this name gets the dataset's own previous update. Rename the input."
         )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
     if accepted - further != names or len(accepted) != len(parameters):

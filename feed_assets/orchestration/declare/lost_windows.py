@@ -1,7 +1,7 @@
-"""Time windows that Dagster lists and cannot run, because clocks skip the time at which they begin.
+"""Time windows that Dagster lists but cannot run, because clocks skip the time at which they begin.
 
-In some zones Dagster's cron lists such a time, for example 1:00 in Dublin on the last Sunday of March, but has no
-partition with that name. The data of that window would silently belong to no partition.
+An example is 1:00 in Dublin on the last Sunday of March: Dagster's cron lists this time, but Dagster has no partition
+with this name. The data of this window would silently belong to no partition.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.time_windows import Times, is_window, rep
 
 _DAY = timedelta(days=1)
 _DATE_LINE = timedelta(hours=12)
-"""A larger jump skips the whole day, and with it the window."""
+"""A larger jump skips the whole day, and also the window on it."""
 _AHEAD = timedelta(days=400)
 
 
@@ -28,15 +28,15 @@ def check_windows(feed: Feed, partitions_def: Partitions) -> None:
     if times is not None and (key := lost_window(times, times.end or datetime.now(UTC) + _AHEAD)):
         raise InvalidDefinition(
             f"{feed} has windows by the cron {times.cron_schedule!r} in {times.timezone}, where clocks skip the "
-            f"beginning of {key}: Dagster lists that partition and cannot run it, so its data would be lost. Expected "
+            f"beginning of {key}: Dagster lists that partition but cannot run it, so its data would be lost. Expected "
             "windows that begin at another time of day, or in UTC. Change the cron, or the time zone."
         )
 
 
 def lost_window(times: Times, end: datetime) -> str | None:
-    """Return the first key up to a moment (timezone-aware) whose window is lost; None if there is none."""
+    """Return the first key up to a moment (timezone-aware) whose window is lost. Return None if no window is lost."""
     if times.is_basic_daily or repeats_hourly(times):
-        return None  # such days are computed, and hourly windows do not depend on the clock
+        return None  # these days are computed here, and hourly windows do not depend on local time
     start, zone = times.start.astimezone(ZoneInfo(times.timezone)).date(), times.timezone
     for day in _days_with_a_jump(zone, start, end.date()):
         noon = datetime.combine(day, time(12), ZoneInfo(zone))

@@ -1,6 +1,6 @@
-"""Mappings across time zones, which Dagster does not support. They are computed from spans of time in our own graph.
+"""Mappings across time zones, which Dagster does not support. Our own graph computes them from spans of time.
 
-In Dagster's graph such an edge is an `AllPartitionMapping`, only for display.
+Dagster's graph shows such a dependency as an `AllPartitionMapping`, for display only.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class TimeSpan(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def days(span: TimeSpan, zone: str, of: str) -> TimeSpan:
-    """Return the days in `zone` that have the dates of a span in the zone `of`, from the first to the last date."""
+    """Return the days in `zone` with the same dates that a span has in the zone `of`."""
     first, last = (date.fromisoformat(window_of(DAY, moment, of).key) for moment in (span.start, span.end - _TICK))
     return TimeSpan(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
 
@@ -47,12 +47,12 @@ def _midnight(day: date, zone: str) -> datetime:
 class Within:
     """The windows of an input within the output's window, such as the 23 to 25 UTC hours of a region's day.
 
-    A window that lies in it only partly is read, too, such as the UTC hour in which a day in Kolkata begins. The
-    function must drop rows that are not between `partition.start` and `partition.end`.
+    A window that overlaps the output's window only in part is read, too. For example, a day in Kolkata begins in the
+    middle of a UTC hour. The function must drop rows that are not between `partition.start` and `partition.end`.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.
@@ -61,7 +61,10 @@ class Within:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
-        """Return the span of an input that an output needs. `of` is the output's zone, `zone` the input's."""
+        """Return the span of an input that an output needs.
+
+        `of` is the output's zone, and `zone` is the input's zone.
+        """
         return output
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
@@ -72,11 +75,13 @@ class Within:
 @typed
 @dataclass(frozen=True)
 class BatchDate:
-    """The windows of an input on the output's date, each in its own zone, such as all regions' days of a date.
+    """The windows of an input on the output's date, such as the days of all regions on this date.
+
+    Each window is in the zone of its region.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.
@@ -85,22 +90,24 @@ class BatchDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:
-        """Return the input's day with the same date as the output's, each in its own zone."""
+        """Return the day in the input's zone with the date that the output has in its own zone."""
         return days(TimeSpan(output.start, output.start + _TICK), zone, of)
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:
-        """Return the days in the output's zone that have the dates of the change."""
+        """Return the days in the output's zone with the same dates that the change has in the input's zone."""
         return days(changed, of, zone)
 
 
 @typed
 @dataclass(frozen=True)
 class DayToDate:
-    """The windows of an input from the start of the output's local day to the output's end: hours 00 to 15.
+    """The windows of an input from the start of the output's local day to the output's end.
+
+    For example, the output of hour 15 reads the hours 00 to 15.
 
     Args:
-        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output has,
-            too, its own key is read; in others all keys are.
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`. In a dimension that the output also
+            has, the output's own key is read. In other dimensions, all keys are read.
 
     Raises:
         InvalidDefinition: A value has a wrong type.
@@ -109,17 +116,20 @@ class DayToDate:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
-        """Return the span from the midnight before the output to its end."""
+        """Return the span from the midnight before the output to the output's end."""
         return TimeSpan(days(TimeSpan(output.start, output.start + _TICK), of, of).start, output.end)
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
-        """Return the span from the change's start to the midnight after it."""
+        """Return the span from the change's start to the first midnight after the change."""
         return TimeSpan(changed.start, days(changed, of, of).end)
 
 
 @dataclass(frozen=True)
 class Previous:
-    """The window before the output's, for a dataset that reads its own previous window. The first one has none."""
+    """The window before the output's window, for a dataset that reads its own previous window.
+
+    The first window has none.
+    """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -133,7 +143,7 @@ class Previous:
 
 
 BySpan = Within | BatchDate | DayToDate | Previous
-"""A mapping of our own kinds."""
+"""A mapping of a kind that feed_assets defines."""
 
 _KINDS: Mapping[str, type[BySpan]] = {kind.__name__: kind for kind in (Within, BatchDate, DayToDate, Previous)}
 
@@ -151,12 +161,12 @@ Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)
 
 
 def span_of(extent: Extent) -> TimeSpan | None:
-    """Return the time span of a partition; None without time."""
+    """Return the time span of a partition. Return None if it has no time."""
     return TimeSpan(extent.start, extent.end) if extent.start and extent.end else None
 
 
 def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) -> list[str]:
-    """Return the sorted paths of an input that an output needs, whether they are partitions yet or not."""
+    """Return the sorted paths of an input that an output needs. Include paths whose partitions do not exist yet."""
     output, times = extent_of(child, path), times_of(parent)
     span = span_of(output)
     if span is None or times is None:
@@ -168,9 +178,10 @@ def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) 
 def downstream(
     mapping: BySpan, child: Partitions, changed: TimeSpan, zone: str, values: Mapping[str, str]
 ) -> list[str]:
-    """Return the sorted paths of outputs that need a changed span of an input with these keys of other dimensions.
+    """Return the sorted paths of outputs that need a changed span of an input. `values` has the input's other keys.
 
-    This is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the input's.
+    This function is the inverse of `reads`, for partitions of a feed and for windows of a dataset. `zone` is the
+    input's zone.
     """
     times = times_of(child)
     if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):
@@ -182,7 +193,7 @@ def downstream(
 
 def _reads(mapping: BySpan, output: Extent, zone: str) -> TimeSpan:
     span = span_of(output)
-    if span is None:  # cannot happen: callers check that there is a dimension of time
+    if span is None:  # cannot happen: callers check that the output has a dimension of time
         raise ValueError(f"{output} has no time.")
     return mapping.reads(span, output.zone, zone)
 

@@ -1,7 +1,7 @@
 """Conversion between Dagster's partition keys and the partition paths of feeds.
 
-A path has one segment for each dimension: time first, the others ordered by name. Dagster's key `men|2019-11-24` of
-the dimensions campaign and date is the path `2019-11-24/men`.
+A path has one segment for each dimension. The time comes first, and the other dimensions follow in the order of their
+names. For example, Dagster's key `men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ Partitions = Annotated[
 class Extent:
     """The extent of a partition: time `[start, end)` in UTC, time zone, and keys of other dimensions by name.
 
-    Without time, start and end are None.
+    If the partition has no time, start and end are None.
     """
 
     start: datetime | None
@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """The existence of a path as a partition: now, only later, or never."""
+    """The answer to whether a path is a partition: now, only later, or never."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -62,7 +62,10 @@ def dimensions(partitions_def: dg.MultiPartitionsDefinition) -> list[str]:
 
 
 def by_dimension(partitions_def: Partitions) -> dict[str, dg.PartitionsDefinition[str]]:
-    """Return the partitions of each dimension by name, in the order of a path. A single dimension is 'partition'."""
+    """Return the partitions of each dimension by name, in the order of a path.
+
+    A single dimension is named 'partition'.
+    """
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return {"partition": partitions_def} if partitions_def else {}
     parts = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
@@ -74,7 +77,7 @@ def _is_time(partitions_def: Partitions) -> bool:
 
 
 def to_path(partitions_def: Partitions, key: str | None) -> str:
-    """Return the path of a Dagster partition key; '' for a dataset without partitions."""
+    """Return the path of a Dagster partition key. Return '' for a dataset without partitions."""
     if partitions_def is None or key is None:
         return ""
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
@@ -84,7 +87,10 @@ def to_path(partitions_def: Partitions, key: str | None) -> str:
 
 
 def to_key(partitions_def: Partitions, path: str) -> str | None:
-    """Return the Dagster partition key of a path; None without partitions. Raise InvalidName for a wrong path."""
+    """Return the Dagster partition key of a path. Return None for a dataset without partitions.
+
+    Raise InvalidName if the path does not fit the partitions.
+    """
     if partitions_def is None:
         if path:
             raise InvalidName(f"partition {path!r}: the dataset has no partitions. Leave it out.")
@@ -121,7 +127,10 @@ def _parts(partitions_def: Partitions, path: str) -> Iterable[tuple[dg.Partition
 
 
 def has_key(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> bool:
-    """Return whether a key is a partition at `now` (timezone-aware), by our own time windows."""
+    """Return whether a key is a partition at `now` (timezone-aware).
+
+    For time windows, our own computation decides, not Dagster's.
+    """
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return is_partition(partitions_def, key, now)
     return partitions_def.has_partition_key(key)
@@ -132,7 +141,10 @@ def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: da
 
 
 def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
-    """Return NOT_YET for a dynamic key that may be added and a window that has not ended; else NEVER."""
+    """Return NOT_YET for a dynamic key, which may be added, and for a window that has not ended.
+
+    Otherwise return NEVER.
+    """
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
         return Existence.NOT_YET
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
@@ -146,7 +158,7 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
 
 
 def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | None:
-    """Return the dimension of time; None if there is none."""
+    """Return the time dimension. Return None if the partitions have none."""
     parts = by_dimension(partitions_def).values()
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
 
@@ -163,12 +175,15 @@ def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
 
 
 def is_hourly(partitions_def: Partitions) -> bool:
-    """Return whether the partitions are just the hours of UTC."""
+    """Return whether the partitions are the hours of UTC, without another dimension."""
     return _is_by(partitions_def, "0 * * * *")
 
 
 def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
-    """Return the keys of a static dimension beside UTC hours; ('',) for hours alone, () for other partitions."""
+    """Return the keys of a static dimension beside UTC hours.
+
+    Return ('',) for hours alone, and () for other partitions.
+    """
     if is_hourly(partitions_def):
         return ("",)
     times, *beside = by_dimension(partitions_def).values() or [None]
@@ -178,7 +193,7 @@ def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
 
 
 def is_daily(partitions_def: Partitions) -> bool:
-    """Return whether the partitions are just the days of UTC."""
+    """Return whether the partitions are the days of UTC, without another dimension."""
     return _is_by(partitions_def, "0 0 * * *")
 
 
@@ -189,7 +204,10 @@ def _is_by(partitions_def: Partitions, cron: str) -> bool:
 
 
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
-    """Return partitions of a grain (`10min`, `hour`, `day`) from a start day. Raise InvalidDefinition for a bad day."""
+    """Return partitions of a grain (`10min`, `hour`, `day`) from a start day.
+
+    Raise InvalidDefinition for an invalid day.
+    """
     try:
         is_day = date.fromisoformat(start).isoformat() == start
     except ValueError:
@@ -205,7 +223,7 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """Return the extent of a path, even if it is not a partition yet. Raise InvalidName if it can never be one."""
+    """Return the extent of a path. The partition may not exist yet. Raise InvalidName if it can never exist."""
     values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
     times = times_of(partitions_def)
     if times is None:
@@ -219,7 +237,7 @@ def extent_of(partitions_def: Partitions, path: str) -> Extent:
 
 
 def end_of(partitions_def: Partitions, path: str) -> datetime | None:
-    """Return the end (UTC) of a path's time window; None without time or for an invalid path."""
+    """Return the end (UTC) of a path's time window. Return None for an invalid path or partitions without time."""
     with suppress(InvalidName):
         return extent_of(partitions_def, path).end
     return None
@@ -232,7 +250,10 @@ def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: 
 
 
 def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
-    """Return the paths whose windows overlap `[start, end)`, with `values` or all keys in other dimensions."""
+    """Return the paths whose windows overlap `[start, end)`.
+
+    `values` has the keys of other dimensions. A dimension without a value contributes all its keys.
+    """
     times = times_of(partitions_def)
     return _paths(partitions_def, keys_within(times, start, end) if times else (), values)
 
@@ -258,9 +279,10 @@ def _paths(partitions_def: Partitions, windows: Sequence[str], values: Mapping[s
 def ended_within(
     partitions_def: Partitions, after: datetime, upto: datetime, count: int
 ) -> tuple[dict[str, datetime], datetime]:
-    """Return the ordered paths whose windows end in `(after, reached]`, with their ends; and `reached`.
+    """Return the ordered paths whose windows end in `(after, reached]` with their ends, and the moment `reached`.
 
-    `reached` is `upto`, or earlier to return only about `count` paths. At least one window is returned, with all paths.
+    `reached` is `upto`, or an earlier moment that limits the result to about `count` paths. The result has all paths of
+    at least one window.
     """
     times = times_of(partitions_def)
     if times is None or after >= upto:
@@ -278,7 +300,10 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 
 
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
-    """Return the paths that are still defined, even if their windows are not over. Dynamic keys may be removed."""
+    """Return the paths that the partitions still define, including paths whose windows are not over.
+
+    Other paths are dropped: their dynamic key was removed, or a new start date excludes them.
+    """
     parts = by_dimension(partitions_def).values()
     known_keys = [
         None if isinstance(part, dg.TimeWindowPartitionsDefinition) else {*part.get_partition_keys()} for part in parts
@@ -312,7 +337,7 @@ def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
 
 
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
-    """Return when a path becomes a partition: at the end of its time window. None if a person must add a key."""
+    """Return when a path becomes a partition: at the end of its time window. Return None if a person must add a key."""
     key = to_key(partitions_def, path)
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
         return bounds(partitions_def, key)[1]

@@ -29,19 +29,21 @@ INSTEAD: Mapping[str, str] = {
     "key_prefix": _KEY,
     "key": _KEY,
     "name": _KEY,
-    "ins": "inputs= has what the function reads, by parameter.",
+    "ins": "inputs= declares the inputs of the function, by parameter name.",
     "retry_policy": "a failed run is requested again automatically, up to FEED_ASSETS_MAX_ATTEMPTS times. Remove it.",
-    "automation_condition": f"{_BY_SENSORS} late= has the rules for late data, and wait= those for missing inputs.",
+    "automation_condition": f"{_BY_SENSORS} late= has the rules for late data, and wait= the rules for missing inputs.",
     "auto_materialize_policy": _BY_SENSORS,
     "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN sets how many partitions a run of a backfill has. Remove it.",
     "freshness_policy": "cadence=Cadence(…) declares when updates are expected.",
     "io_manager_key": _PUBLISHED,
     "io_manager_def": _PUBLISHED,
     "check_specs": "checks= takes checks of feed_assets.checks.",
-    "compute_kind": "kinds= takes a set of them.",
-    "partition_mapping": "Input(feed, mapping=…) among the inputs declares which of its partitions are read.",
-    "op_tags": "pool= limits how many of its runs are active at once, and tags= serve to select assets. Remove it.",
-    "config_schema": "runs have no configuration, so that every run gives the same. Let the function read your own.",
+    "compute_kind": "kinds= takes a set of kinds.",
+    "partition_mapping": "Input(feed, mapping=…) among the inputs declares which partitions of an input are read.",
+    "op_tags": "pool= limits how many runs of the dataset are active at once, and tags= serve to select assets. "
+    "Remove it.",
+    "config_schema": "runs have no configuration, so that every run has the same result. Let the function read your "
+    "own configuration.",
     "required_resource_keys": _RESOURCES,
     "resource_defs": _RESOURCES,
     "hooks": "alerts report failures, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove it.",
@@ -65,7 +67,7 @@ INSTEAD_OF_FOREIGN: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Presentation:
-    """Attributes for display. None and empty values stand for the declaration's defaults."""
+    """Attributes for display. The declaration's default replaces None and empty values."""
 
     description: str | None = None
     group_name: Name | None = None
@@ -79,9 +81,10 @@ class Presentation:
         return Presentation(group_name=self.group_name, tags=self.tags, owners=self.owners)
 
     def spec(self, feed: Feed, key: dg.AssetKey, **attributes: Any) -> dg.AssetSpec:
-        """Return the spec of a feed's asset. `attributes` are further ones of Dagster, and defaults for missing values.
+        """Return the spec of a feed's asset.
 
-        Raise InvalidDefinition for values that Dagster refuses, and for metadata with our prefix.
+        `attributes` has other attributes of Dagster, and defaults for missing values. Raise InvalidDefinition for
+        values that Dagster refuses, and for metadata with our prefix.
         """
         if reserved := sorted(name for name in self.metadata if name.startswith(OURS)):
             raise InvalidDefinition(

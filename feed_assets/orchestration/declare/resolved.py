@@ -27,7 +27,7 @@ def resolve(
     inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"],
     version_in_key: bool = False,
 ) -> dict[str, Input]:
-    """Return every input of a dataset as an `Input`. Raise InvalidDefinition for an impossible mapping."""
+    """Return every input of a dataset as an `Input`. Raise InvalidDefinition if a mapping cannot work."""
     read = {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
     itself = metadata_of(Dataset(feed, (feed,), (), (), Late()))
     own = dg.AssetSpec(asset_key(feed, version_in_key), partitions_def=partitions_def, metadata=itself)
@@ -40,7 +40,10 @@ def resolve(
 
 
 def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
-    """Return an input's declaration. Raise InvalidDefinition with dataset and argument if it is no feed."""
+    """Return an input's declaration.
+
+    Raise InvalidDefinition if it is no feed. The message names dataset and argument.
+    """
     try:
         return read.declaration
     except InvalidDefinition as error:
@@ -49,19 +52,20 @@ def _declaration(feed: Feed, name: str, read: Input) -> Declaration:
 
 
 def _check_time(feed: Feed, partitions_def: Partitions, read: Input, declared: Declaration) -> None:
-    """Raise InvalidDefinition for a mapping by time without time, or an `only` that the input does not have."""
+    """Raise InvalidDefinition if a mapping by time lacks time partitions, or `only` has an unknown key."""
     if isinstance(declared, StateTable):
         _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{feed} has no partitions of time and reads {declared.feed} by time: expected partitions_def with a "
+            f"{feed} has no time partitions, but reads {declared.feed} by time: expected partitions_def with a "
             "dimension of time windows. Add one."
         )
     if read.beyond:
         _check_beyond(feed, declared)
     if read.by_span and times_of(read.spec.partitions_def) is None:
         raise InvalidDefinition(
-            f"{declared.feed} has no partitions of time and {feed} reads it by time: expected no mapping. Remove it."
+            f"{declared.feed} has no time partitions, but {feed} reads it by time: expected no mapping. Remove the "
+            "mapping."
         )
     _check_only(declared, read)
     _check_zones(feed, partitions_def, read)
@@ -81,14 +85,14 @@ def _check_mapping(feed: Feed, table: StateTable, read: Input) -> None:
 def _check_beyond(feed: Feed, declared: Declaration) -> None:
     if isinstance(declared, StateTable):
         raise InvalidDefinition(
-            f"{feed} waits for the watermark of {declared.feed}: expected no `beyond`, because it waits for complete "
-            "windows of the output's own time anyway. Remove `beyond`."
+            f"{feed} waits for the watermark of {declared.feed}: expected no `beyond`, because the dataset waits for "
+            "complete windows of the output's own time anyway. Remove `beyond`."
         )
     if isinstance(declared, Foreign | Dataset) and declared.appendable:
         raise InvalidDefinition(
             f"{feed} waits until the batches of {declared.feed} reach far enough: expected a feed whose partitions are "
-            "replaced as a whole, because the next batch may have any time. Remove `beyond`, or report the feed's "
-            "hours to a state_table and read that."
+            "replaced as a whole, because the next batch may have data of any time. Remove `beyond`, or report the "
+            "feed's hours to a state_table and read that."
         )
 
 
@@ -96,13 +100,13 @@ def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late |
     """Raise InvalidDefinition for lookback or cut_off if the partitions have no time."""
     if times_of(partitions_def) is None and any(each.counts_periods for each in policies if each):
         raise InvalidDefinition(
-            f"{feed} has no partitions of time, and lookback and cut_off of Late count from their ends: expected "
-            "partitions_def with a dimension of time windows. Add one, or remove both."
+            f"{feed} has no time partitions, but lookback and cut_off of Late count from the end of a partition: "
+            "expected partitions_def with a dimension of time windows. Add one, or remove both."
         )
 
 
 def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
-    """Raise InvalidDefinition if Dagster would have to map between time zones, which it cannot."""
+    """Raise InvalidDefinition if Dagster would have to map between time zones. Dagster cannot do this."""
     own, its = times_of(partitions_def), times_of(read.spec.partitions_def)
     maps = read.mapping is None or isinstance(read.mapping, dg.TimeWindowPartitionMapping)
     if own and its and own.timezone != its.timezone and maps and not read.by_span:
@@ -113,7 +117,7 @@ def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
 
 
 def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
-    """Raise InvalidDefinition for a sub-partition that the table lacks: its windows would never be complete."""
+    """Raise InvalidDefinition for a sub-partition that the table does not have. Its windows would never be complete."""
     tracked, parts = table.tracked, by_dimension(partitions_def)
     named = {*by_dimension(read.spec.partitions_def), *levels_of(tracked)}
     only = dict(read.by_span.only) if read.by_span else {}
@@ -127,7 +131,7 @@ def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, re
         if sub_partition and sub_partition not in tracked.members:
             examples = ", ".join(sorted(tracked.members)[:NAMED])
             raise InvalidDefinition(
-                f"{feed} reads {sub_partition} of {table.feed}, which does not have it: expected one of its "
+                f"{feed} reads {sub_partition} of {table.feed}, which has no such sub-partition: expected one of its "
                 f"sub-partitions, such as {examples}. Correct the key, or add it to the table."
             )
 
@@ -140,9 +144,9 @@ def _check_windows(feed: Feed, partitions_def: Partitions, table: StateTable, re
     first = bounds(times, key_at(times, times.start))
     if not tiles(*first, (tracked.base,)):
         raise InvalidDefinition(
-            f"{feed} has partitions of {first[0]:%H:%M} to {first[1]:%H:%M} UTC, which no windows of {table.feed} "
-            f"fill exactly: the smallest have {tracked.base}. Expected a multiple of these, or a smaller grain in its "
-            "completeness."
+            f"{feed} has partitions of {first[0]:%H:%M} to {first[1]:%H:%M} UTC, which no windows of {table.feed} fill "
+            f"exactly: its smallest windows have {tracked.base}. Expected partitions of whole windows, or a smaller "
+            "grain in its completeness."
         )
 
 

@@ -1,4 +1,4 @@
-"""Declarations of tables with reported completeness: external assets that are read by windows."""
+"""Declarations of state tables: external assets whose completeness others report, and that are read by windows."""
 
 from collections.abc import Sequence
 
@@ -27,21 +27,22 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill and whose complete time windows are reported.
+    """Declare a table that others fill. Reports state which of its time windows are complete.
 
-    Its readers wait for the windows within the output's own time and get the `Span` to read. If the output has a
-    dimension with the name of a level of sub-partitions, only that sub-partition counts.
+    A reader of the table waits for the windows within its output's own time and gets the `Span` to read. If the output
+    has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
 
     Args:
-        name: Its name here, such as `web/foo`.
-        partitions_def: Dagster's partitions, with a dimension of time. Another dimension is the sub-partition. Its keys
-            join several levels by `.`.
+        name: The table's name in this project, such as `web/foo`.
+        partitions_def: Dagster's partitions, with a dimension of time. The keys of another dimension are the
+            sub-partitions, with several levels joined by `.`.
         completeness: Rules for complete windows; by default `Completeness()`.
-        regions: Its regions, each with its own midnight.
-        sub_partitions: Its sub-partitions, if they are not regions.
+        regions: The table's regions, each with its own midnight.
+        sub_partitions: The table's sub-partitions, if they are not regions.
         description: A description for the UI.
-        owners: Owners for the UI: `team:web`, or an address of e-mail.
-        version_in_key: True if its asset key contains the version. Needed for a newer version beside an older one.
+        owners: Owners for the UI: `team:web`, or an e-mail address.
+        version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
+            older one.
 
     Returns:
         The spec of the external asset, to be an input of datasets.

@@ -22,7 +22,7 @@ def checked(tracked: Tracked) -> Tracked:
 
 
 def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
-    """Return the sub-partition for keys by dimension or level, such as `{"region": "apac"}`; '' without keys.
+    """Return the sub-partition for keys by dimension or level, such as `{"region": "apac"}`. Return '' without keys.
 
     One dimension may have several levels: `{"place": "apac.sg"}` is `region=apac/country=sg`.
     """
@@ -32,11 +32,11 @@ def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=256)
 def _joined(paths: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the paths by their joined keys. Raise InvalidDefinition if two keys are the same."""
+    """Return the paths of sub-partitions by joined key. Raise InvalidDefinition if two paths have the same key."""
     keys = [JOINED.join(mapping_of(path).values()) for path in paths]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise InvalidDefinition(
-            f"sub-partitions: found two with the key {min(twice)!r} when their levels are joined by {JOINED!r}, "
-            f"expected one. Give them values without {JOINED!r}."
+            f"sub-partitions: found two with the key {min(twice)!r} after their levels are joined by {JOINED!r}, "
+            f"expected different keys. Give them values without {JOINED!r}."
         )
     return dict(zip(keys, paths, strict=True))

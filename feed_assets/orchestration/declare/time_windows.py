@@ -1,7 +1,8 @@
 """Windows of Dagster's time partitions, by key and by moment, correct where clocks change.
 
-Dagster starts its cron at the moment itself. If that is the second of two equal local times, it returns another window
-or raises. Here hours and days are computed, and other windows are listed from a local time that occurs only once.
+Dagster starts its cron at the given moment. If this is the second of two equal local times, Dagster returns another
+window or raises an error. This module computes hours and days itself. It lists other windows from an earlier local time
+that occurs only once.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,10 @@ _LONGEST = timedelta(days=3000)
 
 @lru_cache(maxsize=16_384)
 def bounds(times: Times, key: str) -> Bounds:
-    """Return the time window of a key, UTC. Raise ValueError if there is none, as for an hour that clocks skip."""
+    """Return the time window (UTC) of a key.
+
+    Raise ValueError if it has no window, such as the key of an hour that clocks skip.
+    """
     if times.is_basic_daily:
         start, end = _midnights(times, _parsed(times, key).date())
         name = f"{_parsed(times, key).date():{times.fmt}}"
@@ -42,7 +46,10 @@ def bounds(times: Times, key: str) -> Bounds:
 
 
 def key_at(times: Times, moment: datetime) -> str:
-    """Return the key of the window with a moment (timezone-aware). In a gap return the window before it."""
+    """Return the key of the window with a moment (timezone-aware).
+
+    If the moment is between two windows, return the earlier window.
+    """
     if times.is_basic_daily:
         return f"{_date_at(times, moment):{times.fmt}}"
     if _is_hours(times):
@@ -52,7 +59,7 @@ def key_at(times: Times, moment: datetime) -> str:
 
 @lru_cache(maxsize=16_384)
 def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
-    """Return the ordered keys whose windows overlap `[start, end)`, whether they are partitions or not."""
+    """Return the ordered keys whose windows overlap `[start, end)`. Include keys that are not partitions."""
     if times.is_basic_daily:
         dates = (_day_after(times, _date_at(times, start), number) for number in count())
         return _until(times, end, (f"{each:{times.fmt}}" for each in dates))
@@ -64,7 +71,10 @@ def keys_between(times: Times, start: datetime, end: datetime) -> tuple[str, ...
 
 @lru_cache(maxsize=16_384)
 def moved(times: Times, boundary: datetime, windows: int) -> datetime:
-    """Return the window boundary that is `windows` windows after another one, or before it if negative."""
+    """Return the window boundary that is `windows` windows after another boundary.
+
+    A negative number counts backwards.
+    """
     if times.is_basic_daily:
         return _midnights(times, _day_after(times, _date_at(times, boundary), windows))[0]
     if _is_hours(times):
@@ -76,7 +86,7 @@ def moved(times: Times, boundary: datetime, windows: int) -> datetime:
 
 @lru_cache(maxsize=16_384)
 def ends_from(times: Times, end: datetime, windows: int) -> tuple[datetime, ...]:
-    """Return the ends (UTC) of a window and of the next `windows` windows, whether they are partitions or not."""
+    """Return the ends (UTC) of a window and of the next `windows` windows. Include windows that are not partitions."""
     ends = [end]
     while len(ends) <= windows:
         ends.append(_next_end(times, ends[-1]))
@@ -96,7 +106,10 @@ def is_window(times: Times, key: str) -> bool:
 
 
 def is_partition(times: Times, key: str, now: datetime) -> bool:
-    """Return whether a key is a partition at a moment (timezone-aware): its window is kept and over."""
+    """Return whether a key is a partition at a moment (timezone-aware).
+
+    Its window must be within the definition and over.
+    """
     try:
         window = bounds(times, key)
     except ValueError:
@@ -106,7 +119,10 @@ def is_partition(times: Times, key: str, now: datetime) -> bool:
 
 
 def existing_span(times: Times, now: datetime) -> Bounds | None:
-    """Return the time from the first partition's start to the last one's end at `now`; None without partitions."""
+    """Return the time from the first partition's start to the last partition's end at `now`.
+
+    Return None if there are no partitions.
+    """
     first = bounds(times, key_at(times, times.start))
     start = first[0] if first[0] >= times.start else _next_end(times, times.start, of=0)
     last = _last_end(times, now)
@@ -149,7 +165,10 @@ def _is_hours(times: Times) -> bool:
 
 @lru_cache(maxsize=1024)
 def _first_hour(times: Times) -> datetime:
-    """Return the start of Dagster's first hour. Others follow every 60 minutes: on Lord Howe at :00 or :30."""
+    """Return the start of Dagster's first hour. Other hours follow every 60 minutes.
+
+    On Lord Howe they start at :00 or :30.
+    """
     (key,) = times.get_partition_keys_in_time_window(dg.TimeWindow(times.start, times.start + _HOUR))[:1]
     return _parsed(times, key).astimezone(UTC)
 
@@ -161,7 +180,10 @@ def repeats_hourly(times: Times) -> bool:
 
 
 def _parsed(times: Times, key: str) -> datetime:
-    """Return the time named by a key. If it occurs twice, return the first, unless the key has a UTC offset."""
+    """Return the time that a key names.
+
+    If the local time occurs twice, return the first, unless the key has a UTC offset.
+    """
     zone = ZoneInfo(times.timezone)
     with suppress(ValueError):
         moment = datetime.strptime(key, times.fmt)  # noqa: DTZ007
@@ -174,7 +196,10 @@ def _key_of(times: Times, start: datetime) -> str:
 
 
 def _named(times: Times, local: datetime) -> str:
-    """Return Dagster's key of a window that begins at a local time. The second of two equal times has its offset."""
+    """Return Dagster's key of a window that begins at a local time.
+
+    The key of the second of two equal local times ends with its UTC offset.
+    """
     is_second = local.fold and local.utcoffset() != local.replace(fold=0).utcoffset()
     return local.strftime(
         f"{times.fmt}%z" if is_second and repeats_hourly(times) and "%z" not in times.fmt else times.fmt
@@ -182,7 +207,10 @@ def _named(times: Times, local: datetime) -> str:
 
 
 def _midnights(times: Times, day: date) -> Bounds:
-    """Return the starts of a day and the next: the first of two midnights, or the time after a clock jump."""
+    """Return the starts of a day and of the next day.
+
+    If midnight occurs twice, the day starts at the first one. If clocks skip midnight, it starts after the jump.
+    """
     first, last = (
         datetime.combine(each, time(), ZoneInfo(times.timezone)).astimezone(UTC) for each in (day, day + _DAY)
     )
@@ -191,14 +219,17 @@ def _midnights(times: Times, day: date) -> Bounds:
 
 def _date_at(times: Times, moment: datetime) -> date:
     day = moment.astimezone(ZoneInfo(times.timezone)).date()
-    # If clocks go back over midnight, a date occurs in two parts. The next day begins after the first part.
+    # If clocks go back over midnight, a date has two separate parts. The next day begins after the first part.
     while moment >= _midnights(times, day)[1]:
         day += _DAY
     return day
 
 
 def _day_after(times: Times, day: date, days: int) -> date:
-    """Return the date `days` after another one, or before it if negative. Skip dates that the zone does not have."""
+    """Return the date `days` days after another date. A negative number counts backwards.
+
+    Skip dates that the zone does not have.
+    """
     for _ in range(abs(days)):
         day += _DAY if days > 0 else -_DAY
         while _midnights(times, day)[0] >= _midnights(times, day)[1]:
@@ -214,7 +245,7 @@ def _until(times: Times, end: datetime, keys: Iterator[str]) -> tuple[str, ...]:
 
 
 def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
-    """Return the keys that begin before `end`, from the window with `start` or an earlier one."""
+    """Return the keys whose windows begin before `end`. The first window contains `start`, or begins earlier."""
     back = 2 * _HOUR if repeats_hourly(times) else 2 * _DAY
     while back < 2 * _LONGEST:
         begin = start - back if repeats_hourly(times) else _noon(times, start - back)
@@ -227,7 +258,10 @@ def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
 
 
 def _noon(times: Times, moment: datetime) -> datetime:
-    """Return the noon of a moment's local day. Clocks never change at noon, so Dagster's cron is right from there."""
+    """Return the noon of a moment's local day.
+
+    Clocks never change at noon, so Dagster's cron is correct from there on.
+    """
     return datetime.combine(moment.astimezone(ZoneInfo(times.timezone)).date(), _NOON, ZoneInfo(times.timezone))
 
 

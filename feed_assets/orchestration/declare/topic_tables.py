@@ -34,25 +34,26 @@ def kafka_topic(
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetSpec:
-    """Declare a Kafka topic that is written as chunks, as an external asset: an event table with an event per chunk.
+    """Declare a Kafka topic that is written as chunks, as an external asset.
 
-    It has one partition per partition of the topic, added with its first chunk. An event's marker is the offset after
-    its chunk. Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
+    It is an event table with one event per chunk. The table has one partition per partition of the topic. A partition
+    is added with its first chunk. An event's marker is the offset after its chunk. Source: "Streaming Messages from
+    Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
 
     Args:
-        name: Its name here, such as `ads/clicks`.
+        name: The table's name in this project, such as `ads/clicks`.
         topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
-        key: The fields that identify a row: of the message's value, or else of its key.
+        key: The fields that identify a row. A field that the message's value does not have is read from its key.
         messages: The message limit: chunks end at offsets that are multiples of this number.
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
-        gzip: True if chunks are packed.
+        gzip: True if chunks are compressed with gzip.
         lag: Greatest number of a partition's messages without a chunk. More fail the check `caught_up` and open an
             alert.
-        counts: Rules to count its messages for a dataset of the state store, which a `state_table` declares.
+        counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
         cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail.
+        owners: Owners for the UI: `team:shop`, or an e-mail address.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
@@ -82,7 +83,8 @@ def kafka_topic(
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
     """Return the tables that are Kafka topics, by topic name.
 
-    Raise InvalidDefinition if two tables have one topic, or if the connector itself writes a topic for another one.
+    Raise InvalidDefinition if two tables declare one topic, or a declared topic is one that the connector itself
+    writes.
     """
     table_by_topic: dict[str, EventTable] = {}
     for each in declarations:
@@ -101,10 +103,13 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
 
 
 def _source_of(topic: str) -> str:
-    """Return the event source's name for a topic. Topics that differ only in `.`, `-` and `_` get the same name."""
+    """Return the event source's name for a topic.
+
+    Topics whose names differ only in `.`, `-` and `_` get the same name.
+    """
     if not re.fullmatch(TOPIC_NAME, topic):
         raise InvalidDefinition(
-            f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', '.' not first."
+            f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', not beginning with '.'."
         )
     return f"topic_{re.sub('[.-]', '_', topic)}"
 

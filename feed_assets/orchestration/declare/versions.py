@@ -16,7 +16,7 @@ NEWER, READ_BY = "feed_assets/newer_version", "feed_assets/still_read_by"
 
 
 def with_versions(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions with links on each older version of a feed, to its readers and to the newest version."""
+    """Return the definitions, in which each older version of a feed links to its readers and to the newest version."""
     versions = _Versions.of(specs_of(definitions))
     if not versions.metadata:
         return definitions
@@ -58,7 +58,7 @@ class _Versions:
 
 
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    """Return the metadata for an old version and its rejects together."""
+    """Return the metadata for an old version and its rejects. Both get it."""
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     read_by = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")

@@ -40,20 +40,20 @@ def warehouse_table(
 ) -> dg.AssetSpec:
     """Declare the table of a Kafka topic or a dataset in a warehouse, as an external asset: each load is an event.
 
-    `feed-assets warehouse load` loads it. It has one partition per partition of the topic or dataset. An event's marker
-    is the first offset that is not loaded; for a dataset it is the time of the load. Source: "Streaming Messages from
-    Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
+    `feed-assets warehouse load` loads the table. The asset has one partition per partition of the topic or dataset. For
+    a topic, an event's marker is the first offset that is not loaded. For a dataset, it is the time of the load.
+    Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
 
     Args:
-        name: Its name here, such as `main/ads/clicks`.
-        topic: The topic, as `kafka_topic` declares it. Give either this or `dataset`.
+        name: The table's name in this project, such as `main/ads/clicks`.
+        topic: The topic, as `kafka_topic` declares it. Give either `topic` or `dataset`.
         dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
         lag: Greatest number of a partition's messages without a row. More fail the check `caught_up` and open an
             alert.
         cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default those of the topic or dataset.
+        owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
@@ -66,7 +66,9 @@ def warehouse_table(
     feed = declared_feed(name)
     upstream, loaded = _loaded(name, topic, dataset, warehouse)
     if lag and isinstance(loaded, LoadedDataset):
-        raise InvalidDefinition(f"{name} has a lag, which counts messages: {loaded.name} has none. Remove it.")
+        raise InvalidDefinition(
+            f"{name} has a lag, which counts messages: the dataset {loaded.name} has no messages. Remove the lag."
+        )
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
     declared = EventTable(feed, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
     check_cadence(feed, cadence, upstream.partitions_def)
@@ -88,7 +90,7 @@ def warehouse_table(
 def _loaded(
     name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
 ) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
-    """Return what a table is loaded from. Raise InvalidDefinition unless it is exactly one topic or dataset."""
+    """Return the topic or dataset that a table is loaded from. Raise InvalidDefinition unless exactly one is given."""
     upstreams = [each for each in (topic, dataset) if each is not None]
     if len(upstreams) != 1:
         raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if upstreams else 'none'}.")
@@ -108,7 +110,10 @@ def _loaded(
 
 
 def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
-    """Return the topics and datasets loaded into a warehouse by name. Raise InvalidDefinition if one has two tables."""
+    """Return the topics and datasets that are loaded into a warehouse, by name.
+
+    Raise InvalidDefinition if one topic or dataset has two tables.
+    """
     table_by_name: dict[str, EventTable] = {}
     loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:

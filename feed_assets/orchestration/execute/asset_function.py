@@ -48,15 +48,15 @@ BACKFILL = "dagster/backfill"
 """Dagster's tag with the id of a run's backfill."""
 
 AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
-"""Tags of runs that were not requested by hand."""
+"""Tags of runs that nobody requested by hand."""
 
 
 def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
-    """Return the function that Dagster calls in a run of a dataset."""
+    """Return the function that Dagster calls in each run of a dataset."""
     other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
-        own = {spec.key: spec for spec in context.assets_def.specs}  # a test may have changed the declarations
+        own = {spec.key: spec for spec in context.assets_def.specs}  # a test may have changed the specs
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
@@ -83,26 +83,29 @@ class _Body:
         return self.graph.node(self.recipe.feed)
 
     def build_one(self, config: RunConfig) -> Iterator[Any]:
-        """Build the run's partition. Raise dg.Failure if it is refused, InvalidName if the run names none."""
+        """Build the run's partition.
+
+        Raise dg.Failure if the audit refuses it, and InvalidName if the run names no partition.
+        """
         if self.node.partitions_def is not None and not self.context.has_partition_key:
             raise InvalidName(
-                f"{self.recipe.feed} is partitioned and this run names no partition: expected one. Choose one."
+                f"{self.recipe.feed} is partitioned, but this run names no partition: expected a partition. Choose one."
             )
         key = self.context.partition_key if self.context.has_partition_key else None
         outcome = self.build(config, key, waits=True)
         yield from self.results(outcome)
         if isinstance(outcome, Refused):
             raise dg.Failure(
-                f"The audit failed and nothing is published: {outcome.reason}. Readers keep "
-                "the previous update. Correct the input: then it is built again. Or correct the function and "
-                "materialize it.",
+                f"The audit failed and nothing is published: {outcome.reason}. Readers keep the previous update. "
+                "Correct the input: then the partition is built again. Or correct the function and materialize the "
+                "partition.",
                 allow_retries=False,
             )
 
     def build_many(self, config: RunConfig) -> Iterator[Any]:
-        """Build all partitions that the run names. If one may be another's input, build them one by one, in order.
+        """Build all partitions that the run names. If one may be an input of another, build them one by one, in order.
 
-        With a Spark profile they are built one by one, too, because the profile applies to the whole session.
+        With a Spark profile, build them one by one, too, because a profile applies to the whole Spark session.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
@@ -116,11 +119,14 @@ class _Body:
 
     @property
     def _is_of_backfill(self) -> bool:
-        """Return whether the run belongs to a backfill, which fails without a materialization from its own run."""
+        """Return whether the run belongs to a backfill.
+
+        A backfill counts a partition as failed if the backfill's own run reports no materialization of the partition.
+        """
         return BACKFILL in self.context.run.tags
 
     def build(self, config: RunConfig, key: str | None, *, waits: bool) -> Outcome:
-        """Build the partition with a Dagster key. With `waits`, wait until no other run builds it."""
+        """Build the partition with a Dagster key. With `waits`, first wait until no other run is building it."""
         need, windows = self._place(key)
         inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
         launch, run_spec = self._launch(config, need), run_spec_in(config)
@@ -145,7 +151,10 @@ class _Body:
         )
 
     def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
-        """Return the needs of a partition, and the windows that it fills. Raise NoValidUpdate if an input is absent."""
+        """Return the needs of a partition, and the windows that it fills.
+
+        Raise NoValidUpdate if an input's partition does not exist yet.
+        """
         with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
             output = self.node.partition(key)
             extent = extent_of(self.node.partitions_def, output.key)
@@ -153,14 +162,14 @@ class _Body:
             windows = windows_within(self.node, output)
         absent = [str(each.partition) for each in need.inputs if isinstance(each, AbsentInput)]
         if absent and need.waits.after is None:
-            raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
+            raise NoValidUpdate(f"{output} needs {', '.join(absent)}: no such partition exists yet. Wait for it.")
         return need, windows
 
     def _launch(self, config: RunConfig, need: Need) -> Launch:
         run = self.context.run
         cluster = cluster_of(run, self.context.instance, settings())
         by_hand, why = asked_by(run), run.tags.get(WHY)
-        if by_hand is None and why is None:  # without the tag, use the stored verdict
+        if by_hand is None and why is None:  # use the stored verdict's reason
             with open_ledger(settings().ledger).read() as connection:
                 why = due.reason_of(connection, need.output)
         return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
@@ -172,7 +181,10 @@ class _Body:
         return replace(services, on_step=partial(self._on_step, output))
 
     def _on_step(self, output: Partition, step: str) -> None:
-        """Write a step to the run's log. Skip it if the run is in the user's process, whose log is the terminal."""
+        """Write a step to the run's log.
+
+        Write nothing if the run is in the user's process, because its log is the terminal.
+        """
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")
         if DRIVER not in self.context.run.tags:
@@ -198,13 +210,16 @@ class _Body:
                 yield from materialized(outcome, *selection, {**metadata, **of_all}, self._page_of, version)
 
     def _page_of(self, read: Partition) -> str:
-        """Return Dagster's page of an input's partition. For windows and undeclared batches return the asset's page."""
+        """Return Dagster's page of an input's partition.
+
+        For windows and for assets without partitions, return the asset's page.
+        """
         at = self.graph.parent_partition(read)
         node = self.graph.node(at.feed)
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Return the data version and metadata of all batches in the partition whose batch was written."""
+        """Return the data version and the metadata of the partition that got a batch. Both describe all its batches."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}
@@ -215,7 +230,10 @@ class _Body:
         return set_version(pins), of_batch | ({"dagster/row_count": rows} if rows is not None else {})
 
     def standing(self, key: str | None) -> Iterator[Result]:
-        """Yield Dagster's results for an unchanged partition: its newest update, no matter which run made it."""
+        """Yield Dagster's results for an unchanged partition.
+
+        The results report the partition's newest update, no matter which run made it.
+        """
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}
         with open_ledger(settings().ledger).read() as connection:
@@ -228,6 +246,6 @@ class _Body:
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:
-    """Return who requested a run by hand; None if a sensor, a condition or a schedule did."""
+    """Return who requested a run by hand. Return None if a sensor, a condition or a schedule requested it."""
     by_hand = run.tags.get(ASKED_BY) or run.tags.get("user") or "somebody in Dagster"
     return None if AUTOMATIC & run.tags.keys() else by_hand

@@ -1,4 +1,4 @@
-"""`@feed_asset`: declares a plain function from DataFrames to a DataFrame as an asset whose data are a File Feed."""
+"""`@feed_asset`: it declares a plain function from DataFrames to a DataFrame as an asset with a File Feed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ from feed_assets.settings import Declaring
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are checked when a dataset is declared, which loads no Spark.
+    DataFrame = Any  # Declaring a dataset checks types without loading Spark.
 
 Readable = Annotated[
     dg.AssetSpec | dg.AssetsDefinition | Input,
@@ -90,15 +90,15 @@ def feed_asset(
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. For an event table it
     gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
-    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the
-    partition: the function merges the increment in and returns the result. It is None if everything is loaded, and
-    needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are published as
-    `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the partition.
+    The function merges the increment into these rows and returns the result. `previous` is None if everything is
+    loaded, and it needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are
+    published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`. The version is required.
         inputs: The inputs by the name of the function's parameter: assets of `foreign_feed`, `event_table` or another
-            `@feed_asset`, or an `Input`. Each feed once.
+            `@feed_asset`, or an `Input`. Each feed may occur once.
         deps: Inputs that the dataset waits for and does not read. The function has no parameters for them. Their
             changes build the dataset again, like changes of inputs.
         partitions_def: Dagster's partitions. Without them the dataset is one partition.
@@ -107,35 +107,36 @@ def feed_asset(
         deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
         late: Rules for which late data cause a re-run; by default every change does.
         retention: History of the dataset and its rejects that the job `prune` keeps; by default all of it.
-        by_events: Build when an update has reached all inputs, instead of whenever an input is newer, after "Data
+        by_events: Build when an update has reached all inputs, and not whenever an input is newer. Source: "Data
             Orchestration via Events" (2024). Required to read an event table.
-        appendable: True if its partitions hold batches. The function then returns the rows of an increment, which
+        appendable: True if the partitions hold batches. The function then returns the rows of an increment, which
             becomes a batch. If everything is loaded, one batch replaces all others. Needs `by_events` and only event
             tables as inputs. Checks apply to the rows of each batch.
-        cadence: Schedule of its updates. A missing update opens an alert.
+        cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows. Needs
             `event_time`.
-        regions: The regions in its other dimension of partitions, each with its own midnight.
+        regions: The regions in the partitions' other dimension, each with its own midnight.
         event_time: A timestamp column. Its least and greatest values (UTC) are recorded with each update.
         wait: Further conditions for building a partition: a time, how many inputs are enough, and a deadline after
             which an alert opens. Needs partitions of time.
-        reprocess: Whether it is built again after a backfill of windows that it has read: `if_data_changed`,
+        reprocess: Whether a partition is built again after a backfill of windows that it has read: `if_data_changed`,
             `always`, or `never`.
         figures: Key figures: numeric SQL aggregates of the written rows by name, such as `{"revenue":
             "sum(price)"}`. With the dataset's size they show the effect of a re-run to the owners of changed inputs.
         chart: A function from the written rows to Markdown, for the UI.
         description: A description for the UI; by default the function's docstring.
-        group_name: Dagster's group; by default the first part of the feed's name. The asset key is that name.
+        group_name: Dagster's group; by default the first part of the feed's name. The asset key is the feed's whole
+            name.
         tags: Dagster's tags, by which assets are selected.
         kinds: Up to three kinds for the UI; by default `pyspark` and `parquet`.
         metadata: Metadata for the UI. Names must not begin with `feed_assets/`.
         owners: Owners for the UI: `team:ads`, or an e-mail address.
         code_version: The code's version, by default a digest of the function's source. A run with equal inputs and
             code version publishes nothing.
-        pool: Dagster's concurrency pool, which limits the active runs; others wait in the queue. A run of many
+        pool: Dagster's concurrency pool, which limits the active runs. Other runs wait in the queue. A run of many
             partitions counts once.
-        version_in_key: True if its asset key and that of its rejects contain the version. Needed for a newer version
-            beside an older one, which keeps its key and history.
+        version_in_key: True if the asset keys of the dataset and its rejects contain the version. Needed if a newer
+            version is declared beside an older one, which keeps its key and history.
 
     Returns:
         A decorator that turns the function into the assets of the dataset and its rejects.
@@ -155,8 +156,8 @@ def feed_asset(
     presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{own_feed} has no partitions of time, and wait counts from their ends: expected partitions_def with a "
-            "dimension of time windows. Add one, or remove wait."
+            f"{own_feed} has no time partitions, but wait counts from the end of a partition: expected partitions_def "
+            "with a dimension of time windows. Add one, or remove wait."
         )
 
     check_cadence(own_feed, cadence, partitions_def)
@@ -203,6 +204,6 @@ def assets_of(
 
 
 def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
-    """Return how many partitions a backfill's run has. None, also used by events, gives each partition its own run."""
+    """Return Dagster's policy for backfills. None gives each partition its own run, as datasets by events need."""
     partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

@@ -1,7 +1,7 @@
 """Dagster events for the outcome of a build.
 
-Order matters: a check yielded before its MaterializeResult belongs to the previous materialization, and would block
-everything downstream forever. So the result of a published update contains its checks.
+Order matters. A check that is yielded before its MaterializeResult belongs to the previous materialization, and would
+block everything downstream forever. So the result of a published update contains the check results.
 """
 
 import json
@@ -25,10 +25,13 @@ UPDATE_ID = "update id"
 """Metadata name for a materialization's update id."""
 
 SAMPLE = "sample"
-"""Metadata name for the rows that break a failed check."""
+"""Metadata name for sample rows that break the rule of a failed check."""
 
 NEWEST = 10
-"""Number of materializations among which a run searches for its own: others may report at the same moment."""
+"""Number of newest materializations among which a run searches for its own materialization.
+
+Other runs may report at the same moment.
+"""
 
 Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
@@ -42,7 +45,7 @@ def materialized(
     page_of: PageOf,
     version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Yield one result per selected output. That of the dataset has checks, pins and `extra_metadata`.
+    """Yield one result per selected output. The dataset's own result has checks, pins and `extra_metadata`.
 
     `keys` are the outputs' asset keys, in order. `page_of` returns an input's page. `version` is the data version of
     all batches, if a batch was written.
@@ -83,11 +86,12 @@ def recorded(node: Node, row: updates.UpdateRow) -> dict[str, Any]:
 def log_result(
     context: dg.AssetExecutionContext, key: str, result: Result, made_of: Mapping[dg.AssetKey, Mapping[str, str]]
 ) -> None:
-    """Report one partition of many to Dagster immediately. A yielded result would count for all partitions.
+    """Report one partition of a joint run to Dagster immediately.
 
-    Checks refer to the materialization that this run has just logged: otherwise they have no effect.
+    A yielded result would count for all partitions of the run. Checks refer to the materialization that this run has
+    just logged. Without this reference they have no effect.
     """
-    log = cast("Callable[[Any], None]", context.log_event)  # the type lacks check results
+    log = cast("Callable[[Any], None]", context.log_event)  # its declared type lacks check results
     asset = dg.AssetKey.from_coercible(result.asset_key or ())
     if isinstance(result, dg.MaterializeResult):
         log(_materialization(asset, key, result, made_of[asset]))
@@ -122,9 +126,9 @@ def _evaluation(
 
 
 def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) -> Any:
-    """Return this run's last materialization, in the form for checks; None if it has logged none.
+    """Return a reference to this run's last materialization, for checks. Return None if the run has logged none.
 
-    Dagster does not export the class, but accepts its name in JSON.
+    Dagster does not export the class of this reference, but accepts its name in JSON.
     """
     record_filter = dg.AssetRecordsFilter(asset, asset_partitions=[key])
     records = context.instance.fetch_materializations(record_filter, limit=NEWEST).records
@@ -157,7 +161,7 @@ def _check_results(
 
 
 def offending_rows(instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the sample rows of a run's failed checks for one of Dagster's partitions, with the check's name."""
+    """Yield the sample rows of a run's failed checks for one Dagster partition, each with the name of its check."""
     events = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     for event in events:
         logged = event.event_log_entry.dagster_event

@@ -35,10 +35,13 @@ class _Profiled(dg.Model):
     """The path of a function: `my_project.tables.rows`."""
 
     def with_profile(self, spec: dg.AssetSpec) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-        """Return the asset and, with a profile, its companion. Raise InvalidDefinition for deep checks without one."""
+        """Return the asset and, with a profile, its companion dataset.
+
+        Raise InvalidDefinition for deep checks without a profile.
+        """
         if self.profile is None:
             if self.deep_checks:
-                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
+                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks, but no profile: expected both.")
             return [spec]
         rows: Callable[..., Any] | None = object_at("rows", self.rows) if self.rows else None
         deep_checks = [each.value for each in self.deep_checks]
@@ -50,14 +53,14 @@ class ForeignFeed(_Profiled, CsvModel, PresentationModel):
 
     feed: str
     columns: str = Field(alias="schema")
-    """The schema. In YAML it is `schema`, a name that pydantic uses for a method."""
+    """The schema. In YAML the key is `schema`. Here the name differs, because pydantic has a method `schema`."""
     appendable: bool = False
     completeness: CompletenessModel | None = None
     event_time: str | None = None
     blackboard: str | None = None
-    """The name of another team's blackboard that it is on."""
+    """The name of another team's blackboard, if the feed is on one."""
     version_in_key: bool = False
-    """True if its asset key contains the version."""
+    """True if the asset key contains the version."""
     cadence: CadenceModel | None = None
 
 
@@ -65,12 +68,12 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     """Daily feeds that others write, as external assets.
 
     Args:
-        start_date: Their first day, such as `2024-01-01` (UTC).
+        start_date: The first day of the feeds, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
         feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
             `blackboard`, `version_in_key`, `cadence`; for CSV `delimiter`, `quote`, `encoding`, `header`, `null_value`;
             for the UI `description`, `group_name`, `tags`, `kinds`, `metadata`, `owners`; and `profile`,
-            `deep_checks` and `rows`, which declare its companion.
+            `deep_checks` and `rows`, which declare a companion dataset.
     """
 
     start_date: str
@@ -107,15 +110,15 @@ class EventTableYaml(dg.Model):
     table: str
     table_name: str | None = None
     start_date: str | None = None
-    """Its first day, if it is partitioned by day."""
+    """The table's first day, if it is partitioned by day."""
     cadence: CadenceModel | None = None
 
 
 class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables that others write and report events about, as external assets.
+    """Tables that others write, and whose events others report, as external assets.
 
     Args:
-        source: The arguments of their `EventSource`.
+        source: The arguments of the tables' `EventSource`.
         tables: The tables, each with `table`, `table_name`, `start_date` and `cadence`.
     """
 
@@ -145,13 +148,13 @@ class StateTableYaml(_Profiled):
 
 
 class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables with reported completeness, as external assets.
+    """State tables, whose completeness others report, as external assets.
 
     Args:
-        start: Their first day, such as `2026-01-01` (UTC).
-        every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
+        start: The first day of the tables, such as `2026-01-01` (UTC).
+        every: The length of their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
         tables: The tables, each with `table`, `completeness`, `regions`, and `profile`, `deep_checks` and `rows`, which
-            declare its companion.
+            declare a companion dataset.
     """
 
     start: str

@@ -41,22 +41,28 @@ _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
 _DECLARED = "`at`, the folder of defs/ that declares it, or its Python path, such as my_project.defs.tables.foo"
 _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""Folders whose components are being built. Each is an input of the one before it."""
+"""Folders whose components are being built. Each folder has an input of the folder before it."""
 
 
 class PartitionsModel(dg.Model):
-    """Partitions, such as `{start: "2026-01-01", every: day, tz: Europe/Berlin}`, with or without `keys`, or `keys`."""
+    """Partitions, such as `{start: "2026-01-01", every: day, tz: Europe/Berlin}`.
+
+    `keys` may be given as well or alone.
+    """
 
     start: date | None = None
-    """Their first day. Without it they have no time."""
+    """The first day of the partitions. Without it, they have no time dimension."""
     every: str = "day"
     """`10min` or other minutes that divide an hour, `hour`, `day`, `week` or `month`."""
     tz: str = "UTC"
     keys: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
-    """The keys of another dimension by its name, such as `{region: [apac, emea]}`."""
+    """The keys of another dimension, by the dimension's name, such as `{region: [apac, emea]}`."""
 
     def value(self, regions: dict[str, str]) -> Partitions:
-        """Return Dagster's partitions, with regions as a dimension. Raise InvalidDefinition for 0 or 3 dimensions."""
+        """Return Dagster's partitions, with regions as a dimension.
+
+        Raise InvalidDefinition unless they have 1 or 2 dimensions.
+        """
         keys = self.keys | ({"region": sorted(regions)} if regions else {})
         parts: dict[str, dg.PartitionsDefinition[str]] = {"time": self._windows(self.start)} if self.start else {}
         parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
@@ -75,11 +81,11 @@ class InputModel(dg.Model):
     """An input: `{asset: web/foo, at: tables}`, and the arguments of `Input`."""
 
     asset: str
-    """Its asset key. Without `at`, its Python path, such as `my_project.defs.tables.foo`."""
+    """The asset's key. Without `at`, the asset's Python path, such as `my_project.defs.tables.foo`."""
     at: str | None = None
-    """The folder or file of `defs/` that declares it."""
+    """The folder or file of `defs/` that declares the asset."""
     mapping: Literal["within", "batch_date", "day_to_date", "all", "last"] | tuple[int, int] | None = None
-    """A mapping of our own, Dagster's mapping to all or the last, or offsets of its `TimeWindowPartitionMapping`."""
+    """Our own mapping, Dagster's for all or the last partition, or offsets of a `TimeWindowPartitionMapping`."""
     only: dict[str, str] = Field(default_factory=dict[str, str])
     ignore_quality_issue: bool = False
     tagged: bool = False
@@ -90,7 +96,7 @@ class InputModel(dg.Model):
     late: Late | None = None
 
     def value(self, context: dg.ComponentLoadContext) -> Input:
-        """Return it as a value of Python's declarations. Raise InvalidDefinition if it is invalid."""
+        """Return the input in the form of Python's declarations. Raise InvalidDefinition if it is invalid."""
         return Input(
             _asset_at(context, self.asset, self.at) if self.at else object_at("asset", self.asset, _DECLARED),
             mapping=self._mapping,
@@ -109,7 +115,7 @@ class InputModel(dg.Model):
             return _BY_SPAN[self.mapping](self.only)
         if self.only:
             raise InvalidDefinition(
-                f"{self.asset}: only is for the mappings {', '.join(_BY_SPAN)}: expected one of these."
+                f"{self.asset}: only needs one of the mappings {', '.join(_BY_SPAN)}: expected one of these."
             )
         if isinstance(self.mapping, tuple):
             first, last = self.mapping
@@ -120,7 +126,8 @@ class InputModel(dg.Model):
 class FeedAssetComponent(DeclaredComponent, PresentationModel):
     """A dataset: the arguments of `@feed_asset`, with the path of the function.
 
-    Python's dataclasses are given by their arguments, durations in ISO 8601, such as `{deadline: PT6H}`.
+    An argument that is a dataclass in Python is a mapping of its fields. Durations are in ISO 8601, such as `{deadline:
+    PT6H}`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`.
@@ -128,7 +135,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         inputs: The inputs, by the name of the function's parameter: `asset`, `at` (the folder of `defs/` that declares
             it), and the arguments of `Input`; or `previous_bucket`.
         deps: Inputs that the dataset waits for and does not read, in the form of `inputs`.
-        partitions: `start`, `every` and `tz` of its time, and `keys` of another dimension. Without them it has one
+        partitions: `start`, `every` and `tz` of the time, and `keys` of another dimension. Without them it has one
             partition.
         checks: Checks of the written rows, each with `check` and its `arguments`, or with an `aggregate` and its
             bounds `within`.
@@ -142,7 +149,7 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         regions: Time zones by region. The partitions then also have the dimension `region`.
         event_time: A timestamp column.
         wait: Further conditions for building a partition.
-        reprocess: Whether it is built again after a backfill of windows that it has read.
+        reprocess: Whether a partition is built again after a backfill of windows that it has read.
         figures: Key figures: SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
         description: A description for the UI; by default the function's docstring.
@@ -193,9 +200,8 @@ class FeedAssetComponent(DeclaredComponent, PresentationModel):
         declared = zip([*self.inputs.values(), *self.deps], [*inputs.values(), *deps], strict=True)
         by_path = [value.feed for each, value in declared if isinstance(each, InputModel) and not each.at]
         foreign = [feed for feed in by_path if isinstance(feed, dg.AssetSpec)]
-        return dg.Definitions(
-            assets=[dataset, *tables, *foreign]
-        )  # foreign feeds may be declared more than once, datasets may not
+        # Foreign feeds may be declared more than once, but datasets may not.
+        return dg.Definitions(assets=[dataset, *tables, *foreign])
 
     def _decorator(self, inputs: dict[str, Input], deps: list[Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(
@@ -231,7 +237,7 @@ def _input(declared: InputModel | Literal["previous_bucket"], context: dg.Compon
 
 @contextmanager
 def _once(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Raise InvalidDefinition for a folder that is already being built: Dagster would recurse endlessly."""
+    """Raise InvalidDefinition if a folder is already being built. Dagster would recurse endlessly."""
     folder, outer = context.component_loc.get_display_key(context.defs_module_path), _BUILDING.get()
     if folder in outer:
         raise InvalidDefinition(
@@ -246,15 +252,18 @@ def _once(context: dg.ComponentLoadContext) -> Generator[None]:
 
 
 def _asset_at(context: dg.ComponentLoadContext, key: str, folder: str) -> dg.AssetSpec:
-    """Return the asset with a key in a folder of `defs/`. Raise InvalidDefinition if there is none."""
+    """Return the asset that has a key in a folder of `defs/`.
+
+    Raise InvalidDefinition if the folder has no such asset.
+    """
     root = context.defs_module_path
     if not (root / folder).exists():
         names = sorted(each.name for each in root.iterdir() if not each.name.startswith(("_", ".")))
         raise InvalidDefinition(f"{key} at {folder!r}: expected a folder or file of {root.name}/: {', '.join(names)}.")
-    with declaring(None):  # it may be a Python file
+    with declaring(None):  # `folder` may be a Python file with its own places
         spec_by_key = {spec.key.to_user_string(): spec for spec in specs_of(context.build_defs(folder))}
     if key not in spec_by_key:
         raise InvalidDefinition(
-            f"{key} at {folder!r}: there is no such asset: expected one of {', '.join(spec_by_key)}."
+            f"{key} at {folder!r}: no asset there has this key: expected one of {', '.join(spec_by_key)}."
         )
     return spec_by_key[key]

@@ -1,4 +1,4 @@
-"""A chart of the durations of a dataset's last updates, for its metadata: one bar each, a shade per code version."""
+"""A chart of the durations of a dataset's last updates: one bar per update, with a shade per code version."""
 
 from base64 import b64encode
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""A run of many partitions: each is built separately, some at a time, and reported to Dagster when it ends (ADR 59).
+"""A run of many partitions.
 
-If a partition is refused or fails, the run continues with the others and fails at its end. Events are logged, not
-yielded: a yielded result would count for all partitions of the run.
+It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59). If a partition
+is refused or fails, the run continues with the others and fails at its end. Events are logged and not yielded, because
+a yielded result would count for all partitions of the run.
 """
 
 import signal
@@ -34,7 +35,10 @@ _IS_OUTPUT_ALONE = "__source_asset_observation__"
 
 Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
-"""A function that builds the partition with a Dagster key. The flag: wait for another run, or raise AlreadyRunning."""
+"""A function that builds the partition with a Dagster key.
+
+If another run is building it, the flag decides: wait (True) or raise AlreadyRunning (False).
+"""
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
 End = Outcome | BaseException
@@ -42,21 +46,24 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run, with functions to build one and to report its outcome or its unchanged update."""
+    """The partitions of a run, with functions that build one and report its outcome or its unchanged update."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait
     results: Results
     standing: Standing
     in_order: bool = False
-    """True if one partition may be another's input: then a partition waits in its turn, not at the end."""
+    """True if one partition may be an input of another.
+
+    Then a partition that has to wait does so in its turn, and not last.
+    """
     tells_unchanged: bool = False
     """True if `results` also report unchanged partitions."""
     made_of: dict[str, MadeOf] = field(default_factory=dict[str, MadeOf])
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
-        """Build every partition. Raise an outage error, or dg.Failure with the partitions that were not built."""
+        """Build every partition. Raise an outage's error, or dg.Failure with the partitions that were not built."""
         try:
             self._build(at_a_time, interrupted)
             _raise_what_failed(self.ended)
@@ -68,7 +75,10 @@ class Many:
             yield from _outputs(self.context)
 
     def _build(self, at_a_time: int, interrupted: Event) -> None:
-        """Build the partitions that no other run is building, so that runs share the work. Then wait for the others."""
+        """Build first the partitions that no other run is building, so that runs share the work.
+
+        Then wait for the others.
+        """
         busy = deque[str]()
         for waiting, waits in ((deque(self.context.partition_keys), self.in_order), (busy, True)):
             with closing(ends_of_each(partial(self._begin, waits), waiting, at_a_time, interrupted)) as ends:
@@ -89,7 +99,7 @@ class Many:
         if _is_outage(end):
             end.add_note(f"Not begun: {', '.join(dict.fromkeys(chain(*queues))) or 'none'}.")
             for waiting in queues:
-                waiting.clear()  # the next partitions would fail, too
+                waiting.clear()  # the remaining partitions would fail, too
 
     def _begin(self, waits: bool, key: str) -> Outcome:
         self.made_of[key] = provenance(self.context)
@@ -100,7 +110,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Report unchanged partitions again: otherwise Dagster shows them as failed."""
+        """Report unchanged partitions again. Otherwise Dagster shows them as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
@@ -109,7 +119,7 @@ class Many:
 
 @contextmanager
 def to_its_end() -> Generator[None]:
-    """Delay interrupts until the block ends, so that a published update is reported with all its checks."""
+    """Delay interrupts until the block ends, so that a published update is reported together with all its checks."""
     with capture_interrupts():
         yield
         has_come = check_captured_interrupt()
@@ -118,10 +128,10 @@ def to_its_end() -> Generator[None]:
 
 
 def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
-    """Yield outputs only for the downstream steps that wait for them, without materializations.
+    """Yield outputs without materializations, for downstream steps that wait for them.
 
-    Dagster would turn each into a materialization of every partition, with one version for all, and newer than what
-    another run has reported since.
+    Otherwise Dagster would turn each output into a materialization of every partition, with one version for all. This
+    would also hide newer reports of other runs.
     """
     alone = {_IS_OUTPUT_ALONE: True}
     yield from (dg.MaterializeResult(asset_key=key, metadata=alone) for key in sorted(context.selected_asset_keys))
@@ -130,18 +140,22 @@ def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult
 
 
 def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """Yield the end of each partition when it ends. If the caller empties `waiting`, no other one is started."""
+    """Yield the outcome or error of each partition when it ends.
+
+    If the caller empties `waiting`, no other partition starts.
+    """
     if at_a_time > 1:
         yield from _in_threads(build, waiting, at_a_time, interrupted)
-    while waiting:  # in this thread an interrupt ends the build immediately, and not at its next step
+    while waiting:  # in the main thread, an interrupt ends the build immediately
         key = waiting.popleft()
         yield key, _end_of(build, key)
 
 
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """Build `at_a_time` partitions at once, as `ends_of_each`. An interrupt reaches all threads and waits for them.
+    """Build `at_a_time` partitions at once. Yield the same values as `ends_of_each`.
 
-    Partitions that are published by then are reported to Dagster, too.
+    An interrupt stops all threads at their next step, and this function waits for them. The partitions that the threads
+    have published by then are yielded, too.
     """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:

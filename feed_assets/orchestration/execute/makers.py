@@ -1,4 +1,4 @@
-"""The maker of a run's rows: Spark with the run's profile, or the maker set for its instance."""
+"""The maker of a run's rows: Spark with the run's profile, or the maker that is set for the Dagster instance."""
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 
 SPARK_PROFILE = "feed_assets/spark_profile"
-"""The tag of a run with another Spark profile, for more or less resources. A plan may set it."""
+"""The tag that names a run's Spark profile, for more or fewer resources. A plan may set this tag."""
 
 DRIVER = "feed_assets/driver"
 """The tag with the process of `feed-assets run` that drives a run."""
@@ -32,7 +32,7 @@ def read_slices_with(instance: dg.DagsterInstance, reader: SliceReader) -> None:
 
 
 def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
-    """Raise SparkUnavailable if the runs of an instance would find no Spark. This check is quick."""
+    """Raise SparkUnavailable if the runs of an instance could not start Spark. This check is quick."""
     if instance not in _MAKERS:
         from feed_assets.spark.session import refuse_what_cannot_start  # PySpark takes a second to load
 
@@ -47,7 +47,7 @@ def will_start_spark(instance: dg.DagsterInstance) -> bool:
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
-    """Return a run's Spark: its master, or its Connect server without options such as a token."""
+    """Return the Spark that a run uses: its master, or its Connect server without options such as a token."""
     if instance in _MAKERS:
         return None
     if settings.spark_remote:
@@ -59,7 +59,8 @@ def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Setti
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
     """Return the maker of a run's rows. Raise InvalidSetting for an unknown profile.
 
-    Runs driven by `feed-assets run` share one process and its Spark, so no run may start Spark with its own profile.
+    Runs that `feed-assets run` drives share one process and its Spark. So none of them may start Spark with its own
+    profile.
     """
     profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
     if maker is not None:

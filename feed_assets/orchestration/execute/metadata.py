@@ -18,20 +18,20 @@ INPUTS_SHOWN = 100
 """Greatest number of inputs in the table. A partition may have thousands."""
 
 VERSION_DIGITS = 12
-"""Number of digits of a data version in the table: enough to distinguish two versions."""
+"""Number of digits of a data version in the table. This is enough to distinguish two versions."""
 
 PageOf = Callable[[Partition], str]
 """A function that returns the path of Dagster's page for an input's partition."""
 
 
 def url_of(partition: Partition, update_id: str = "", blackboard: str | None = None) -> dg.UrlMetadataValue:
-    """Return the URL of an update or a partition, on our blackboard or the named one of another team."""
+    """Return the URL of an update or a partition, on our blackboard or on the named blackboard of another team."""
     path = "/".join([partition.path, update_id] if update_id else [partition.path])
     return dg.MetadataValue.url(f"{masked(settings().place(blackboard).url).rstrip('/')}/{quote(path, safe='/~=@:')}")
 
 
 def inputs_of(pins: Sequence[Pin], page_of: PageOf) -> dg.MarkdownMetadataValue:
-    """Return a table of what was read of each input, with links to the partitions' pages."""
+    """Return a table of the updates and slices that a run read, with links to the pages of their partitions."""
     head = ["input", "partition", "read", "data version", "files", "bytes"]
     rows = ([*_named(pin, page_of), *map(as_text, _read(pin))] for pin in pins[:INPUTS_SHOWN])
     omitted = [f"\nand {len(pins) - INPUTS_SHOWN} more"] if len(pins) > INPUTS_SHOWN else []
@@ -44,14 +44,14 @@ def _named(pin: Pin, page_of: PageOf) -> tuple[str, str]:
 
 
 def _read(pin: Pin) -> tuple[str, str, str, str]:
-    """Return the update that was read, or the slice of an event table, which has no files."""
+    """Return table cells about a pin: the update that was read, or the slice of an event table, which has no files."""
     if pin.files:
         return pin.update_id, pin.version[:VERSION_DIGITS], str(pin.files), str(pin.size)
     return f"after {in_words(pin.start)} up to {in_words(pin.update_id)}", "", "", ""
 
 
 def columns_of(output: Output) -> Mapping[str, Any]:
-    """Return the written columns, as Dagster's page shows them; {} if the engine does not know them."""
+    """Return the written columns in Dagster's form. Return {} if the columns are unknown."""
     columns = [dg.TableColumn(name, kind) for name, kind in output.written.columns]
     return {"dagster/column_schema": dg.TableSchema(columns)} if columns else {}
 

@@ -19,12 +19,12 @@ class PartnerComponent(DeclaredComponent, CsvModel):
 
     Args:
         feed: Name and version, such as `partners/women/v1.0`.
-        columns: The schema in Spark DDL. In YAML it is `schema`.
+        columns: The schema in Spark DDL. In YAML the key is `schema`.
         start: The first day of its partitions (UTC).
         intake: `push`, through the receiver, or the arguments of `Pull`, such as `{blackboard: women, pattern: …}`.
         every: `hour`, or `day`.
         format: `csv`, `json` or `parquet`. Pushed data must be `json`.
-        event_time: The column with the time of an event. Pushed data are sorted into hours by it.
+        event_time: The column with the time of an event. The time decides into which hour a pushed event is sorted.
         completeness: Rules for complete windows.
         description: A description for the UI.
         owners: Owners for the UI.

@@ -17,7 +17,10 @@ _logger = logging.getLogger(__name__)
 
 
 def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patience:
-    """Return the patience of a run. It ends when `interrupted` is set, and reports to the run's log."""
+    """Return the patience of a run: how long it waits, and where it reports.
+
+    The wait ends once `interrupted` is set.
+    """
     return Patience(
         settings().run_wait_seconds,
         partial(_pause, interrupted),
@@ -27,7 +30,10 @@ def patience_of(context: dg.AssetExecutionContext, interrupted: Event) -> Patien
 
 
 def _pause(interrupted: Event, seconds: float) -> None:
-    """Wait. Raise KeyboardInterrupt once the run is stopped, because only the main thread gets signals."""
+    """Wait some seconds. Raise KeyboardInterrupt once `interrupted` is set.
+
+    Only the main thread gets signals, so other threads need this check.
+    """
     if interrupted.wait(seconds):
         raise KeyboardInterrupt("the run that builds it was stopped")
 
@@ -42,7 +48,10 @@ def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
 
 
 def has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Return whether a run that the ledger has as running is over. For other hosts, Dagster's state decides."""
+    """Return whether a run that is running by the ledger is over.
+
+    For a process on another host, Dagster's state of the run decides.
+    """
     if is_dead(run.process):
         return True
     dagster_run = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None

@@ -1,4 +1,4 @@
-"""`profiled`: declare a companion dataset with the profile of another team's data. It reports findings about them."""
+"""`profiled`, which declares a companion dataset: it profiles another team's data and reports findings about them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from feed_assets.runs.checks import Checks
 from feed_assets.runs.recipe import source_digest
 
 VERSION = "v1.0"
-"""The version of the profile dataset, with one row per measure."""
+"""The version of the profile dataset, which has one row per measure."""
 
 
 @typed
@@ -36,11 +36,11 @@ def profiled(
     retention: Retention | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetsDefinition:
-    """Declare that another team's data are profiled once they are complete, and checked if the profile is off.
+    """Declare that another team's data are profiled once they are complete, and are checked if the profile is off.
 
     The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
-    baseline's median and median absolute deviation, and whether it is an anomaly. Results of the profile and the deep
-    checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
+    baseline's median and median absolute deviation, and whether the value is an anomaly. Results of the profile and the
+    deep checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
     readers.
 
     Args:
@@ -48,7 +48,7 @@ def profiled(
         profile: Measures of its rows, to compare with earlier partitions.
         deep_checks: Checks that run only if the profile is off, or if there are too few profiles to compare it with.
         rows: A function that returns the rows as a DataFrame. For a state table it is required and gets the `Span`.
-            For a feed it gets the records that parse; without it these are the rows.
+            For a feed it gets the records that parse. Without the function, these records are the rows.
         retention: History of the profiles that the job `prune` keeps; by default all of it.
         owners: Owners for the UI: `team:ads`, or an e-mail address.
 
@@ -56,8 +56,8 @@ def profiled(
         The asset of the dataset. Add it to the definitions.
 
     Raises:
-        InvalidDefinition: A value has a wrong type, the table is neither of these two or has no partitions of time, or
-            a state table has no `rows`.
+        InvalidDefinition: A value has a wrong type, `table` is neither a foreign feed nor a state table, it has no time
+            partitions, or a state table has no `rows`.
     """
     declared = Input(table, ignore_quality_issue=True)
     _check(declared, rows)
@@ -73,7 +73,7 @@ def profiled(
     )
     recipe = recipe_of(feed, measured, read, {}, (), None, None, source_digest(rows) or "1")
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
-    recipe = replace(recipe, code_version=recipe.digest)  # other measures give other data, even for equal rows
+    recipe = replace(recipe, code_version=recipe.digest)  # other measures lead to other data, even from equal rows
     dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
     return assets_of(recipe, read, dataset, partitions_def, Presentation(owners=owners))
 

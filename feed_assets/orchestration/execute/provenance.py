@@ -1,4 +1,7 @@
-"""Provenance of one partition of many for Dagster's UI: the tags that Dagster itself adds to yielded results."""
+"""Provenance tags for partitions of a joint run.
+
+Dagster itself adds these tags to yielded results, but not to logged ones.
+"""
 
 from collections.abc import Mapping
 
@@ -12,13 +15,13 @@ MadeOf = Mapping[dg.AssetKey, Tags]
 CODE_VERSION_TAG, IS_OURS_TAG = "dagster/code_version", "dagster/data_version_is_user_provided"
 INPUT_VERSION_TAG, INPUT_EVENT_TAG = "dagster/input_data_version", "dagster/input_event_pointer"
 NO_VERSION, NO_EVENT = "INITIAL", "NULL"
-"""Dagster's names for version and event of an input without a materialization."""
+"""Dagster's values for the version and the event of an input without a materialization."""
 
 
 def provenance(context: dg.AssetExecutionContext) -> MadeOf:
-    """Return the tags by which Dagster decides staleness, per selected asset: code version and inputs' newest events.
+    """Return the tags by which Dagster decides staleness, per selected asset: code version and newest input events.
 
-    Call this before a partition pins its inputs, so that inputs reported later make it stale.
+    Call this before a partition pins its inputs. Then an input that is reported later makes the partition stale.
     """
     specs = [spec for spec in context.assets_def.specs if spec.key in context.selected_asset_keys]
     inputs = sorted({dep.asset_key for spec in specs for dep in spec.deps})

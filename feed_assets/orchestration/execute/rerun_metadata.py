@@ -9,7 +9,10 @@ from feed_assets.runs.phases import Published
 
 
 def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.MetadataValue]:
-    """Return a table and a chart of inputs and output before and after; {} for a partition's first update."""
+    """Return a table and a chart that compare inputs and output before and after the re-run.
+
+    Return {} for a partition's first update.
+    """
     main = published.outputs[-1]
     with ledger.read() as connection:
         report = effect(connection, main.partition, main.id)

@@ -13,7 +13,7 @@ from feed_assets.sources.declared import TopicCounts
 
 
 class TopicModel(BaseModel):
-    """One topic: the arguments of `kafka_topic`, with its name as `table`."""
+    """One topic: the arguments of `kafka_topic`. The argument `name` is called `table` here."""
 
     model_config = ConfigDict(extra="forbid")
 

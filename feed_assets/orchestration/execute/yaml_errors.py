@@ -1,4 +1,4 @@
-"""Errors in a component's attributes, in the words of Python's declarations. Dagster adds the line."""
+"""Errors in a component's attributes, in the words of Python's declarations. Dagster adds the line of the YAML file."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -19,7 +19,8 @@ Steps = tuple[int | str, ...]
 def in_our_words(error: ValidationError, attributes: object, model: type[BaseModel]) -> ValidationError:
     """Return one value error per wrong key. Errors of other types would lose our words when Dagster rebuilds them.
 
-    Each member of a union adds what it expected. If a member has an error further inside, only that member counts.
+    If a value may have one of several types, the error names what each type expects. If one of these types finds an
+    error deeper inside the value, only that error is returned.
     """
     mistakes = [(_steps(each, attributes), each) for each in error.errors(include_url=False)]
     at = {where: [each for steps, each in mistakes if steps == where] for where, _ in mistakes}
@@ -28,7 +29,7 @@ def in_our_words(error: ValidationError, attributes: object, model: type[BaseMod
 
 
 def _steps(error: ErrorDetails, attributes: object) -> Steps:
-    """Return the place of an error in the attributes, without union members."""
+    """Return the place of an error in the attributes, without pydantic's names of union members."""
     if error["type"] in _MISSING:
         return (*steps_in(attributes, error["loc"][:-1]), error["loc"][-1])
     return tuple(steps_in(attributes, error["loc"]))
@@ -48,12 +49,12 @@ def _message(error: ErrorDetails, expected: Sequence[str], where: Steps, model: 
             return f"there is no such key: {instead}"
         near = get_close_matches(str(where[-1]), _keys(model), 1)
         return f"there is no such key{f': is {near[0]} meant?' if near else ''}"
-    if not where:  # the declaration refuses the attributes as a whole
+    if not where:  # the error is about the attributes as a whole
         return expected[0]
     return f"it is {value_in_words(error['input'])}, expected {' or '.join(dict.fromkeys(expected))}"
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """Return all keys that attributes may have anywhere."""
+    """Return all keys that attributes may have, at any depth."""
     schema: dict[str, Any] = model.model_json_schema()
     return [name for each in (schema, *schema.get("$defs", {}).values()) for name in each.get("properties", {})]

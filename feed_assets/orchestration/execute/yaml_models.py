@@ -1,4 +1,4 @@
-"""Shared parts of the components: YAML models, and the YAML file's name in errors."""
+"""Shared parts of the components: YAML models, and a context that names the YAML file in errors."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file in declarations and errors, because there is no line of Python."""
+    """Name the YAML file as the place of declarations and errors, because no line of Python declares them."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -36,7 +36,10 @@ class DeclaredComponent(dg.Component, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the class itself, because models that Dagster derives lack dataclasses (`Wait`) and durations."""
+        """Return the class itself.
+
+        The model that Dagster would derive supports neither dataclasses (`Wait`) nor durations.
+        """
         return cls
 
     @classmethod
@@ -47,7 +50,7 @@ class DeclaredComponent(dg.Component, dg.Model):
     @model_validator(mode="wrap")
     @classmethod
     def _say_where(cls, attributes: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
-        """Raise errors as pydantic's errors in our words, so that Dagster adds the line."""
+        """Raise errors as pydantic's errors with our words. Dagster adds the line to these errors."""
         try:
             return handler(attributes)
         except ValidationError as error:
@@ -57,7 +60,7 @@ class DeclaredComponent(dg.Component, dg.Model):
 
 
 class CsvModel(dg.Model):
-    """The CSV dialect: the last arguments of `foreign_feed`, which checks them."""
+    """The CSV dialect: the last arguments of `foreign_feed`. That function checks them."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -72,7 +75,7 @@ class CsvModel(dg.Model):
 
 
 class PresentationModel(dg.Model):
-    """Presentation of an asset in Dagster: arguments of `feed_asset` and `foreign_feed`, which check them."""
+    """Presentation of an asset in Dagster: arguments of `feed_asset` and `foreign_feed`. These functions check them."""
 
     description: str | None = None
     group_name: str | None = None
@@ -98,7 +101,7 @@ class CompletenessModel(dg.Model):
 
     @property
     def value(self) -> Completeness:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Completeness` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
 
 
@@ -111,7 +114,7 @@ class CadenceModel(dg.Model):
 
     @property
     def value(self) -> Cadence:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Cadence` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         try:
             tolerance = _DURATION.validate_python(self.tolerance)
         except ValidationError as error:
@@ -132,7 +135,7 @@ class ProfileModel(dg.Model):
 
     @property
     def value(self) -> Profile:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the `Profile` that Python would declare. Raise InvalidDefinition if a value is invalid."""
         return Profile(self.measures, self.baseline, self.off_by)
 
 
@@ -147,7 +150,7 @@ class CheckModel(dg.Model):
 
     @property
     def value(self) -> Check:
-        """Return it as it is declared in Python. Raise InvalidDefinition if it cannot be."""
+        """Return the check that Python would declare. Raise InvalidDefinition if a value is invalid."""
         check = self._own(self.aggregate) if self.aggregate else self._built_in()
         return check.warn() if self.severity == "WARN" else check
 
@@ -174,14 +177,17 @@ _KNOWN: dict[str, Callable[..., Check]] = {
 }
 
 
-FUNCTION = "a function, as my_project.tables.rows"
+FUNCTION = "a function, such as my_project.tables.rows"
 """The expected form of a function's path, in words."""
 
 
 def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
-    """Return the object at an attribute's path, such as `my_project.tables.rows`. Raise InvalidDefinition if none."""
+    """Return the object at an attribute's path, such as `my_project.tables.rows`.
+
+    Raise InvalidDefinition if there is no such object.
+    """
     try:
-        with declaring(None):  # its module may declare something, too
+        with declaring(None):  # the imported module may contain declarations, too
             return resolve_name(path)
     except (AttributeError, ImportError, ValueError) as error:
         raise InvalidDefinition(f"{attribute}: {path!r}: {error}: expected {expected}.") from None

@@ -1,6 +1,6 @@
 """Private names of Dagster that the launcher needs, all in one place.
 
-A test checks these names and reports those that a newer Dagster has moved.
+A test checks these names. The test reports names that a newer Dagster has moved.
 """
 
 import dagster as dg
@@ -34,7 +34,7 @@ def load(origin: RepositoryPythonOrigin) -> None:
 
 
 def variables(instance: InstanceRef, location: str) -> dict[str, str]:
-    """Return the variables that the instance adds to the environment of a code location."""
+    """Return the environment variables that the instance adds for a code location."""
     loader = instance.secrets_loader
     return dict(loader.get_secrets_for_environment(location)) if loader else {}
 
@@ -42,7 +42,8 @@ def variables(instance: InstanceRef, location: str) -> dict[str, str]:
 def execute(run_id: str, instance: InstanceRef) -> int:
     """Execute a run as `dagster api execute_run` does. Return the exit code.
 
-    Dagster does not start a run that is already being cancelled, and would leave it in that state until a time-out.
+    Dagster does not start a run that is already being canceled, and would leave it in this state until a time-out. So
+    this function marks such a run as canceled.
     """
     with dg.DagsterInstance.from_ref(instance) as opened:
         code = _execute_run_command_body(run_id, opened, lambda _: None, set_exit_code_on_failure=True)

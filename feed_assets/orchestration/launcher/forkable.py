@@ -1,4 +1,4 @@
-"""Checks that a process with a loaded code location may be forked, and finalizers that its forks must not run."""
+"""Checks whether a process with a loaded code location may fork, and finalizers that its forks must not run."""
 
 import fcntl
 import gc
@@ -13,7 +13,7 @@ from pathlib import Path
 from feed_assets.core.errors import FeedAssetsError
 
 KNOW_OF_FORKS = {"jemalloc_bg_thd"}
-"""Names of native threads that restart themselves in a fork. PyArrow's allocator has this one."""
+"""Names of native threads that restart themselves in a fork. The named thread belongs to PyArrow's allocator."""
 
 
 class NotForkable(FeedAssetsError):
@@ -21,8 +21,8 @@ class NotForkable(FeedAssetsError):
 
 
 def check_forkable(inherited: Collection[int]) -> None:
-    """Raise NotForkable if there are threads, which forks lack, or open files other than the inherited ones."""
-    gc.collect()  # closes files that are not referenced any more
+    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited ones."""
+    gc.collect()  # this closes files that nothing refers to any more
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")
     if files := _shared_files(inherited):
@@ -30,7 +30,10 @@ def check_forkable(inherited: Collection[int]) -> None:
 
 
 def forget_finalizers() -> None:
-    """Disable finalizers of objects made before this fork, such as temporary folders, which other processes use."""
+    """Disable finalizers of objects made before this fork, such as temporary folders.
+
+    Other processes still use them.
+    """
     for each in [*vars(weakref.finalize)["_registry"]]:
         each.atexit = False
 
@@ -40,7 +43,10 @@ def _python_threads() -> list[str]:
 
 
 def _native_threads() -> list[str]:
-    """Return the threads left after a trial fork. Libraries that handle forks, such as OpenBLAS, end theirs before."""
+    """Return the threads left after a trial fork.
+
+    Libraries that support forks, such as OpenBLAS, end their threads before a fork.
+    """
     if not (child := os.fork()):
         os._exit(0)
     os.waitpid(child, 0)
@@ -55,14 +61,17 @@ def _is_other(task: Path) -> bool:
 def _shared_files(inherited: Collection[int]) -> list[str]:
     paths: list[str] = []
     for handle in {int(each.name) for each in Path("/proc/self/fd").iterdir()}.difference(inherited):
-        with suppress(OSError):  # the handle of this listing
+        with suppress(OSError):  # the listing's own handle is closed by now
             if _is_shared(handle):
                 paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
     return paths
 
 
 def _is_shared(handle: int) -> bool:
-    """Return whether forks must not share a file, such as a connection or a database. An appended log may be shared."""
+    """Return whether a file, such as a connection or a database, must not be shared with forks.
+
+    A log that is only appended to may be shared.
+    """
     flags = fcntl.fcntl(handle, fcntl.F_GETFL)
     is_written = flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_APPEND
     return is_written and not stat.S_ISCHR(os.fstat(handle).st_mode)

@@ -1,7 +1,8 @@
 """The parent of runs: a process that has loaded a code location, and forks itself for each run.
 
-Its starter holds the other end of its only socket. When that end is closed, even by a kill, the parent ends; the runs
-continue. It opens no connection, session or thread before a fork, so a fork shares nothing with it.
+The process that started the parent holds the other end of the parent's only socket. When that end is closed, even by a
+kill, the parent ends, and its runs continue. The parent opens no connection, session or thread before a fork. So a fork
+shares none of these with the parent.
 """
 
 import gc
@@ -32,19 +33,19 @@ from feed_assets.orchestration.ticks.run_lock import hold
 from feed_assets.runs.services import this_process
 
 READY, GO = b"ready", b"go"
-"""The message of a parent that has loaded, and the message that a fork waits for."""
+"""The message of a parent that has loaded its code location, and the message that a fork waits for."""
 
 MESSAGE_BYTES = 200_000
 """Greatest length of a message, near the limit of Linux."""
 
 NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
 NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
-"""Modules that runs import lazily. Importing them opens no files or connections."""
+"""Modules that runs import lazily. An import of these modules opens no files or connections."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Start arguments of a parent."""
+    """The arguments with which a parent starts."""
 
     instance: InstanceRef
     origin: RepositoryPythonOrigin
@@ -62,7 +63,7 @@ class Load:
 
 
 def main(launcher: socket.socket) -> int:
-    """Load, report readiness, and fork until the socket is closed. In a fork execute the run. Return the exit code."""
+    """Load, report readiness, and fork until the socket is closed. In a fork, execute the run. Return the exit code."""
     load_request = Load.unpack(launcher.recv(MESSAGE_BYTES))
     try:
         _load(load_request)
@@ -87,9 +88,9 @@ def _load(load_request: Load) -> None:
 
 
 def _reach_the_folder() -> None:
-    """Make modules in this folder importable, as in the code server, but after installed packages.
+    """Make modules of the current folder importable, as in the code server, but after installed packages.
 
-    Dagster ignores the first entry of `sys.path` when it loads code, so a dummy entry comes first.
+    Dagster ignores the first entry of `sys.path` when it loads code. So a dummy entry comes first.
     """
     sys.path.insert(0, os.devnull)
     if not os.environ.get("PYTHONSAFEPATH"):
@@ -97,7 +98,10 @@ def _reach_the_folder() -> None:
 
 
 def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
-    """Fork for each requested run. In a fork, return the run id and a socket to the requester; at the end, None."""
+    """Fork for each requested run. In a fork, return the run id and a socket to the requester.
+
+    In the parent, return None at the end.
+    """
     signal.signal(signal.SIGCHLD, _bury)
     while True:
         message, handles, *_ = socket.recv_fds(launcher, MESSAGE_BYTES, 1)
@@ -112,14 +116,14 @@ def _serve(launcher: socket.socket) -> tuple[str, socket.socket] | None:
 
 
 def _bury(_number: int, _frame: FrameType | None) -> None:
-    """Reap ended forks, so that none stays a zombie and their CPU time counts for this process."""
+    """Reap ended forks. Otherwise they would stay zombies, and their CPU time would not count for this process."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
 
 
 def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
-    """Execute a run once the requester has recorded the process. A signal before that interrupts, too."""
+    """Execute a run once the requester has recorded this process. A signal before that also interrupts."""
     forget_finalizers()
     with capture_interrupts():
         hold(Path(instance.local_artifact_storage.storage_dir), run_id)
@@ -129,7 +133,10 @@ def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
 
 
 def _may_begin(requester: socket.socket) -> bool:
-    """Return whether the requester still wants the run. It may have ended, or timed out and started it elsewhere."""
+    """Return whether the requester still wants the run.
+
+    The requester may have ended, or it may have timed out and started the run elsewhere.
+    """
     with requester, suppress(OSError):
         requester.send(this_process().encode())
         return requester.recv(len(GO)) == GO

@@ -1,4 +1,4 @@
-"""The launcher's side of the parent of a code location's runs."""
+"""The launcher's side of parents: processes that have loaded a code location and fork themselves for its runs."""
 
 import os
 import socket
@@ -16,29 +16,32 @@ from feed_assets.orchestration.launcher.dagster_private import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parent import GO, MESSAGE_BYTES, READY, Load
 
 LAUNCH_SECONDS = 45
-"""Seconds within which a run must have a fork. The launcher launches no other run meanwhile."""
+"""Seconds within which a run must get its fork. The launcher launches no other run meanwhile."""
 
 AGAIN_SECONDS = 600
 """Seconds after which a failed load is tried again."""
 
 FORK_SECONDS = 10
-"""Seconds within which a fork must name its process, or 1 if less time is left."""
+"""Seconds within which a fork must report its process.
+
+If less time is left, the limit is shorter, but at least 1 second.
+"""
 
 _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
 """Addresses of a server that listens on all addresses of its host."""
 
 
 PROGRAM = "feed_assets.orchestration.launcher.parent"
-"""The module that a parent runs, with `-P`, so that no file in its folder replaces a library."""
+"""The module that a parent runs. It runs with `-P`, so that no file in its folder replaces a library."""
 
 
 class NoParent(FeedAssetsError):
-    """There is no parent that could fork a run."""
+    """No parent is available to fork a run."""
 
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A failed load of a code location. It is remembered, because a new try for each run would take as long."""
+    """A failed load of a code location. It is cached, because each new try would take as long as this one."""
 
     load: str
     why: str
@@ -46,7 +49,7 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is time to try again, because the machine may have been busy."""
+        """Return whether it is time to load again. The load may have failed because the machine was busy."""
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
@@ -62,12 +65,12 @@ class Fork:
     channel: socket.socket
 
     def go(self) -> None:
-        """Let it start. Raise NoParent if the process has ended, so that the run has not started."""
+        """Let the run start. Raise NoParent if the process has ended. In this case the run has not started."""
         try:
             with self.channel:
                 self.channel.send(GO)
         except OSError as error:
-            raise NoParent(f"the process for it has ended ({error})") from error
+            raise NoParent(f"the process for the run has ended ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ class Parent:
 
     @classmethod
     def start(cls, load: str, server: psutil.Process, load_request: Load, until: float) -> "Parent":
-        """Start a parent with the environment and folder of a code server. Raise NoParent if it does not load in time.
+        """Start a parent with the environment and folder of a code server.
+
+        Raise NoParent if the parent does not load the code location in time.
 
         Args:
             load: The id of this load of the location.
@@ -114,15 +119,18 @@ class Parent:
             answer = self.channel.recv(MESSAGE_BYTES)
         except TimeoutError as error:
             raise NoParent(f"the code location was not loaded within {LAUNCH_SECONDS} s") from error
-        except OSError:  # it ended before it read the message
+        except OSError:  # the process ended before it read the message
             answer = b""
         if not answer and self.process.wait() < 0:
-            return  # A killed process says nothing about the load. It counts as a parent that has ended.
+            return  # A kill is no proof that the load fails, so this counts as a parent that has ended.
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
     def fork(self, run_id: str, until: float) -> Fork:
-        """Return a process for a run that waits for `Fork.go`. If that fails, end this parent and raise NoParent."""
+        """Return a new process for a run. The process waits for `Fork.go`.
+
+        If the parent cannot fork, end it and raise NoParent.
+        """
         own_end, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
@@ -143,7 +151,7 @@ class Parent:
         return self.process.poll() is not None
 
     def end(self) -> None:
-        """Close its channel and kill it. Its forks continue."""
+        """Close the channel and kill the process. Its forks continue."""
         self.channel.close()
         self.process.kill()
         self.process.wait()
@@ -154,7 +162,10 @@ def _seconds_left(until: float) -> float:
 
 
 def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
-    """Return the local process of a client's code server. Raise NoParent if it is not ours or not on this host."""
+    """Return the local process of a client's code server.
+
+    Raise NoParent if the process is not on this host, belongs to another user, or is no code server.
+    """
     at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
     hosts = _addresses(client.host) if client.port else set[str]()
     pids = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
@@ -167,7 +178,10 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
 
 
 def _why_not(server: psutil.Process, executable: str) -> str | None:
-    """Return why a parent cannot load the code as a server has, for example if it is only a tunnel; else None."""
+    """Return why a parent could not load the same code as a server. Return None if it can.
+
+    For example, the process that listens may only be a tunnel.
+    """
     command = server.cmdline()
     if server.uids().effective != os.geteuid():
         return f"is a process of another user ({server.username()})"
@@ -176,16 +190,16 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
     if not Path(server.exe()).samefile(executable) and not any("dagster" in each for each in command):
         return f"is no code server ({server.name()})"
     if any(each.startswith("--fixed-server-id") for each in command):
-        return "has a fixed id (--fixed-server-id), so it does not report when it has loaded again"
+        return "has a fixed id (--fixed-server-id), so it does not report when it has loaded its code again"
     return None
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Return the addresses of a host name. Raise NoParent unless all are addresses of this host."""
+    """Return the addresses of a host name. Raise NoParent unless all of them belong to this host."""
     addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
     if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):
-        raise NoParent(f"its code server is on another host ({host} is {', '.join(elsewhere)})")
+        raise NoParent(f"the code server is on another host ({host} is {', '.join(elsewhere)})")
     return addresses
 
 

@@ -1,6 +1,6 @@
-"""The run launcher that starts runs warm: each is a fork of a process that has already loaded the code location.
+"""The run launcher that starts runs warm: each run is a fork of a process that has already loaded the code location.
 
-It starts all other runs as Dagster does. A tag with the process distinguishes warm runs from others.
+The launcher starts all other runs as Dagster does. Warm runs have a tag with their process.
 """
 
 import signal
@@ -25,7 +25,7 @@ from feed_assets.orchestration.ticks.dead_runs import WORKER, gone, worker_of
 from feed_assets.runs.services import living
 
 NONE = "none"
-"""The value of the process tag if a run has no process after all. A tag cannot be removed."""
+"""The value of the process tag if a run has no warm process after all. Dagster cannot remove a tag."""
 
 
 class WarmRunLauncher(dg.DefaultRunLauncher):
@@ -37,7 +37,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         self._starting = Lock()
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Start a run: warm if possible, else as Dagster does."""
+        """Start a run: as a fork if possible, otherwise as Dagster does."""
         run = context.dagster_run
         try:
             self._begin(run, self._fork(context))
@@ -51,11 +51,14 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         try:
             fork.go()
         except NoParent:
-            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # otherwise the run would count as lost
+            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # otherwise the run would seem dead
             raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:
-        """Return a process for a run. If the parent has ended, use a new one. Raise NoParent if that fails."""
+        """Return a process for a run.
+
+        If the parent has ended, start a new parent. Raise NoParent if that fails, too.
+        """
         run_id, until = context.dagster_run.run_id, monotonic() + LAUNCH_SECONDS
         parent = self._parent(context, until)
         with suppress(NoParent):
@@ -63,7 +66,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """Return the parent for the code server's current load. Raise NoParent if there can be none."""
+        """Return the parent for the code server's current load. Raise NoParent if no parent can be started."""
         location, load_request = self._load_request(context)
         load, key = location.client.get_server_id(LAUNCH_SECONDS), (load_request.location, load_request.origin.get_id())
         with self._starting:
@@ -86,15 +89,18 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         if sys.platform != "linux":
             raise NoParent("processes are forked safely on Linux only")
         if workspace is None or run.remote_job_origin is None or run.job_code_origin is None:
-            raise NoParent("it does not name its code location")
+            raise NoParent("the run does not name its code location")
         location = workspace.get_code_location(run.remote_job_origin.location_name)
         if not isinstance(location, GrpcServerCodeLocation):
-            raise NoParent("its code location has no server")
+            raise NoParent("the run's code location has no server")
         origin = run.job_code_origin.repository_origin
         return location, Load(self._instance.get_ref(), origin, location.name)
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run, as a code server does. Return whether it ends. A hanging process is killed later."""
+        """Interrupt a run, as a code server does.
+
+        Return whether this ends the run. A hanging process is killed later.
+        """
         run = self._instance.get_run_by_id(run_id)
         worker = worker_of(run) if run and not run.is_finished else None
         if run is None or worker is None:
@@ -106,14 +112,14 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         elif gone(self._instance, run):
             self._instance.report_run_canceled(run)
         else:
-            self._say(run, f"Its process cannot be reached from this host: {worker}.")
+            self._say(run, f"The process of this run cannot be reached from this host: {worker}.")
             return False
         return True
 
     def _kill_later(self, process: psutil.Process) -> None:
         """Kill a process that still runs when Dagster's monitoring marks its run as canceled.
 
-        From then on Dagster may start another run of the same partition.
+        After that moment, Dagster may start another run of the same partition.
         """
         if seconds := self._instance.run_monitoring_cancel_timeout_seconds:
             timer = Timer(seconds, _kill, [process])
@@ -126,9 +132,12 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether the process of a run is gone for certain, also for a cold run whose code server has ended."""
+        """Return whether the process of a run is gone for certain.
+
+        This also works for a cold run whose code server has ended.
+        """
         if process := gone(self._instance, run):
-            return CheckRunHealthResult(WorkerStatus.FAILED, f"its process is gone ({process})")
+            return CheckRunHealthResult(WorkerStatus.FAILED, f"the process of the run is gone ({process})")
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
     def dispose(self) -> None:
@@ -147,7 +156,10 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _started(load: str, location: GrpcServerCodeLocation, load_request: Load, until: float) -> Parent | Unloadable:
-    """Return a parent that has loaded the same code as the server, or why there is none. Each load has another id."""
+    """Return a parent that has loaded the same code as the server, or the reason why there is none.
+
+    Each load of the code has a new id, so an unchanged id shows that both have the same code.
+    """
     try:
         server = server_behind(location.client, load_request.origin.executable_path)
         parent = Parent.start(load, server, load_request, until)

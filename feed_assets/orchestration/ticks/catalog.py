@@ -1,4 +1,4 @@
-"""Batches of intake for a data catalog: one table per feed, one partition per batch, in their current state."""
+"""Batches of intake for a data catalog, in their current state: one catalog table per feed, one partition per batch."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +25,10 @@ class Catalog:
     board: str
 
     def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
-        """Return the first log changes after a number: the current state of batches, and None for other changes.
+        """Return the first log changes after a number: the state of a changed batch now, and None for other changes.
 
-        A None also advances the subscriber, because the log is kept until every subscriber has read it.
+        Other changes are returned, too, so that the subscriber's position advances. The log keeps a change until every
+        subscriber has read it.
         """
         with self.ledger.read() as connection:
             changes = log.after(connection, last, _EVERYTHING, limit)
@@ -49,13 +50,13 @@ class Catalog:
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
     def _table_of(self, batch: Partition) -> GlueTable | None:
-        """Return the catalog table of a batch's feed; None if it is no batch of intake."""
+        """Return the catalog table of a batch's feed. Return None if the partition is no batch of intake."""
         node = self.graph.by_feed.get(batch.feed)
         return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
 
 
 def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
-    """Return the start (UTC) of a batch's partition; None if its key is no time window (any more)."""
+    """Return the start (UTC) of a batch's partition. Return None if its key is no time window (any more)."""
     times = times_of(partitions_def)
     try:
         return bounds(times, batch.key.partition("/")[0])[0] if times else None

@@ -23,7 +23,7 @@ def count(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
-    """Return a code location's feeds with completeness."""
+    """Return the feeds of a code location that have rules for completeness."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, Foreign | Dataset)]
     return {
         node.feed: CountedFeed(
@@ -38,7 +38,10 @@ def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
 
 
 def _places(graph: Graph, node: Node, now: datetime) -> Callable[[Partition], str | None]:
-    """Return a function from a partition or batch to its sub-partition; None for what can never be a partition."""
+    """Return a function that returns the sub-partition of a partition or batch.
+
+    That function returns None if the partition can never exist.
+    """
 
     def place(updated: Partition) -> str | None:
         partition = graph.parent_partition(updated)

@@ -1,8 +1,9 @@
-"""Dagster runs whose process is dead. Without this they would stay unfinished forever, with partitions in progress.
+"""Dagster runs whose process is dead. This module fails them.
 
-Dagster's code server fails the run of a worker that dies. If the code server dies, too, only Dagster's monitoring
-does, through our launcher, with the same rule as here: check the process named in the run's tag or log. A run that has
-not started names no process; the monitoring (in our `dagster.yaml`) fails it by its age.
+Otherwise they would stay unfinished forever, with their partitions in progress. If a worker dies, Dagster's code server
+fails its run. If the code server dies, too, only Dagster's run monitoring can fail the run, through our launcher. The
+monitoring uses the same rule as this module: check the process that the run's tag or log names. A run that has not
+started names no process. The monitoring (in our `dagster.yaml`) fails such a run by its age.
 """
 
 import json
@@ -29,11 +30,14 @@ WORKER = "feed_assets/worker"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""If a process with the run's pid started this much later than the run, it is another one. Less may be clock skew."""
+"""If a process with the run's pid started this much later than the run, it is another process.
+
+A smaller difference may be clock skew.
+"""
 
 
 def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
-    """Finish builds that ended without recording it, and fail Dagster runs whose process is gone."""
+    """Finish builds that ended without recording their end, and fail Dagster runs whose process is gone."""
     finished_runs = reconcile(services, has_ended=partial(has_ended, instance))
     for finished in finished_runs:
         if finished.run.dagster_run and is_dead(finished.run.process):
@@ -43,7 +47,10 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:
-    """Fail the runs whose process is gone for certain, so that their partitions are free again. Repeatable."""
+    """Fail the runs whose process is gone for certain, so that their partitions can be built again.
+
+    A repetition is harmless.
+    """
     for run in instance.get_runs(dg.RunsFilter(statuses=WITH_PROCESS)):
         if process := gone(instance, run):
             fail(instance, run.run_id, process)
@@ -59,7 +66,7 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """Return a run's process if it is gone for certain; None if it is alive, on another host, or unknown."""
+    """Return a run's process if it is gone for certain. Return None if it is alive, on another host, or unknown."""
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):
@@ -71,12 +78,18 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 
 
 def driver_of(run: dg.DagsterRun) -> str | None:
-    """Return the process of `feed-assets run` that drives a run. Return None for a re-execution, which copies tags."""
+    """Return the process of `feed-assets run` that drives a run.
+
+    Return None for a re-execution, because it only has a copy of the tag.
+    """
     return None if run.parent_run_id else run.tags.get(DRIVER)
 
 
 def worker_of(run: dg.DagsterRun) -> str | None:
-    """Return the warm process of exactly this run: a re-execution has a copy of the tag."""
+    """Return the warm process of a run.
+
+    Return None if the tag names another run: a re-execution has a copy of the tag.
+    """
     run_id, _, process = run.tags.get(WORKER, "").partition(" ")
     return process if run_id == run.run_id else None
 
@@ -88,7 +101,7 @@ def _is_local(launched: str | None) -> bool:
 
 
 def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
-    """Return the pid that the worker wrote first into its run's log, and the time."""
+    """Return the first pid in the log of a run, which the worker wrote, and the time of the entry."""
     for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None

@@ -16,7 +16,10 @@ from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import paths_within
 
 DEADLINE = "deadline"
-"""Kind of alerts. Names continue with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
+"""The kind of alerts about deadlines.
+
+Names continue with the dataset, `|`, the partition, `|`, and `near` or `missed`.
+"""
 
 LOOK_BACK = timedelta(days=7)
 """Greatest age of a missed deadline that opens an alert. An open alert stays open until the partition is built."""
@@ -25,7 +28,10 @@ PARTITIONS_WATCHED = 2000
 """Greatest number of watched partitions per dataset: the newest ones."""
 
 ALERTS = 200
-"""Greatest number of partitions with new alerts per dataset: the newest. The oldest alert counts further ones."""
+"""Greatest number of partitions with new alerts per dataset: the newest.
+
+The oldest of these alerts has the number of older late partitions.
+"""
 
 
 def with_deadlines(graph: Graph) -> list[Node]:
@@ -34,7 +40,10 @@ def with_deadlines(graph: Graph) -> list[Node]:
 
 
 def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
-    """Return reasons for late or soon late partitions, by alert name without kind. `since`: when watching began."""
+    """Return the reason for each partition that is late or soon late, by alert name without kind.
+
+    `since` has the moment at which watching of each dataset began.
+    """
     nodes = {node.feed: node for node in with_deadlines(graph)}
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
     due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
@@ -49,7 +58,7 @@ def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], 
         each.partition: each for feed in {at.feed for at in reported} for each in due.listed(connection, feed)
     }
     return {
-        name: f"{why}{f' {older_counts[at]} older ones are late, too.' if at in older_counts else ''}"
+        name: f"{why}{f' {older_counts[at]} older partitions are late, too.' if at in older_counts else ''}"
         for at in sorted(reported)
         for name, why in _reasons(nodes[at.feed], at, listed_by_partition.get(at), now)
     }

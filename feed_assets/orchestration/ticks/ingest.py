@@ -27,17 +27,20 @@ from feed_assets.sources.declared import EventSource
 from feed_assets.sources.report_reader import record
 
 BUSY_FOR = timedelta(minutes=10)
-"""Time after which a source that other processes keep open is a problem. Usually it is open only for moments."""
+"""Time after which a source that other processes keep open counts as a problem.
+
+Usually they open a source only briefly.
+"""
 
 ROWS_PER_READ = 5000
-"""Rows to read and record at a time."""
+"""Number of rows to read and record at a time."""
 
 
 @dataclass
 class Ingested:
-    """The result of reading an event source: whether everything was read, and how many rows are no events.
+    """The result of reading an event source: whether everything was read, and how many rows were rejected.
 
-    `problems` has failures, and `waits` reasons for a delay, by part of the source.
+    `problems` has the failures and `waits` has the reasons for a delay, both by part of the source.
     """
 
     is_complete: bool = True
@@ -53,20 +56,20 @@ def sources_of(graph: Graph) -> dict[str, EventSource]:
 
 @dataclass(frozen=True)
 class Naming:
-    """Translation of a source's events to our names of its tables."""
+    """Translation of a source's table names in events to our names for these tables."""
 
     graph: Graph
     source: EventSource
 
     def of(self, event: WriteEvent, now: datetime) -> WriteEvent | Rejected:
-        """Return an event with our name of its table. Reject it if it does not fit the table."""
+        """Return an event with our name for its table. Reject the event if it does not fit the table."""
         node = self._nodes.get(event.table_name)
         if reason := self._why_not(event, node, now):
             return Rejected(event_rejects.in_json(event), reason)
         return replace(event, table_name=str(node.feed)) if node else event
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
-        """Return the partitions of Kafka topics that Dagster does not have yet. Only a tick adds them."""
+        """Return the partitions of Kafka topics that Dagster does not have yet. Only a tick of the sensor adds them."""
         pairs = {(event.table_name, event.partition_key) for event in events}
         own_pairs = [(self._nodes[table], key) for table, key in pairs if table in self._nodes]
         absent = [
@@ -104,7 +107,7 @@ def ingest(
 ) -> Ingested:
     """Record new events of a source until the time is over. If a part cannot be read, continue with the others.
 
-    With `again`, read from the beginning; known events stay as they are.
+    With `again`, read from the beginning. Events that the ledger has already are not recorded twice.
     """
     naming, total = Naming(graph, source), Ingested()
     for number, part in enumerate(source.parts):
@@ -125,11 +128,11 @@ class Unread:
     source: str
     why: str
     as_of: datetime | None
-    """When it was last read (UTC); None if never."""
+    """The time of the last reading (UTC). None means never."""
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record new events in the sources of some datasets, as the next ticks would. Return the unread parts."""
+    """Record new events in the sources of some datasets, as the next ticks would do it. Return the unread parts."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -146,18 +149,21 @@ def _unread(graph: Graph, services: Services, source: EventSource, now: datetime
 
 
 def _names(source: EventSource, number: int) -> tuple[str, str]:
-    """Return the name of a source's part, and its cursor."""
+    """Return the name of a source's part, and the name of the part's cursor."""
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
 def _waits_for(unborn: Collection[str]) -> str:
-    """Return why recording waits: otherwise consumers would get later events before those of an absent partition."""
+    """Return the reason why recording waits for partitions.
+
+    Without the wait, consumers would get later events before the events of an absent partition.
+    """
     named = shortened(sorted(unborn), NAMED)
     return f"Dagster does not have {named} as partitions yet: the next tick of the sensor will find them"
 
 
 def _read_at(cursor: str) -> str:
-    """Return the cursor with the time of a part's last reading."""
+    """Return the name of the cursor that has the time of a part's last reading."""
     return f"{cursor} at"
 
 
@@ -175,7 +181,7 @@ class _SourcePart:
     now: datetime
 
     def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
-        """Read and record until the end, a reason to wait, or the end of the time."""
+        """Read and record until the source ends, a reason to wait occurs, or the time is over."""
         try:
             self._ingest(name, out_of_time, total)
         except SourceBusy as error:
@@ -184,7 +190,10 @@ class _SourcePart:
             total.is_complete, total.waits[name] = False, str(error)
 
     def _busy_since(self) -> datetime:
-        """Return since when the part has been busy without being read; now if it was not busy before."""
+        """Return the time since which the part has been busy.
+
+        Return the current time if the part has just become busy.
+        """
         name = f"{self.cursor} busy"
         with self.services.ledger.read() as connection:
             since, read = get_cursor(connection, name), get_cursor(connection, _read_at(self.cursor))
@@ -198,7 +207,7 @@ class _SourcePart:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # try each part, so that alerts do not flap
+            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # read even late, so that no alert flips
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
             if unborn := self.naming.unborn(batch.events, self.now):
                 total.is_complete, total.waits[name] = False, _waits_for(unborn)
@@ -214,29 +223,30 @@ class _SourcePart:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Record counts before the position moves: repeating them after a kill does no harm. Return the reject count.
+        """Record counts, before the position moves. Return the number of rejects.
 
-        Record the datasets' current declarations first, because the tick that records them may come later.
+        After a kill, the same counts are recorded again, which does no harm. The datasets' current declarations are
+        recorded first, because the tick that usually records them may come later.
         """
         if not reports:
             return 0
         named = {each["dataset"] for each in reports}
         tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
-        declare(self.services.ledger, tracked, self.now)  # that tick reports a refused declaration
+        declare(self.services.ledger, tracked, self.now)  # that other tick reports a refused declaration
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 
     def _record(
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
     ) -> int:
-        """Record events, rejects and position in one transaction. Return the reject count."""
+        """Record events, rejects and position in one transaction. Return the number of rejects."""
         named, source = [self.naming.of(event, self.now) for event in new], self.naming.source
         sound = [each for each in named if isinstance(each, WriteEvent)]
         rejected += [each for each in named if isinstance(each, Rejected)]
         refuse = source.out_of_order == "refuse"
         with self.services.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
-                return 0  # another process has read these rows
+                return 0  # another process has recorded these rows
             refused = event_store.record(connection, source.name, sound, self.now, refuse_out_of_order=refuse)
             event_rejects.reject(connection, source.name, rejected, self.now)
             read = {_read_at(self.cursor): self.now.isoformat()}

@@ -1,7 +1,8 @@
-"""OpenLineage events for runs: the updates that each read and wrote, and the results of its checks.
+"""OpenLineage events for runs: the updates that each run read and wrote, and the results of its checks.
 
-A dataset is a feed, named by its place on the blackboard; a partition is a subset of it, and an update a version.
-Column lineage is left out: it is unknown what a function does with columns, and a guess would be taken for a fact.
+An OpenLineage dataset is a feed, named by its place on the blackboard. A partition is a subset of the dataset, and an
+update is a version. Column lineage is left out. Nothing shows what a function does with columns, and readers would take
+a guess for a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ _WAS_VALID = {PUBLISHED, INVALIDATED, PRUNED}
 
 @dataclass(frozen=True)
 class RunEvents:
-    """OpenLineage events for runs on a blackboard. `jobs` has the names of Dagster's jobs by Dagster run."""
+    """OpenLineage events for runs on a blackboard. `jobs` has the name of Dagster's job for each Dagster run."""
 
     graph: Graph
     board: str
@@ -131,7 +132,7 @@ class RunEvents:
         return OutputDataset(*self._name(partition.feed, on_board=True), facets, facets=about)
 
     def _facets(self, feed: Feed, updates: list[tuple[Partition, str]], each: RunChange) -> dict[str, Any]:
-        """Return the version, if there is exactly one, and the columns, written or declared."""
+        """Return facets about a dataset: the version, if there is exactly one, and the written or declared columns."""
         facets: dict[str, Any] = {}
         if len(updates) == 1:
             version = "/".join(part for part in (updates[0][0].key, updates[0][1]) if part)
@@ -152,7 +153,10 @@ class RunEvents:
         return base_subset_dataset.PartitionSubsetCondition(named)
 
     def _dimensions(self, partition: Partition) -> dict[str, str]:
-        """Return a partition's keys by dimension; the whole path if the dimensions do not match, as for a batch."""
+        """Return a partition's keys by dimension.
+
+        Return the whole path if the dimensions do not match, such as for a batch.
+        """
         node = self.graph.by_feed.get(partition.feed)
         names, keys = [*by_dimension(node.partitions_def)] if node else [], partition.key.split("/")
         return dict(zip(names, keys, strict=True)) if len(names) == len(keys) else {"partition": partition.key}
@@ -161,7 +165,7 @@ class RunEvents:
         node = self.graph.by_feed.get(partition.feed)
         try:
             return extent_of(node.partitions_def, partition.key) if node else None
-        except InvalidName:  # its definition has changed since
+        except InvalidName:  # the feed's partitions have changed since
             return None
 
     def _name(self, feed: Feed, *, on_board: bool) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""The slow sensor: once an hour it sweeps leftovers of attempts, and searches for data that nobody reads.
+"""The slow sensor. Once an hour it removes leftovers of attempts, and searches for data that nobody declares.
 
-Once a day it prunes the ledger, and searches some of our newest updates for bit rot.
+Once a day it prunes the ledger, and checks some of our newest updates for bit rot.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from feed_assets.runs.bit_rot import Rotten
 
 PAUSE = timedelta(hours=1)
-"""Time between two complete sweeps, also under `feed-assets run`, which evaluates the sensor at every tick."""
+"""Time between two complete sweeps. `feed-assets run` evaluates the sensor at every tick, but respects this pause."""
 
 PRUNE_PAUSE = timedelta(days=1)
-"""Time between two complete prunings of the ledger. Each reads every old row that stays."""
+"""Time between two complete prunings of the ledger. A pruning reads every old row, including rows that stay."""
 
 UNKNOWN = "unknown"
 """The kind of alerts for undeclared feeds and partitions on the blackboard: `unknown:<feed>`."""
@@ -46,7 +46,7 @@ _PRUNED, _PRUNED_UPTO = "pruned the ledger", "stopped pruning the ledger"
 
 
 def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Sweep until the time is over. Return a message about what was done, which the UI shows."""
+    """Sweep until the time is over. Return a message for the UI that lists what was done."""
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
@@ -87,9 +87,10 @@ orphans_sensor = dg.SensorDefinition(
 
 
 def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> PrunedLog | None:
-    """Prune the ledger until the time is over, from where the last tick stopped. Return None if it was done today.
+    """Prune the ledger until the time is over, from where the last tick stopped.
 
-    After a kill before the cursors move, the next tick reads the same rows again.
+    Return None if less than a day has passed since the last pruning. After a kill before the cursors move, the next
+    tick reads the same rows again.
     """
     with ledger.read() as connection:
         cursors = get_cursors(connection, [_PRUNED, _PRUNED_UPTO])
@@ -104,7 +105,10 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
 
 
 def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: Ours) -> "Rotten | None":
-    """Search some newest updates for bit rot, with a separate time limit: otherwise there might be no time at all."""
+    """Check some newest updates for bit rot.
+
+    This step has its own time limit, because the sweep may use up the tick's time.
+    """
     from feed_assets.runs.bit_rot import look_in_turn  # pyarrow and numpy take long to load
 
     with services.ledger.read() as connection:
@@ -130,14 +134,14 @@ def _message(swept: Swept, pruned: PrunedLog | None, rotten: "Rotten | None", sc
         lines.append(f"{swept.claims} old claims removed")
     if pruned and pruned.total:
         lines.append(f"{pruned.total} old rows of the ledger removed")
-    lines += [f"removed {each}: scratch files of a Spark that was killed" for each in scratch]
+    lines += [f"removed {each}: scratch files of a killed Spark process" for each in scratch]
     if swept.stopped:
         lines.append("the time was over: the next tick continues")
     return "\n".join(lines) or "No orphans."
 
 
 def _cursors(ledger: Ledger) -> tuple[str, str]:
-    """Return when the last sweep was complete ('' if one is in progress), and the claim after which it continues."""
+    """Return when the last sweep ended ('' if one has stopped halfway), and the claim after which it continues."""
     with ledger.read() as connection:
         return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
 

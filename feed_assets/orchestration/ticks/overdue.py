@@ -1,7 +1,8 @@
 """Partitions and events that are late by a cadence: they should exist but do not.
 
-A check continues where the last one ended, in the log and in time, and checks missing partitions again. So its work
-does not grow with history. Findings are stored before alerts: after a kill the next check continues from them.
+A check continues where the last check ended, both in the log and in time. It also checks again the partitions that were
+missing. So its work does not grow with history. Results are stored before alerts change, so that the next check can
+continue from them after a kill.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +35,7 @@ from feed_assets.orchestration.declare.declarations import EventTable
 from feed_assets.orchestration.declare.partitions import ended_within, extent_of, still_partitions
 
 CHANGES_PER_LOOK = 10_000
-"""Greatest number of log changes that one check reads. The next check reads the following ones."""
+"""Greatest number of log changes that one check reads. The next check reads the following changes."""
 
 
 def with_cadence(graph: Graph) -> list[Node]:
@@ -48,12 +49,15 @@ def by_events_alone(graph: Graph) -> list[Node]:
 
 
 def late(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return reasons for late feeds, by feed. `since` is when watching began, for feeds with expected events."""
+    """Return the reasons for late feeds, by feed. `since` has the start of watching, for feeds with expected events."""
     return late_events(graph, ledger, since, now) | late_partitions(graph, ledger, now)
 
 
 def late_events(graph: Graph, ledger: Ledger, since: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Return reasons by feed if no event arrived for the cron's last tick. Only feeds without expected partitions."""
+    """Return the reason for each feed that got no event for its cron's last tick.
+
+    Skip feeds with expected partitions.
+    """
     nodes = by_events_alone(graph)
     with ledger.read() as connection:
         last = event_store.newest_of(connection, [node.feed for node in nodes])
@@ -66,28 +70,28 @@ def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime)
     expected_at = missing(cadence, last.time if last else None, since, now) if cadence else None
     if not expected_at or not cadence:
         return None
-    came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
+    came = f"the last event came {last.time:%Y-%m-%d %H:%M} UTC" if last else "no event has ever come"
     return (
         f"no event of {node.feed} for {expected_at:%Y-%m-%d %H:%M} UTC ({cadence.cron}, tolerance "
-        f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists them."
+        f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists its events."
     )
 
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """One check of a feed: the partitions whose existence to check."""
+    """One check of a feed: the partitions that should exist."""
 
     node: Node
     cadence: Cadence
     expected: Expected
     ends: Mapping[str, datetime]
-    """End times by key, of partitions that were missing, are expected now, or may be missing again."""
+    """End times of the partitions to check, by key. Each one was missing, is expected now, or may be missing again."""
     reached: datetime
     due: datetime
 
     @property
     def queried(self) -> list[ShownPartition]:
-        """Return the partitions in the form of a ledger query."""
+        """Return the partitions to check as arguments of a ledger query."""
         is_table = isinstance(self.node.declaration, EventTable)
         return [
             ShownPartition(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends
@@ -95,7 +99,10 @@ class _FeedCheck:
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
-    """Check new and missing partitions. Return reasons by feed for those that should exist but do not. Repeatable."""
+    """Check new and missing partitions. Return the reason for each feed that lacks an expected partition.
+
+    A repetition is harmless.
+    """
     watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
     with ledger.read() as connection:
         retired = closures.retired(connection) if watched else ()
@@ -123,7 +130,7 @@ def _of_partitions(node: Node) -> Cadence | None:
 
 
 def _changes(connection: sa.Connection, position: int, last: int) -> tuple[dict[Feed, list[log.LogEntry]], int]:
-    """Return changes after a position that may add or remove partitions, by feed, and the new position."""
+    """Return the changes after a position that may add or remove partitions, by feed. Also return the new position."""
     changes = log.after(connection, position, last, CHANGES_PER_LOOK) if position < last else ()
     changes_by_feed: dict[Feed, list[log.LogEntry]] = {}
     for change in changes:
@@ -152,7 +159,7 @@ def _look(
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
-    """Return the time of a partition; None if the current definition does not have it."""
+    """Return the time of a partition. Return None if the current definition does not have the partition."""
     with suppress(InvalidName):
         extent = extent_of(node.partitions_def, key)
         return (extent.start, extent.end) if extent.start and extent.end else None
@@ -160,7 +167,7 @@ def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
 
 
 def _existing_partitions(connection: sa.Connection, looks: Iterable[_FeedCheck]) -> Collection[Partition]:
-    """Return the partitions that exist, and those that a person closed, so that they are not expected any more."""
+    """Return the partitions that exist or that a person has closed. Closed partitions are not expected any more."""
     queried = [each for look in looks for each in look.queried]
     if not queried:
         return ()

@@ -1,4 +1,7 @@
-"""Publication of the log to configured sinks: our events and window transitions, lineage, or catalog entries."""
+"""Publication of the log to configured sinks.
+
+A sink gets our events and window transitions, lineage, or catalog entries.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,20 +30,23 @@ if TYPE_CHECKING:
     from feed_assets.sources.glue import Registered
 
 EVENTS_PER_WRITE = 1000
-"""Events to publish at a time."""
+"""Number of events to publish at a time."""
 
 CHANGES_PER_WRITE = 10
-"""Changes of runs to send at a time. The endpoint takes one after the other, and a kill repeats this many."""
+"""Number of run changes to send at a time. The endpoint takes one change per request.
+
+After a kill, up to this many are repeated.
+"""
 
 BATCHES_PER_WRITE = 100
-"""Log changes whose batches are registered at a time. Glue takes one after the other."""
+"""Number of log changes whose batches are registered at a time. Glue takes one batch per request."""
 
 _Event = TypeVar("_Event")
 
 
 @dataclass(frozen=True)
 class _Outlet(Generic[_Event]):
-    """A sink and its part of the log: `after` returns up to `limit` events after a number, in order."""
+    """A sink and the log entries for it. `after` returns up to `limit` events after a log number, in order."""
 
     name: str
     sink: Sink[_Event]
@@ -62,15 +68,16 @@ def publish_events(
             if foreign := _publish(services, outlet, out_of_time):
                 problems[masked(url)] = (
                     f"{shortened(foreign, NAMED)} not written by us and left unchanged: expected only our files. A "
-                    "reader of files by name may have skipped our events. Remove it, and let nobody else write there."
+                    "reader of files by name may have skipped our events. Remove these files, and let nobody else "
+                    "write there."
                 )
     return problems
 
 
 def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> None:
-    """Publish pipelines before events, so that readers of a new table's event know which other tables to wait for.
+    """Publish pipelines before events. A reader of a new table's event must know which other tables to wait for.
 
-    If this fails, it is reported, and the events are published anyway: readers keep the previous pipelines.
+    A failure is reported, and the events are published anyway: readers keep the previous pipelines.
     """
     if beside := pipelines_beside(sink):
         with services.ledger.read() as connection:
@@ -79,13 +86,16 @@ def _publish_pipelines(sink: Sink[Any], graph: Graph, services: Services) -> Non
 
 
 def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Return the outlet for our write events and window transitions. Its sink must not be in a blackboard's feed."""
+    """Return the outlet for our write events and window transitions.
+
+    The sink must not be inside a feed on the blackboard.
+    """
     sink = open_sink(expand(url), services.board, graph.on_blackboard())
     return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
 
 
 def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
-    """Return the outlet for lineage of runs. Its client is imported only if needed."""
+    """Return the outlet for lineage of runs. The sink's client library is imported only if needed."""
     from feed_assets.orchestration.ticks.lineage_events import RunEvents
     from feed_assets.sources.openlineage import OpenLineageSink
 
@@ -104,7 +114,10 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
 
 def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
-    """Return the outlet for the current state of changed batches. Its client is imported only if needed."""
+    """Return the outlet for the current state of changed batches.
+
+    The sink's client library is imported only if needed.
+    """
     from feed_assets.orchestration.ticks.catalog import Catalog
     from feed_assets.sources.glue import GlueSink
 
@@ -114,7 +127,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
-    """Return the outlet for our events as messages. Its client is imported only if needed."""
+    """Return the outlet for our events as messages. The sink's client library is imported only if needed."""
     check_installed()
     from feed_assets.sources.topic_sink import topic_sink
 
@@ -132,7 +145,7 @@ def _name(url: str) -> str:
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    Search before publishing, too: a foreign file with a number between two of ours cannot be found later.
+    Also search before publishing. Later, a foreign file with a number between two of our files could not be found.
     """
     foreign_files = _strangers(services, outlet)
     published = 0
@@ -140,7 +153,7 @@ def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[
         published += count
         if count < outlet.limit or out_of_time():
             break
-    after = _strangers(services, outlet) if published else ()  # without new events the search would be the same
+    after = _strangers(services, outlet) if published else ()  # without new events the result would be the same
     return sorted({*foreign_files, *after})
 
 
@@ -151,7 +164,10 @@ def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
 
 
 def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: list[str]) -> int:
-    """Publish some events. Return how many. The cursor moves last: a sink drops events that a kill repeats."""
+    """Publish some events. Return their number.
+
+    The cursor moves last. If a kill causes a repetition, the sink drops the events that it already has.
+    """
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, outlet.name)
     events = outlet.after(last)
@@ -163,7 +179,7 @@ def _publish_some(services: Services, outlet: _Outlet[_Event], foreign_files: li
 
 
 def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
-    """Return the first events and window transitions after a number, in order, up to the limit of a write."""
+    """Return the first `EVENTS_PER_WRITE` events and window transitions after a log number, in order."""
     with services.ledger.read() as connection:
         written = [
             (each.sequence, _as_written(each))
@@ -176,7 +192,10 @@ def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
 
 
 def _as_event(transition: Transition) -> WriteEvent:
-    """Return a transition as an event of its dataset without new data. Its context has both states."""
+    """Return a window's transition as an event of its dataset.
+
+    The event has no new data; its context has both states.
+    """
     at, bounds = transition.address, {"start": transition.start, "end": transition.end}
     causes = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
     states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}

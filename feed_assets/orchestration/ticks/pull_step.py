@@ -1,4 +1,7 @@
-"""Pull the files of partners. This step has its own sensor, because others cannot wait for a long copy."""
+"""The step that pulls the files of partners.
+
+It has its own sensor, because other steps must not wait for a long copy.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -22,10 +25,10 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Pull due sources until the time is over, at least one. Report problems with files at each tick.
+    """Pull due sources, at least one, until the time is over. Report problems with files at each tick.
 
-    Only one process of a home pulls at a time. During a long copy Dagster may give up the tick, but the copy continues:
-    the next ticks do nothing until it has ended.
+    Only one process per home folder pulls at a time. During a long copy, Dagster may give up the tick, but the copy
+    continues. The next ticks pull nothing until the copy has ended.
     """
     sources = pulled(tick.graph, tick.now)
     try:
@@ -61,7 +64,10 @@ def pulled(graph: Graph, now: datetime) -> list[PullSource]:
 
 
 def _key_of(node: Node, moment: datetime, *, now: datetime) -> str | None:
-    """Return the partition that contains a moment, even if it is not over; None if it can never be a partition."""
+    """Return the key of the partition that contains a moment, even if its time is not over.
+
+    Return None if it can never be a partition.
+    """
     times = times_of(node.partitions_def)
     key = key_at(times, moment) if times else None
     if key is None or existence(node.partitions_def, key, now) is Existence.NEVER:

@@ -8,7 +8,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 TOLD = 100
-"""Greatest number of observations per tick. Others follow in the next ticks."""
+"""Greatest number of observations per tick. The next ticks report the others."""
 
 
 def tell_waits(tick: Tick, _: OutOfTime) -> None:

@@ -1,4 +1,4 @@
-"""Reports to Dagster that no run makes, from a position in the log and the few changes that wait.
+"""Reports to Dagster that no run makes. Each sensor makes them from the log, starting at its stored position.
 
 | a change of | is reported as | waits while |
 |---|---|---|
@@ -10,9 +10,10 @@
 | a feed's window that is, or was, bad or backfilled, at the grain of its partitions | an observation | |
 | anything else, or a path that can never be a partition | nothing | |
 
-A change of a partition that does not exist yet waits, too. Only the latest change of a partition is reported, except
-for events, unless there are hundreds at once. Each kind belongs to the sensor that causes it. The sensor reports before
-it requests: otherwise a run would read data unknown to Dagster and look out of date. Each sensor has its own position.
+A change of a partition that does not exist yet waits, too. Only the latest change of a partition is reported. Events
+are all reported, unless hundreds come at once. Each sensor has its own position, and reports the kind of changes that
+it causes. A sensor reports before it requests runs. Otherwise a run would read data unknown to Dagster and look out of
+date.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,21 +55,21 @@ from feed_assets.orchestration.ticks.window_reports import (
 )
 
 REPORTED = "feed_assets/reported"
-"""An instance's cursor with a sensor's position, for any driver. Its name continues with the sensor's name."""
+"""Prefix of the Dagster cursor that has a sensor's position. The sensor's name follows. All drivers use this cursor."""
 
 _LOG = "log"
 
 
 @dataclass(frozen=True)
 class LogPosition:
-    """The log changes that an instance has: all up to `sequence`, except those that wait."""
+    """The log changes that a Dagster instance has: all changes up to `sequence`, except the waiting ones."""
 
     sequence: int = 0
     waiting: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "LogPosition":
-        """Parse the text of `str`. Return the beginning for any other text."""
+        """Parse a text that `str` made. Return the beginning of the log for any other text."""
         kind, _, numbers = text.partition(":")
         if kind != _LOG:
             return cls()
@@ -90,14 +91,15 @@ def report_events(tick: Tick, _: OutOfTime) -> None:
 
 
 def report_checks(tick: Tick, _: OutOfTime) -> None:
-    """Report results of the checks that no run makes."""
+    """Report results of the checks that no run evaluates."""
     _report(tick, log.QUALITY, tick.graph.by_feed.keys())
 
 
 def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
-    """Report the changes since Dagster's position. It moves with the tick's cursor, after Dagster has stored all.
+    """Report the changes since Dagster's position.
 
-    If a tick is killed before that, it is repeated, and Dagster gets the same data version twice.
+    The position moves with the tick's cursor, after Dagster has stored all reports. If a tick is killed before that,
+    the reports are repeated, and Dagster gets the same data version twice.
     """
     limit = tick.budget.reports
     with tick.ledger.read() as connection:
@@ -122,13 +124,16 @@ _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable
 
 
 def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
-    """Return the feeds whose windows are reported for a kind of changes, with the grain of their partitions."""
+    """Return the feeds whose windows are reported for a kind of change, each with the grain of its partitions."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
 
 def _confirmed(tick: Tick, last: int) -> LogPosition:
-    """Return the last position whose reports this instance has stored; the beginning if the log is new."""
+    """Return the last position whose reports this instance has stored.
+
+    Return the beginning of the log if the log is new.
+    """
     storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
     stored = storage.get_cursor_values({key}).get(key)
     tick_position, _, _ = (tick.context.cursor or "").partition("/")
@@ -152,7 +157,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    stored = _stored_reports(tick, made_by)  # read last: Dagster has all reports of runs that were over by then
+    stored = _stored_reports(tick, made_by)  # read last: runs that are over by now have all their reports in Dagster
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
         is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in stored
@@ -161,20 +166,23 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether the newest update, if its run has reported it, is also the last one that Dagster has."""
+    """Return whether Dagster's last report is the newest update, provided that the update's run has reported it."""
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
 
 def _uncovers(change: LogEntry, newest: updates.UpdateRow) -> bool:
-    """Return whether a newer update became invalid, or this one valid again, so that Dagster has another one."""
+    """Return whether Dagster's last report is about another update.
+
+    This is so if a newer update became invalid, or if `newest` became valid again.
+    """
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
 def _fate(tick: Tick, change: LogEntry) -> Fate | None:
-    """Return the fate of a change without looking at its run; None if it depends on the run's reports."""
+    """Return the fate of a change without looking at its run. Return None if the fate depends on the run's reports."""
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -190,7 +198,7 @@ def _fate(tick: Tick, change: LogEntry) -> Fate | None:
 
 
 def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
-    """Return the fate of an update from its run; `run` is None if this instance does not have the run."""
+    """Return the fate of an update that a run made. `run` is None if this instance does not have the run."""
     if run is None:
         return "report"
     if has_told:
@@ -204,8 +212,8 @@ _Place = tuple[dg.AssetKey, str | None]
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    The run's own log may be ahead of the index, because Dagster writes it first. Only the newest reports are searched:
-    an older one is reported again.
+    The run's own log may be ahead of the index, because Dagster writes the log first. Only the newest reports are
+    searched. An update with an older report is reported again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in changes):
@@ -247,7 +255,7 @@ def _update(node: Node, row: updates.UpdateRow) -> dg.AssetMaterialization:
 def _sets(
     graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.UpdateRow | None]
 ) -> list[Report]:
-    """Return one materialization for each partition with changed batches. Its data are all batches together."""
+    """Return one materialization for each partition with changed batches. The partition's data are all its batches."""
     by_set: dict[Partition, dict[str, str]] = {}
     for batch, row in batches.items():
         by_set.setdefault(graph.parent_partition(batch), {}).update({batch.name: row.id} if row else {})
@@ -295,9 +303,9 @@ def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
 
 
 def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
-    """Return the columns of a warehouse table if they changed. Dagster shows the newest report.
+    """Return the columns of a warehouse table if the event reports them. Dagster shows the newest report.
 
-    Each column that is also a dataset's column is derived from it.
+    If the table is loaded from a dataset, each column depends on the dataset's column with the same name.
     """
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:

@@ -1,4 +1,4 @@
-"""Reports of re-runs about the effects of late data, for the owners of the inputs with late data."""
+"""Reports about re-runs: the effects of late data, for the owners of the inputs that had late data."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,17 +14,17 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 
 UPDATES_PER_TICK = 100
-"""Greatest number of updates that a tick reports. Others follow in the next ticks."""
+"""Greatest number of updates that a tick reports. The next ticks report the others."""
 
 TOLD = 10
-"""Greatest number of updates that one report shows. Others are only counted."""
+"""Greatest number of updates that one report shows. The report only counts the others."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Store one report for each dataset that was rebuilt from changed inputs. Equal inputs are not reported.
+    """Store one report for each dataset that was rebuilt from changed inputs.
 
-    The notes are removed in the transaction that stores the reports, so a kill repeats nothing, or a report with
-    the same name.
+    A re-run from equal inputs is not reported. The transaction that stores the reports also removes the notes about
+    these re-runs. So after a kill, either the whole step is repeated or nothing.
     """
     with ledger.read() as connection:
         noted = [each for each in replaced_updates.unreported(connection) if each.partition.feed in graph.by_feed]

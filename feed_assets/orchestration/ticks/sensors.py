@@ -1,4 +1,7 @@
-"""The sensors, each with a list of steps. Each dataset belongs to one requesting sensor; `watch` keeps alerts."""
+"""The sensors, each with a list of steps.
+
+One sensor requests all runs of a dataset. The sensor `watch` keeps alerts.
+"""
 
 from collections.abc import Sequence
 
@@ -48,9 +51,9 @@ def feeds_sensor() -> dg.SensorDefinition:
     return _sensor(
         "feeds",
         FEEDS,
-        "Records new valid updates of foreign feeds, checks that our own still exist, and requests partitions that "
-        "were never built and now can be, or that are due by events. The automation condition handles late data of "
-        "partitions that are already built.",
+        "Records new valid updates of foreign feeds, checks that our own updates still exist, and requests "
+        "partitions that were never built and now can be, or that are due by events. The automation condition "
+        "handles late data of partitions that are already built.",
     )
 
 
@@ -65,12 +68,12 @@ def _events_sensor(source: str) -> dg.SensorDefinition:
 
 
 def _pull_sensor() -> dg.SensorDefinition:
-    """Return the sensor for partners' files. It is separate, because others must not wait for a long copy."""
+    """Return the sensor for partners' files. It is separate, because other steps must not wait for a long copy."""
     return _sensor(
         "pull",
         PULLS,
         "Pulls new files of partners into batches of their feeds, at the ticks of their crons. Requests nothing: the "
-        "log triggers the readers.",
+        "log triggers the readers of these feeds.",
     )
 
 
@@ -90,7 +93,7 @@ def _sensor(name: str, steps: Sequence[Step], description: str, source: str | No
     return dg.SensorDefinition(
         name=name,
         evaluation_fn=tick,
-        minimum_interval_seconds=1,  # the daemon ticks every five seconds, sometimes slightly early
+        minimum_interval_seconds=1,  # the daemon ticks every five seconds, or slightly earlier
         default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=dg.AssetSelection.all(),
         description=description,

@@ -1,6 +1,6 @@
-"""Alerts for datasets by events whose newest code is slower than the code before. They resolve themselves.
+"""Alerts for datasets by events whose newest code is slower than the code before. The alerts resolve themselves.
 
-Source: "Data Orchestration via Events" (2024): a regression analysis of the duration from A to B with each code change.
+Source: "Data Orchestration via Events" (2024), which analyzes the duration from A to B with each code change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +17,19 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
 SLOWER = "slower"
-"""Kind of alerts. Names continue with the dataset, `|`, and the table where its updates begin."""
+"""The kind of alerts about slow code. Names continue with the dataset, `|`, and the table where its updates begin."""
 
 UPDATES_LOOKED_AT = 100
-"""Number of newest updates to compare per dataset. Once all are from the new code, its duration is normal."""
+"""Number of newest updates to compare per dataset.
+
+Once the new code made all of them, its duration is the normal one.
+"""
 
 
 def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: Ours) -> None:
-    """Open and resolve these alerts. Only datasets with new events since the last check are checked, all at once.
+    """Open and resolve the alerts about slow code. Check only datasets with new events since the last check.
 
-    Open alerts of other datasets stay. The cursors move last: after a kill the check is repeated.
+    Open alerts of other datasets stay. The cursors move last, so that the check is repeated after a kill.
     """
     factor = settings().slower_factor
     pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}

@@ -1,4 +1,4 @@
-"""The check `stale` of each dataset. It passes if all built partitions are up to date, and blocks nobody."""
+"""The check `stale` of each dataset. It passes if all built partitions are up to date. It never blocks a run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from feed_assets.ledger.status_facts import Stale, stale
 from feed_assets.orchestration.declare.declarations import STALE
 
 NAMED = 5
-"""Greatest number of partitions that the check's reason names. Its table has more."""
+"""Greatest number of partitions that the check's reason names. The table of its metadata names more."""
 
 ROWS = 100
 """Greatest number of rows in the table of the check's result."""
@@ -26,7 +26,7 @@ def stale_states(
 ) -> dict[tuple[Partition, str], CheckState]:
     """Return the check's state for each dataset that is out of date now, or was at the last check.
 
-    Other datasets need no result, so that a thousand datasets do not cause a thousand results.
+    Other datasets get no new result. Otherwise a thousand datasets would cause a thousand results at each tick.
     """
     by_feed: dict[Feed, list[Stale]] = {}
     for each in stale(connection, feeds)[0]:
@@ -37,7 +37,10 @@ def stale_states(
 
 
 def _state(partitions: Sequence[Stale]) -> CheckState:
-    """Return a state that contains only names, so that a new number in a reason causes no new report."""
+    """Return a state whose text has only names of partitions.
+
+    With full reasons, each new number would cause a new report.
+    """
     named = shortened([each.partition.key or "it" for each in partitions], NAMED)
     feed, is_one = partitions[0].partition.feed, len(partitions) == 1
     summary = f"{len(partitions)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
@@ -45,7 +48,7 @@ def _state(partitions: Sequence[Stale]) -> CheckState:
 
 
 def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.MetadataValue]:
-    """Return a table of a dataset's partitions that are out of date; {} if there are none."""
+    """Return a table of a dataset's partitions that are out of date. Return {} if all are up to date."""
     partitions, in_all = stale(connection, [feed], ROWS)
     if not partitions:
         return {}

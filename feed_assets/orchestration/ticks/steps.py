@@ -1,4 +1,4 @@
-"""The steps of ticks. Each is idempotent: after a kill the next tick repeats it. `tick` has their order and time."""
+"""The steps of ticks. Each step is idempotent: after a kill, the next tick repeats it. `tick.py` takes the steps."""
 
 from feed_assets.core.isolation import failing_alone
 from feed_assets.core.message_words import shortened
@@ -23,11 +23,11 @@ from feed_assets.runs.verify import verify
 from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
-"""Greatest number of outputs that one tick decides. Others follow in the next ticks."""
+"""Greatest number of outputs that one tick decides. The next ticks decide the others."""
 
 
 def _finish(tick: Tick, _: OutOfTime) -> None:
-    """Finish the runs that ended without recording it."""
+    """Finish the runs that ended without recording their end."""
     for finished in finish_left(tick.context.instance, tick.services):
         tick.context.log.info(
             f"finished run {finished.run.id} of {finished.run.output}, which ended without recording its end"
@@ -35,17 +35,17 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Record new valid updates of foreign feeds, and missing updates of our own."""
+    """Record new valid updates of foreign feeds, and find missing updates of our own feeds."""
     discovered = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
     tick.is_complete &= discovered.is_complete
-    tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in discovered.failed.items()}
+    tick.problems |= {str(feed): f"the feed could not be read: {error}" for feed, error in discovered.failed.items()}
     _verify(tick, out_of_time)
 
 
 def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Verify that some of our own updates still exist. A missing one is reported once and built again.
+    """Verify that some of our own updates still exist. A missing update is reported once and built again.
 
-    Failed verifications are only logged: an alert would resolve with the next tick, which checks other updates.
+    A failed verification is only logged. An alert about it would resolve at the next tick, which checks other updates.
     """
     verified = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
     if verified.is_other_blackboard:
@@ -88,7 +88,7 @@ def _declare(tick: Tick, _: OutOfTime) -> None:
 
 
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
-    """List the outputs that are affected by changes since the last tick, for decision."""
+    """Put outputs on the due list if changes since the last tick affect them."""
     datasets = tick.graph.datasets_of(tick.source)
     tick.is_complete &= fan_out_to(tick.graph, datasets, tick.ledger, tick.now, out_of_time)
 
@@ -97,7 +97,8 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     """Decide the listed outputs, and log a warning for built outputs that cannot be built any more."""
     datasets = tick.graph.datasets_of(tick.source)
     look_at_held(tick.graph, {node.feed for node in datasets}, tick.ledger, tick.now)
-    # Read before deciding: if an output is built meanwhile, its verdict is older and must not be requested.
+    # Read this before the decision. An output that is built meanwhile has an outdated verdict and must not be
+    # requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
     tick.decided += decided.verdicts
@@ -114,7 +115,7 @@ def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _fold(tick: Tick, _: OutOfTime) -> None:
-    """Merge some old reports of other teams into one row."""
+    """Merge some old reports of other teams, to save rows."""
     fold(tick.ledger, tick.now, settings().state_report_days)
 
 
@@ -124,7 +125,7 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _request(tick: Tick, _: OutOfTime) -> None:
-    """Request runs for ready outputs. Request none in a tick that fails, because Dagster would drop them."""
+    """Request runs for ready outputs. Request nothing in a tick that fails, because Dagster would drop the requests."""
     if not tick.raised:
         tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, tick.busy, tick.now)
 

@@ -1,4 +1,7 @@
-"""Notifications from stores' queues: a step of a tick, and threads while the tick listens."""
+"""Notifications from the queues of object stores.
+
+A step of a tick reads them, and so do threads while the tick listens.
+"""
 
 import logging
 from functools import partial
@@ -18,13 +21,14 @@ _log = logging.getLogger(__name__)
 
 
 def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Handle the notifications in our stores' queues. An unreachable queue is only reported: listings find the data.
+    """Handle the notifications in our stores' queues.
 
-    Reachable queues are polled while the tick listens.
+    An unreachable queue is only reported, because listings find the data later. Reachable queues are polled while the
+    tick listens.
     """
     if not settings().queues:
         return
-    from feed_assets.runs.notified_partitions import Notified  # needs boto3; local blackboards do not
+    from feed_assets.runs.notified_partitions import Notified  # needs boto3, which local blackboards do not need
 
     notified = Notified.of(tick.services, settings(), tick.graph.polled(), tick.graph.appendable())
     for queue, feed in notified.queues.items():
@@ -36,7 +40,7 @@ def hear_stores(tick: Tick, out_of_time: OutOfTime) -> None:
 def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
     """Record a queue's notifications while a tick listens. The tick finds the changes in the log.
 
-    The last request may outlast the tick by a second: its messages are recorded, and the next tick decides.
+    The last request may end up to a second after the tick. Its messages are recorded, and the next tick decides.
     """
     from feed_assets.runs.notified_partitions import received
 
@@ -44,8 +48,7 @@ def _listen(notified: "Notified", queue: "Queue", listening: Listening) -> None:
         while (seconds := listening.seconds_left()) > 0:
             messages, _ = received(queue, listening.is_over, ceil(seconds))
             with listening.recording:
-                notified.look(
-                    queue, messages, lambda: False
-                )  # no time limit: these are few, and would otherwise stay invisible for a while
+                # No time limit: any message left over would stay invisible for a while.
+                notified.look(queue, messages, lambda: False)
     except FeedAssetsError as error:  # the next tick tries again and reports it
         _log.warning("listening to %s has stopped: %s", queue.url, error)

@@ -1,7 +1,8 @@
 """One tick of a sensor: named steps one after the other, with one time budget and one result for Dagster.
 
-If one dataset, source, feed or sink fails, its step notes a problem, an alert opens, and the others continue. If a step
-raises, the next steps are still taken, except requests. Then the tick fails, as the UI shows.
+If one dataset, source, feed or sink fails, its step notes a problem and continues with the others. An alert opens for
+the problem. If a whole step raises an error, the next steps are still taken, but no run is requested. Then the tick
+fails, and the UI shows the error.
 """
 
 import logging
@@ -31,28 +32,37 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a tick's log record with the subject of its problem. A driver may print such records itself."""
+"""Attribute of a log record that names the subject of a tick's problem. A driver may print such records itself."""
 
 REPORTS = 500
 """Greatest number of reports to Dagster per tick."""
 
 REPORT_SECONDS = 0.02
-"""Seconds that a report takes: half here, half in Dagster after the sensor has returned."""
+"""Seconds that one report takes: half in the sensor, and half in Dagster after the sensor has returned."""
 
 FEWEST_REPORTS = 10
-"""Reports that a tick makes even if its time is over, so that a tick that is always late makes progress."""
+"""Number of reports that a tick makes even if its time is over.
+
+So a sensor whose ticks are always late makes progress.
+"""
 
 LISTEN_SECONDS = 4.0
-"""Seconds from its start that a tick without reports listens. Dagster's daemon ticks every five seconds."""
+"""Seconds, counted from its start, for which a tick without results listens for changes.
+
+Dagster's daemon ticks every five seconds.
+"""
 
 LOOKS_PER_SECOND = 10
-"""How often a listening tick checks the log for changes: one statement on an index."""
+"""Number of times per second that a listening tick checks the log for changes. A check is one indexed query."""
 
 REST_SECONDS = 0.5
 """Least seconds between two rounds of a tick, so that changes in quick succession are handled together."""
 
 LISTENERS = BoundedSemaphore(2)
-"""Ticks that may listen at a time in one process. Each occupies a thread of its code server, which may have six."""
+"""Limit on the ticks that listen at the same time in one process.
+
+Each occupies a thread of the code server, which may have only six.
+"""
 
 OutOfTime = Callable[[], bool]
 
@@ -67,7 +77,7 @@ class Budget:
     started: float = field(default_factory=monotonic)
 
     def out_of_time(self, share: float) -> OutOfTime:
-        """Return a function that returns whether this share of the time is over."""
+        """Return a function that returns whether a share of the time, counted from the start, is over."""
         return lambda: monotonic() > self.started + share * self.seconds
 
     @property
@@ -79,9 +89,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Listening:
-    """State shared by a listening tick and its threads. The tick finds in the log what they record.
+    """State shared by a listening tick and its threads. The tick finds in the log what the threads record.
 
-    While a thread holds `recording` it has more to record. The tick waits, to decide everything together.
+    A thread holds `recording` while it has more to record. The tick waits for this lock, to decide all changes
+    together.
     """
 
     ends: float
@@ -89,7 +100,7 @@ class Listening:
     over: Event = field(default_factory=Event)
 
     def seconds_left(self) -> float:
-        """Return the remaining seconds of listening; 0 once it has ended."""
+        """Return the remaining seconds of listening. Return 0 once listening has ended."""
         return 0 if self.over.is_set() else max(self.ends - monotonic(), 0)
 
     def is_over(self) -> bool:
@@ -97,7 +108,7 @@ class Listening:
         return not self.seconds_left()
 
     def wait_for_all(self) -> None:
-        """Wait until no thread records, or the time is over."""
+        """Wait until no thread is recording, or the time is over."""
         if self.recording.acquire(timeout=self.seconds_left()):
             self.recording.release()
 
@@ -115,7 +126,7 @@ class Tick:
     """The event source of the sensor. None means all datasets and tables without an event source's sensor."""
     decided: list[tuple[DueOutput, Verdict]] = field(default_factory=list[tuple[DueOutput, Verdict]])
     busy: Collection[Partition] = ()
-    """Outputs that were in progress at the decision."""
+    """Outputs that were in progress before the decision."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     reported_waits: list[DueOutput] = field(default_factory=list[DueOutput])
@@ -125,7 +136,7 @@ class Tick:
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """Failures by subject."""
     position: str = ""
-    """The log position up to which Dagster has everything after it has stored this tick's reports."""
+    """The log position up to which Dagster has all reports once it has stored those of this tick."""
     is_complete: bool = True
     """True if no step has left work for the next tick."""
     raised: Exception | None = None
@@ -135,13 +146,14 @@ class Tick:
     beside: list[Callable[[Listening], None]] = field(default_factory=list[Callable[[Listening], None]])
     """Functions that run while the tick listens, each in its own thread."""
     unreadable: str = ""
-    """The reason why no part of the event source could be read; '' if some part could."""
+    """The reason why no part of the event source could be read. '' means that some part could be read."""
 
     @property
     def may_listen(self) -> bool:
-        """Return whether nothing is left to report, and the daemon has a thread for each sensor, so that none waits.
+        """Return whether this tick may listen. It must have no results to return, and must not delay another sensor.
 
-        Other drivers evaluate sensors again by themselves.
+        No sensor waits if Dagster's daemon has a thread for each one. Other drivers evaluate sensors again by
+        themselves.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -164,33 +176,39 @@ class Tick:
 
     @cached_property
     def services(self) -> Services:
-        """Return the services. The first step that needs the blackboard opens them; alerts do not need it."""
+        """Return the services, opened on first use.
+
+        A tick that needs no blackboard, such as one for alerts, never opens it.
+        """
         return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
     @property
     def cursor(self) -> str:
-        """Return the position and the number of ticks that left work, so that a driver notices such a tick."""
+        """Return the sensor's cursor: the log position, and the number of ticks that left work.
+
+        The number changes if this tick leaves work, and drivers notice the change.
+        """
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a tick: its function, and the share of the tick's time by which it ends."""
+    """A part of a tick: its function, and the share of the tick's time after which the step must end."""
 
     name: str
     ends: float
     take: Callable[[Tick, OutOfTime], None]
     hears: bool = False
-    """True if it handles log changes, so that it is taken again while the tick listens."""
+    """True if the step handles log changes. A listening tick takes it again after each change."""
 
 
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
     """Take these steps. Return their requests and reports. Raise a step's error after the last step.
 
     Dagster drops requests, reports and cursor of a tick that fails. So an event source that cannot be read at all fails
-    the tick (SourceUnavailable) only if there are no results to lose; otherwise a later tick fails. The tick uses
-    Dagster's current time, so that partitions and decisions fit together.
+    the tick (SourceUnavailable) only if the tick has no results to lose. Otherwise a later tick fails. The tick uses
+    Dagster's current time, so that Dagster and the decisions see the same partitions.
     """
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError(
@@ -214,7 +232,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps for one moment, which Dagster uses, too. Report their problems."""
+    """Take these steps with one current time, which Dagster uses, too. Report the problems of the steps."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))
@@ -225,7 +243,10 @@ def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
 
 
 def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
-    """Listen for log changes, if that is allowed, and take these steps at each change. Return the resulting tick."""
+    """Listen for log changes, if the tick may, and take the steps in `hearing` after each change.
+
+    Return the resulting tick.
+    """
     if not hearing or not tick.may_listen or not LISTENERS.acquire(blocking=False):
         return tick
     listening = Listening(tick.budget.started + LISTEN_SECONDS)
@@ -241,9 +262,9 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
 
 
 def _has_heard(tick: Tick, listening: Listening) -> bool:
-    """Wait for a new log change. Return whether there is one before the listening ends.
+    """Wait for a new log change. Return whether one came before listening ended.
 
-    The change itself is the signal, no matter which process records it.
+    Any process may record the change.
     """
     try:
         sleep(REST_SECONDS)
@@ -268,7 +289,10 @@ def _take(step: Step, tick: Tick) -> None:
 
 
 def _tell_problems(tick: Tick) -> None:
-    """Log the problems of a tick, and update its alerts. A tick tries everything, so older problems are resolved."""
+    """Log the problems of a tick, and update its alerts.
+
+    A tick tries everything, so an older problem that did not occur again is resolved.
+    """
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
     own_alerts = Ours(tick.graph, tick.ledger, tick.now)

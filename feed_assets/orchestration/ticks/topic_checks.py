@@ -1,4 +1,4 @@
-"""Checks of Kafka topics and warehouse tables: new partitions, lag of chunks and rows, problems."""
+"""Checks of Kafka topics and warehouse tables: new partitions, the lag of chunks and rows, and other problems."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,17 +29,20 @@ StatesOf = Callable[[str], "list[TableState]"]
 """A function that returns the states of a warehouse's tables. A tick queries each warehouse once."""
 
 BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
-"""Kinds of alerts. Names continue with the table's name."""
+"""Kinds of alerts about topics and warehouse tables. Names continue with the table's name."""
 
 LETTERS_PER_TICK = 5000
-"""Greatest number of a topic's dead letters that a tick counts. Others follow in the next ticks."""
+"""Greatest number of a topic's dead letters that a tick counts. The next ticks count the others."""
 
 ANSWER_SECONDS = 10
 """Seconds within which the broker must answer."""
 
 
 def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
-    """Return requests to add the partitions of a topic that Dagster does not have yet. Raise SourceUnavailable."""
+    """Return requests to add the partitions of a topic that Dagster does not have yet.
+
+    Raise SourceUnavailable if the broker does not answer.
+    """
     topic, parts = node.partitioned_as, node.partitions_def
     if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
@@ -57,7 +60,10 @@ def topics_of(graph: Graph) -> dict[str, EventTable]:
 
 
 def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Update the alerts of topics and tables. If one cannot be checked, its alerts stay and a problem is noted."""
+    """Update the alerts of topics and tables.
+
+    If a table cannot be checked, its alerts stay and the tick notes a problem.
+    """
     tables, states_of = followers_of(tick.graph), _states_once()
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
@@ -70,7 +76,8 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
     for table in tables:
         if out_of_time():
             break
-        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):  # its sensor reports it if that lasts
+        # The event source's own sensor reports a source that stays busy.
+        with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):
             _look(tick.ledger, table, states_of, opened_reasons, reasons)
     own_alerts = Ours(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
@@ -92,7 +99,7 @@ def _alerts_of(table: EventTable) -> list[str]:
 def _look(
     ledger: Ledger, table: EventTable, states_of: StatesOf, opened_reasons: Mapping[str, str], reasons: dict[str, str]
 ) -> None:
-    """Add the problems of a topic or table to `reasons`, by alert name; '' if there is no problem."""
+    """Add the problems of a topic or table to `reasons`, by alert name. A reason '' means no problem."""
     if not isinstance(table.loaded, LoadedDataset):
         check_installed()
     if table.loaded:
@@ -103,11 +110,11 @@ def _look(
         alert = f"{BEHIND}:{table.feed}"
         loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
-        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first numbers
+        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first text
 
 
 def _states_once() -> StatesOf:
-    """Return a function that queries each warehouse once, so that a busy one causes only one wait."""
+    """Return a function that queries each warehouse once, so that a busy warehouse causes only one wait."""
     from feed_assets.sources.warehouse_events import states
 
     busy: dict[str, SourceBusy] = {}
@@ -126,7 +133,10 @@ def _states_once() -> StatesOf:
 
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
-    """Return why nothing is loaded yet, why loading has stopped, or how many rows were refused; '' without problem."""
+    """Return the reason why nothing is loaded yet or loading has stopped, or the number of refused rows.
+
+    Return '' if there is no problem.
+    """
     states = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
     if not states:
         return f"{NOT_YET}{_why_nothing(loaded)}"
@@ -135,8 +145,8 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
     if not (refused := sum(each.refused for each in states)):
         return ""
     return (
-        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. Its table feed_assets.refused has "
-        "the offset and the reason of each. Delete them there once they are handled."
+        f"{refused:,} rows of {loaded.name} cannot be stored in {loaded.warehouse}. The table feed_assets.refused "
+        "there has the offset and the reason of each. Delete the rows there once they are handled."
     )
 
 
@@ -198,11 +208,11 @@ def _dead(ledger: Ledger, name: str) -> str:
         counted = opened(clients_for(name), name, recorded, LETTERS_PER_TICK, ANSWER_SECONDS)
     if counted != recorded:
         with ledger.write() as connection:
-            if get_cursor(connection, cursor) == kept:  # otherwise another process has counted
+            if get_cursor(connection, cursor) == kept:  # otherwise another process has counted them
                 put_cursors(connection, {cursor: adapter.dump_json(counted).decode()})
     if counted.count <= 0:
         return ""
     return (
-        f"{counted.count:,} messages of {name} are no records, the last one {counted.last}. "
-        f"`feed-assets kafka dead-letters {name}` lists them. Handle them with --replay or --drop."
+        f"{counted.count:,} messages of {name} are no records. The last of them is {counted.last}. `feed-assets kafka "
+        f"dead-letters {name}` lists them. Handle them with --replay or --drop."
     )

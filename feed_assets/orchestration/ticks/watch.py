@@ -45,7 +45,7 @@ from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
 AUDIT, PERSON = "audit", "person"
-"""Kinds of alerts. Names continue with the name of a table or dataset; in two kinds also with `|` and a part of it."""
+"""Kinds of alerts. Names continue with the table or dataset. Names of two kinds then continue with `|` and details."""
 
 Reasons = Mapping[str, str]
 
@@ -74,13 +74,16 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
 
 
 def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
-    """Return texts by dataset about partitions refused by their own audit and not published or current since."""
+    """Return a text for each dataset with due partitions whose last audit failed."""
     groups = [each for each in due_counts.refused(connection) if each.feed in graph.by_feed]
     return {str(each.feed): _reason("refused by the audit", each) for each in groups}
 
 
 def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
-    """Return texts by dataset about partitions that no tick requests any more. Skip paused datasets."""
+    """Return a text for each dataset with partitions that wait for a person. No tick requests them.
+
+    Skip paused datasets.
+    """
     groups = [each for each in due_counts.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
     own_groups = [each for each in groups if each.feed in graph.by_feed]
     paused = pauses.paused(connection, [each.feed for each in own_groups])
@@ -99,7 +102,7 @@ def _reason(state: str, group: due_counts.Group) -> str:
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Deliver alerts. Return wrong settings as a problem; checks show the alerts anyway."""
+    """Deliver alerts. Return wrong settings as a problem. Asset checks show the alerts anyway."""
     try:
         configured = channels.channels(settings())
     except InvalidSetting as error:
@@ -113,14 +116,14 @@ def _cursor_name(feed: Feed) -> str:
 
 
 def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
-    """Return since when each feed has been watched."""
+    """Return the time since which each feed has been watched."""
     names = {str(node.feed): _cursor_name(node.feed) for node in nodes}
     cursors = get_cursors(connection, names.values())
     return {feed: datetime.fromisoformat(cursors[name]) if name in cursors else now for feed, name in names.items()}
 
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record when watching of new feeds begins, so that they are not late for earlier times."""
+    """Record the start of watching for new feeds, so that no alert opens for an earlier time."""
     names = {_cursor_name(node.feed) for node in [*by_events_alone(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
@@ -131,7 +134,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """Problems of updates on their way to consumers, each kind by alert name without kind."""
+    """Problems of updates on their way to consumers. The keys are alert names without their kind."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -139,7 +142,7 @@ class _OnTheirWay:
 
 
 def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
-    """Return the problems of consumers with waiting updates. If one cannot be checked, its open alerts stay."""
+    """Return the problems of consumers with waiting updates. If a consumer cannot be checked, its open alerts stay."""
     problems, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
     failed: dict[str, str] = {}
     with ledger.read() as connection:
@@ -200,13 +203,16 @@ def watch_checks(specs: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition
 
 
 def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
-    """Return whether it is declared when its data are expected."""
+    """Return whether a declaration says when data are expected."""
     has_deadline = isinstance(declared, Dataset) and declared.wait is not None and declared.wait.deadline is not None
     return declared.cadence is not None or has_deadline
 
 
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record open alerts and stale partitions as states of the checks that no run makes. They only warn."""
+    """Record open alerts and stale partitions as results of the checks that no run evaluates.
+
+    These checks only warn.
+    """
     expected = {node.feed for node in [*with_cadence(graph), *with_deadlines(graph)]}
     checks = [(feed, ON_TIME) for feed in sorted(expected)]
     followers = followers_of(graph)
@@ -232,12 +238,12 @@ def _state(reasons: Sequence[str]) -> CheckState:
 
 
 _SAID = {
-    CAUGHT_UP: "Its messages are consumed as fast as they arrive.",
-    LOADED: "It is loaded completely.",
-    NO_DEAD_LETTERS: "All its messages are records, or its dead letters have been handled.",
-    ON_TIME: "Its partitions or events arrive when they are expected.",
-    PROPAGATION: "No update is stuck on its way to it.",
-    STALE: "Its built partitions are up to date.",
+    CAUGHT_UP: "The table's messages are consumed as fast as they arrive.",
+    LOADED: "The table is loaded completely.",
+    NO_DEAD_LETTERS: "All messages of the topic are records, or its dead letters have been handled.",
+    ON_TIME: "The partitions or events arrive when they are expected.",
+    PROPAGATION: "No update is stuck on its way to the dataset.",
+    STALE: "The built partitions are up to date.",
 }
 
 
@@ -256,11 +262,11 @@ def _check(key: dg.AssetKey, feed: Feed, name: str) -> dg.AssetChecksDefinition:
 
 
 _ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS, LOADED: NOT_LOADED}
-"""Kinds of alerts reported by checks. All other checks report UNDECIDED."""
+"""The kind of alert that each check reports. All other checks report alerts of the kind UNDECIDED."""
 
 
 def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str]:
-    """Return the open reasons for a table or dataset."""
+    """Return the reasons of the open alerts that a check of a table or dataset reports."""
     names = {f"{_ALERTS.get(check, UNDECIDED)}:{feed}"}
     starts = (f"{DEADLINE}:{feed}|",) if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
     return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]

@@ -1,6 +1,6 @@
 """Reports to Dagster about windows and quality: a materialization for complete data, or an observation.
 
-Partitioned check results without a run are never reported, because Dagster stores only a partition's first one.
+A partitioned check result without a run is never reported, because Dagster stores only the first one of a partition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,10 @@ _ORDINARY = {WindowState.OPEN, WindowState.COMPLETE}
 
 
 def partition_of(graph: Graph, change: LogEntry) -> Partition | None:
-    """Return the asset's partition of a change. For a window return the partition of its time; None without one."""
+    """Return the asset's partition for a change.
+
+    For a window, return the partition with its time, or None if there is none.
+    """
     node = graph.node(change.partition.feed)
     if address_of(change.partition):
         return asset_partition(node, change.partition)
@@ -35,9 +38,10 @@ def partition_of(graph: Graph, change: LogEntry) -> Partition | None:
 
 
 def unsaid(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> set[LogEntry]:
-    """Return the changes not to report: check results of runs, which report them, and ordinary windows of feeds.
+    """Return the changes not to report: check results of runs, and ordinary transitions of feeds' windows.
 
-    Windows of state tables are reported, because the tables have nothing else to report.
+    The runs report their own check results. All transitions of state tables are reported, because these tables have
+    nothing else to report.
     """
     reporters = {each.who for each in changes if each.who and each.kind == log.QUALITY}
     dagster_runs = runs.in_dagster(connection, sorted(reporters))
@@ -53,7 +57,10 @@ def _is_unsaid(graph: Graph, change: LogEntry, dagster_runs: Mapping[str, str]) 
 
 
 def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
-    """Return one event per transition. The data version of a table's partition is a digest of its content."""
+    """Return one event per transition.
+
+    The data version of a state table's partition is a digest of the window's content.
+    """
     addresses = [at for each in changes if (at := address_of(each.partition))]
     data = (
         {at.partition: row.data for at, row in window_queries.stored_windows(connection, addresses).items()}
@@ -71,9 +78,10 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEnt
 def _window(
     node: Node, change: LogEntry, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """Return the event for a transition. A reopened window keeps its materialization; only the description shows it.
+    """Return the event for a transition. A reopened window keeps its materialization.
 
-    A feed's window gets an observation, because the feed's updates are its materializations.
+    Only the description of a new observation shows the change. A feed's window gets an observation, because the feed's
+    updates are its materializations.
     """
     metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     metadata |= {"why": change.why or "", "who": change.who or ""}
