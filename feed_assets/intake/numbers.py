@@ -1,4 +1,4 @@
-"""JSON numbers with their text: a run judges `1e2`, `7.0` and `1.505` by their digits, which a float loses."""
+"""JSON numbers that keep their text. A Spark run checks `1e2`, `7.0` and `1.505` by digits that a float would lose."""
 
 import re
 from collections.abc import Callable
@@ -60,7 +60,10 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _digits(text: str) -> tuple[str, str] | None:
-    """Return the digits before the point, without leading zeros, and after it; None if a run would read a double."""
+    """Return the digits before the point, without leading zeros, and those after it.
+
+    Return None if a run would read the number as a double.
+    """
     match = _PLAIN.fullmatch(text)
     before, after = (match[1], match[2] or "") if match else ("", "")
     return (before, after) if match and len(before) + len(after) <= DIGITS else None
