@@ -90,7 +90,7 @@ class PushedFeed:
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
-        """Return the window of each line, faster than `window`. Return None if any line is unusual or may be rejected."""
+        """Return the window of each line, faster than `window`. Return None if a line is unusual or may be invalid."""
         texts = self._quick.times(lines)
         if texts is None:
             return None
