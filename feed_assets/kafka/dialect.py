@@ -12,8 +12,8 @@
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local one without the offset |
 | array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
 
-UTF-8, commas, lines that end with LF, and a first line of names. NUL and lone surrogates cannot be written, even in
-JSON, as no database accepts them.
+The text is UTF-8 with commas between values. Each line ends with LF, and the first line has the names of the columns.
+NUL and lone surrogates cannot be written, even in JSON, because no database accepts them.
 """
 
 import json
@@ -51,7 +51,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def _json(value: object) -> str:
     try:
         text = _dumped(value)
-    except ValueError:  # A rare number that JSON lacks: only now each value is checked.
+    except ValueError:  # A number that JSON lacks. This is rare, so only now each value is checked.
         text = _dumped(_spelled(value))
     except RecursionError as error:
         raise Unwritable("lists and records that are nested too deeply") from error
@@ -104,11 +104,11 @@ _CELLS: dict[type, Callable[[Any], str]] = {
     list: lambda value: _quoted(_json(value)),
     dict: lambda value: _quoted(_json(value)),
 }
-"""Functions that return a value's cell, by type, for all types of Avro values. `csv` takes twice the time."""
+"""Functions that return a value's cell, by type, for all types of Avro values. Python's `csv` takes twice the time."""
 
 
 def line(values: Sequence[object]) -> bytes:
-    """Return one line with its newline. Raise Unwritable for NUL and lone surrogates."""
+    """Return one line of CSV with its newline. Raise Unwritable for NUL and lone surrogates."""
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)
