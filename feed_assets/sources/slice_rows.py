@@ -230,8 +230,8 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise SourceUnavailable(
-                f"{table}: column {field.name} has a value that is no {field.type}: {reason}. Correct the row, or read "
-                "a view that casts it."
+                f"{table}: column {field.name} has a value that is not a valid {field.type}: {reason}. Correct the "
+                "row, or read a view that casts it."
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -1,6 +1,6 @@
 """The loader's state tables, and checks whether another role has altered them.
 
-Rows on which loads depend are never repaired: a wrong position would skip rows, so the table stops instead.
+A load never repairs such rows, because a wrong position would skip data. The table stops instead.
 """
 
 from collections.abc import Sequence
@@ -27,20 +27,20 @@ _RESTORE = (
 
 
 class LoaderTable(NamedTuple):
-    """A state table: definitions of its columns, where `{text}` is a text of any length, and further clauses."""
+    """A state table: its column definitions and further clauses. `{text}` stands for the type of unlimited texts."""
 
     name: str
     columns: Sequence[str]
     clauses: Sequence[str] = ()
 
     def create(self, engine: Engine, begin: str = "CREATE TABLE") -> str:
-        """Return the statement that creates it."""
+        """Return the statement that creates the table."""
         definitions = ", ".join([*self.columns, *self.clauses]).format(text=engine.text)
         return f"{begin} {STATE}.{self.name} ({definitions})"
 
     @property
     def form(self) -> str:
-        """Return its kind and its columns with types, in the form of `_forms`."""
+        """Return the expected kind, columns and types of the table, in the same form as `_forms`."""
         columns = [each.format(text="text").split()[:2] for each in self.columns]
         return f"BASE TABLE ({', '.join(map(' '.join, columns))})"
 
@@ -84,7 +84,7 @@ def refuse_others(connection: Connection, table: str) -> None:
     )
     for schema, kind in rows:
         raise LoadFailed(
-            f"{schema}.{table} is a {kind}: expected the loaded table, as rows would go elsewhere. Put the "
+            f"{schema}.{table} is a {kind}: expected the loaded table, otherwise rows go elsewhere. Put the "
             f"table back, or drop the {kind}. {reset_advice(table)}"
         )
 
@@ -105,5 +105,5 @@ def is_number(value: object) -> bool:
 
 
 def reset_advice(table: str) -> str:
-    """Return how to continue without a table's state."""
+    """Return the advice to make a table anew, without its old state."""
     return f"Make the table anew: `feed-assets warehouse reset WAREHOUSE {table} --apply`."

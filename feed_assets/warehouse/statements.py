@@ -24,14 +24,14 @@ STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
-"""Temporary tables: the rows of the files, and each key's newest row. No topic has a blank in its name."""
+"""Temporary tables: all rows of the files, and each key's newest row. No topic has such a name with a blank."""
 
 _PASSED = '"feed_assets passed"'
 """A temporary sequence that counts the rows that a deletion skips."""
 
 
 def deleted_of(table: str) -> str:
-    """Return the table with a table's deleted keys."""
+    """Return the name of the table that has the deleted keys of another table."""
     return f"{DELETED}.{quoted(table)}"
 
 
@@ -93,7 +93,7 @@ def _altered(
 
 
 def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[ColumnGrowth]:
-    """Yield statements that make a table's texts as long as in another shape of it."""
+    """Yield statements that make a table's text columns as long as in the shape `longer`."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:
             for each in _places(table, new.name, shape):
@@ -116,7 +116,7 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Store place and reason of each staged row that the warehouse cannot store, and delete the row."""
+    """Record each staged row that the warehouse cannot store, with its place and the reason. Delete the row."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
         is_known = (
@@ -138,9 +138,10 @@ def strays_among(shape: Shape) -> str:
 
 
 def obstacle(quoted_table: str, shape: Shape) -> str:
-    """Select a key that the table has from another partition, or else one that it has with a newer row.
+    """Select one key that prevents a simple replacement of rows.
 
-    The result has its values and the two partitions, which are equal in the second case. The table is searched once.
+    The table has the key from another partition or, if there is no such key, in a newer row. The result has the key's
+    values and both partitions, which are equal in the second case. One search of the table finds both cases.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -151,12 +152,12 @@ def obstacle(quoted_table: str, shape: Shape) -> str:
 
 
 def replace(quoted_table: str, shape: Shape) -> str:
-    """Delete the rows with staged keys, whichever row is newer."""
+    """Delete the table's rows with staged keys, even if they are newer than the staged rows."""
     return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
-    """Delete rows and select an obstacle from the deletion's result, so that the large table is searched once."""
+    """Delete rows, and select an obstacle from the deleted ones. So the large table is searched only once."""
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
@@ -168,9 +169,9 @@ def replace_and_ask(quoted_table: str, shape: Shape) -> str:
 
 
 def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
-    """Delete rows, and count the skipped ones, which are newer or strays, in the same pass.
+    """Delete the rows that staged rows replace. Skip and count rows that are newer or come from another partition.
 
-    A row from the last statement means that there are skipped rows, which are still in the table.
+    If the last statement returns a row, rows were skipped and are still in the table.
     """
     passed = f"nextval({literal(_PASSED)})"
     is_passed = f"{quoted_table}.{PARTITION} <> s.{PARTITION} OR {quoted_table}.{OFFSET} >= s.{OFFSET}"
@@ -180,7 +181,7 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(quoted_table: str, shape: Shape) -> str:
-    """Delete staged newest rows that are not newer than the table's rows."""
+    """Delete the rows of the table NEWEST that are not newer than the rows in `quoted_table`."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
     return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 
