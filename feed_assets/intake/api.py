@@ -35,7 +35,7 @@ _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
 """The most bytes of request bodies in memory: for all requests together, and for one key.
 
-A body counts as sent. A small body also counts as unpacked.
+A body counts with its bytes as sent. A small body counts with its unpacked bytes, too.
 """
 
 RETRY_SECONDS = 5
@@ -103,7 +103,7 @@ class Door:
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
-    """Return the application: it takes events and other teams' write events, and reports the receiver's state."""
+    """Return the HTTP application. It accepts events and write events, and reports the receiver's state."""
     app = FastAPI(
         title="feed_assets receiver",
         version="1",

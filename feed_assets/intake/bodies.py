@@ -39,7 +39,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dict. Raise ValueError for a repeated field: Python would keep only its last value."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} is there twice")
+        raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} occurs twice")
     return fields
 
 
@@ -110,7 +110,7 @@ def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> It
 
 
 def _too_long(raw: bytes) -> Sent:
-    """Return a broken event, cut to the allowed size. As JSON text, the rejected bytes may become six times as many."""
+    """Return a broken event, cut to the allowed size. Stored as JSON, its text may take six times as many bytes."""
     return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 

@@ -98,7 +98,7 @@ class Admission:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that closes if its client is too slow or sends too much, or after a body that was not read."""
+    """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
 
     address = network = ""
     is_counted = False

@@ -8,7 +8,7 @@ DIGITS = 38
 """The most digits of a number that a run keeps exactly. It reads a longer one as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
-"""Pattern of numbers that a float may not hold exactly."""
+"""Pattern of numbers that a float might not represent exactly."""
 
 _PLAIN = re.compile(r"-?0*([0-9]*)(?:\.([0-9]*))?")
 
@@ -26,7 +26,7 @@ class Number(float):
 
 
 def is_whole(value: Any, bound: int) -> bool:
-    """Return whether a number is an integer from `-bound` to `bound - 1`, such as `7` or `7.0`, not `7e0`."""
+    """Return whether a number is an integer from `-bound` to `bound - 1`. It may be written `7` or `7.0`, not `7e0`."""
     if type(value) is not int:
         digits = _digits(_text_of(value)) if isinstance(value, float) else None
         if digits is None or digits[1].strip("0"):

@@ -47,7 +47,7 @@ class PullSource:
 
 
 def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the sources to scan now, longest unscanned first.
+    """Return the sources to scan now. The source with the oldest last scan comes first.
 
     A source is due if a tick of its cron has passed, or if its last scan is incomplete.
     """
@@ -136,7 +136,7 @@ class _FileListing:
         return None
 
     def _take(self, file: File, pulled: Pulled | None) -> bool:
-        """Handle a listed file. Return False if it needed no work, as nearly all files have not changed."""
+        """Handle a listed file. Return whether it needed work. Nearly all files are unchanged and need none."""
         if pulled and pulled.file == file and pulled.state is FileState.DONE:
             return False
         try:
@@ -155,7 +155,7 @@ class _FileListing:
         return fate is FileAction.RESTORE
 
     def _pull(self, file: File, moment: datetime, pulled: Pulled | None) -> bool:
-        """Copy one file into a batch, unless it was only renamed. Skip it if it has changed since it was listed."""
+        """Copy one file into a batch, unless it was only renamed. Skip a file that has changed since it was listed."""
         if (key := self.source.key_of(moment)) is None:
             problem = f"the file name contains {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
             return self._refuse(file, problem, pulled)

@@ -34,7 +34,7 @@ REASONS_TOLD = 100
 """The most rejected events that an answer lists. The ledger keeps all of them."""
 
 REJECTED_BYTES = 12 << 20
-"""The most bytes of rejected events and their reasons in one request. It is enough for 50,000 usual events."""
+"""The most bytes of rejected events and their reasons in one request: enough for 50,000 usual events."""
 
 EVENTS_AT_A_TIME = 500
 """Number of events after which other requests get a turn, so that a large request does not delay small ones."""

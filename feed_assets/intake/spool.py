@@ -183,7 +183,7 @@ class Spool:
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
-        """Write frames and sync them to disk once for all. Raise DiskFull or SpoolBroken; then no frame is kept.
+        """Write frames, and sync them to disk together. Raise DiskFull or SpoolBroken; then no frame is kept.
 
         The sync includes the file's size. The folder was synced when the file was created.
         """

@@ -105,7 +105,7 @@ for _name in ("int-time-millis", "long-time-micros"):
 
 
 def record_of(schema: Schema) -> Mapping[str, Any] | None:
-    """Return the declared record of a schema that is a record, or a union of null and a record; else None."""
+    """Return the record of a schema that is a record, or a union of null and a record; None for other schemas."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     non_null = [each for each in branches if each not in _NULL]

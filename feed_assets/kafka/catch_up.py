@@ -56,9 +56,9 @@ class _Lag:
     def by_executors(
         self, executors: Executors, opened: Mapping[int, PartitionReader]
     ) -> Mapping[int, PartitionReader]:
-        """Make the chunks that end at fixed offsets in Spark jobs, if the lag is large, until a job makes none.
+        """Run Spark jobs that make chunks, if the lag is large, until a job makes none. Return the reopened partitions.
 
-        Return the partitions, reopened after the last job.
+        A job makes only complete chunks. Messages after the last complete chunk of a partition remain.
         """
         before = -1
         is_much = sum(self._ends[number] - each.start for number, each in opened.items()) >= executors.least
@@ -71,7 +71,7 @@ class _Lag:
     def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
         """Make the remaining chunks in this process.
 
-        If an unsignalled chunk with other content exists, the partitions are reopened. Then the same chunk is cut.
+        If an unsignalled chunk with other content exists, reopen the partitions. Then that chunk is cut again.
         """
         while True:
             before = len(self.signalled)

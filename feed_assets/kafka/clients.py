@@ -144,7 +144,7 @@ def advice(error: KafkaError) -> str:
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
-    """Return our error for one of Kafka's."""
+    """Return our error for an error of Kafka. `action` is what failed."""
     if may_be_fenced and is_fenced(error):
         return FencedOff(
             f"cannot {action}: another process does it now. Nothing is lost or duplicated. Give all connectors of a "

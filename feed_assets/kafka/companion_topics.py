@@ -27,7 +27,7 @@ The limit of the upstream topic may not suffice, because it applies to compresse
 """
 
 _HEADERS = 64 << 10
-"""Bytes by which a dead letter may exceed its message."""
+"""Bytes by which a dead letter may be larger than its message."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
 """The name of the setting, and its default."""

@@ -2,7 +2,7 @@
 
 A chunk ends at the first of: a grid line (a multiple of the topic's message limit), a message with another schema, the
 byte limit, the time limit. All but the time limit depend only on the messages. The caller gives the time, so the cutter
-reads no clock. After a chunk that ends early, the next chunk ends at the same grid line as without it.
+reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Tombstone
 
 CHUNK_BYTES = 32 << 20
-"""Uncompressed bytes after which a chunk ends. Its content is in memory once, when it is written."""
+"""Uncompressed bytes after which a chunk ends. The whole content is in memory only when the chunk ends."""
 
 _MINUTE = 60_000
 """A minute in milliseconds."""
@@ -29,12 +29,12 @@ MINUTES = 10_000
 """The most different minutes in a chunk. Its signal lists them all, and brokers accept messages of up to 1 MB."""
 
 _BUFFERED = 64 << 10
-"""Bytes that are written to the file at once. Writing line by line would take a third of the time."""
+"""Bytes that are written to the file at once. Writing line by line would cost a third of the total time."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Messages between two offsets, as lines in the dialect and dead letters. Without records it has no content."""
+    """The messages between two offsets: records as CSV lines, and dead letters. Without records, `content` is empty."""
 
     offsets: OffsetRange
     records: int
@@ -73,7 +73,7 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """Return the chunks that end at or before an offset, because no more messages come before it.
+        """Return the chunks that end at or before an offset. Call this when no more messages before it can come.
 
         A gap in the offsets may contain grid lines, where chunks end.
         """

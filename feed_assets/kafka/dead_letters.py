@@ -26,7 +26,7 @@ from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
 from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
-"""Prefix of the header names that the service adds."""
+"""Prefix of the header names that the connector adds."""
 
 LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
 """The most messages and bytes of one read. One transaction settles its letters."""
@@ -91,7 +91,7 @@ def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
 def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
         return sorted(topic_reader.partitions(reader, dead_letters_of(topic)))
-    except NoTopic:  # The topic was never read.
+    except NoTopic:  # The connector has never read the topic.
         return []
 
 
@@ -113,7 +113,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     next call settles the other letters.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
-    with translated(f"deal with the dead letters of {topic}", producer):
+    with translated(f"settle the dead letters of {topic}", producer):
         producer.init_transactions(
             SECONDS
         )  # First, so that earlier processes cannot write a receipt after this one has read the last.

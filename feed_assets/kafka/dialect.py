@@ -28,7 +28,7 @@ from uuid import UUID
 from feed_assets.core.errors import FeedAssetsError
 
 NAME = "feed_assets/1"
-"""Name of this dialect in signals. A change of the written text gets a new name."""
+"""Name of this dialect in signals. If the written text changes, the dialect gets a new name."""
 
 NULL = "\\N"
 
@@ -122,7 +122,7 @@ _CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\n]*))([,\n])')
 
 
 def read(content: bytes) -> Iterator[list[str | None]]:
-    """Yield the lines of a chunk, the names first. None stands for NULL. Raise ValueError for other text."""
+    """Yield the lines of a chunk, beginning with the names. None stands for NULL. Raise ValueError for invalid text."""
     cells, at = list[str | None](), 0
     while at < len(content):
         match = _CELL.match(content, at)

@@ -1,4 +1,4 @@
-"""A writer that is the only one of its name for a topic."""
+"""A writer to a topic. Of several writers with the same name, only the newest can write."""
 
 from collections.abc import Callable, Sequence
 

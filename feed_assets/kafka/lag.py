@@ -35,7 +35,7 @@ class Lag:
 
 def ends(clients: Clients, topic: str) -> dict[int, int]:
     """Return the end offset of each partition. Raise KafkaUnavailable and NoTopic."""
-    with closing(clients.peeker()) as reader, translated(f"look where {topic} ends"):
+    with closing(clients.peeker()) as reader, translated(f"find where {topic} ends"):
         return {each: high for each, (_, high) in topic_reader.bounds(reader, topic).items()}
 
 
@@ -54,7 +54,7 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed if it was recreated."""
-    with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
+    with closing(clients.peeker()) as reader, translated(f"find how far {topic} is signalled"):
         bounds, topic_id = topic_reader.bounds(reader, topic), companion_topics.id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
         begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}

@@ -52,8 +52,8 @@ def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
         topic_id = id_of(clients.admin(), topic)
     if counted_id not in (None, topic_id):
         raise LogTrimmed(
-            f"{topic} was deleted and recreated: expected the topic that was counted, as offsets begin again. Declare "
-            "it with another dataset for its counts."
+            f"{topic} was deleted and recreated: expected the topic that was counted, because offsets begin again. "
+            "Declare it with another dataset for its counts."
         )
     return topic_id
 
@@ -80,7 +80,7 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 
 def moment_of(message: Message) -> datetime:
-    """Return a message's timestamp (UTC). The topic's configuration decides if it is the creation or the arrival."""
+    """Return a message's timestamp (UTC). It is the time of creation or of arrival, as the topic is configured."""
     return EPOCH + message.moment * _MILLISECOND
 
 
@@ -183,8 +183,8 @@ def by_reading(
         start_of: A function that returns the start of a time's window (UTC).
 
     Returns:
-        The changed cells, each partition's last cell, and whether there were no more messages. Any process counts the
-        same offsets as a cell. It is reported as a part, and a report with a greater next offset replaces earlier ones.
+        The changed cells, each partition's last cell, and whether there were no more messages. A cell has the same
+        offsets, whichever process counts it. A report of a cell with a greater next offset replaces earlier reports.
 
     Raises:
         LogTrimmed: The broker has removed messages that were not counted yet.
@@ -210,6 +210,6 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
-    """Return the earlier count of a cell, if it is its partition's last one; else an empty count."""
+    """Return the earlier count of a cell, if the cell is the last one of its partition; else an empty count."""
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

@@ -10,7 +10,7 @@ OPERATION, OFFSET = "_operation", "_offset"
 Headers = Sequence[tuple[str, bytes | None]]
 
 _LATEST = 253_370_764_800_000
-"""The year 9999, in milliseconds since 1970, where dates end."""
+"""The beginning of the year 9999, in milliseconds since 1970. Later times do not fit into a date."""
 
 
 class Message(NamedTuple):

@@ -92,7 +92,7 @@ class Stretch:
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """Yield the chunks that end at or before an offset, because no more messages come before it."""
+        """Yield the chunks that end at or before an offset. Call this when no more messages before it can come."""
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:

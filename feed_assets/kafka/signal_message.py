@@ -1,4 +1,4 @@
-"""A signal, its form in Avro, and its checks. They are needed: anybody with access to the topic may have written it."""
+"""A signal, its form in Avro, and its checks: anybody with access to the topic may have written it."""
 
 import json
 import re
@@ -72,7 +72,7 @@ class Signal:
         try:
             fields, remaining = avro.decoded(value, _PARSED)
             signal = cls(**fields)
-        except Exception as error:  # The library may raise anything for the bytes.
+        except Exception as error:  # The library may raise any exception for bad bytes.
             raise InvalidEvent(
                 f"{value[:60]!r} is not a signal ({type(error).__name__}: {str(error)[:200]})."
             ) from error

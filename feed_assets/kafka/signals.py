@@ -50,7 +50,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
-            "offset. If that is no longer 0, declare it as another table, as other chunks would repeat messages."
+            "offset. If that is no longer 0, declare it as another table: other chunks would repeat messages."
         )
     return None
 
@@ -86,7 +86,7 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return only the beginning of a letter that is too long for the broker. A header has its full length."""
+    """Return only the beginning of a letter that is too long for the broker. A header has the value's full length."""
     value = letter.message.value or b""
     message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
     return DeadLetter(message, letter.reason)
@@ -141,7 +141,7 @@ class Signals:
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
-        """Return our error for Kafka's.
+        """Return our error for an error of Kafka.
 
         After a long outage, the broker has aborted the transaction and answers as if another producer existed. That
         answer then counts as KafkaUnavailable, not as FencedOff.

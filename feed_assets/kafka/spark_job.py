@@ -1,7 +1,7 @@
 """Chunks of a large backlog. Spark's executors make them from planned offset ranges, with the connector's own cutter.
 
-Executors write the files of chunks, and the driver signals them in the order of offsets. No chunk ends because of the
-time here. So chunks depend only on their messages, and a repeated task writes the same bytes.
+Executors write the files of chunks, and the driver signals them in the order of offsets. The time limit ends no chunk
+here. So chunks depend only on their messages, and a repeated task writes the same bytes.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

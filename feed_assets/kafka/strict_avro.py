@@ -1,4 +1,4 @@
-"""Forms of schemas with which fastavro reads strictly. With a plain schema, it accepts some bytes that are not valid.
+"""Forms of schemas with which fastavro reads strictly. With a plain schema, it also accepts invalid bytes.
 
 fastavro looks up an enum's symbol and a union's branch in a list, where -1 is the last item. It reads an int as a long,
 and accepts any byte as a boolean. A form replaces these four by lookups in a mapping that has only the valid values.

@@ -54,7 +54,7 @@ class Positions:
         return json.dumps({"of": self._of, **place})
 
     def load(self, position: str | None) -> dict[str, Any] | None:
-        """Return the position in a text. Return None for the beginning."""
+        """Return the position in a text. Return None without a text, or if the declaration has changed."""
         if position is None:
             return None
         place: dict[str, Any] = json.loads(position)

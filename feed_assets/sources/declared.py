@@ -138,7 +138,9 @@ class TopicCounts:
 @typed
 @dataclass(frozen=True)
 class SignalTopic:
-    """The signals of a Kafka topic that is cut into chunks. Each signal is an event. `kafka_topic` declares them.
+    """The signals of a Kafka topic that is cut into chunks. Each signal is an event.
+
+    The function `kafka_topic` makes this declaration.
 
     Args:
         upstream: The name of the topic with the messages.
@@ -163,7 +165,9 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """Reports of the number of a Kafka topic's messages by window, without events. `kafka_topic` declares them.
+    """Reports of the number of a Kafka topic's messages by window, without events.
+
+    The function `kafka_topic` makes this declaration.
 
     Args:
         counted: The topic's name.
@@ -189,7 +193,9 @@ class CountedTopic:
 @typed
 @dataclass(frozen=True)
 class LoadedTables:
-    """The tables that a loader fills in a warehouse. New loads become events. `warehouse_table` declares them.
+    """The tables that a loader fills in a warehouse. New loads become events.
+
+    The function `warehouse_table` makes this declaration.
 
     Args:
         warehouse: The name of a warehouse in `FEED_ASSETS_WAREHOUSES`.

@@ -74,7 +74,7 @@ class DeletesTable:
         if isinstance(marker, int) != isinstance(decode(end), int):
             raise SourceUnavailable(
                 f"{self.table}: column {self.deleted_at} has {value!r}: expected markers of the same kind as in the "
-                f"table that it belongs to, such as {decode(end)}."
+                f"table with the deleted rows, such as {decode(end)}."
             )
         return encode(marker)
 
@@ -86,7 +86,7 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that let the database skip rows. The exact range is applied to its result."""
+    """Return conditions that let the database skip rows. `rows` applies the exact range to the result."""
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []
@@ -94,7 +94,7 @@ def _range(
 
 
 def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
-    """Return a marker in a form that the database can compare with a column of this type. Return None without one."""
+    """Return a marker in a form that the database can compare with a column of this type. Return None for texts."""
     if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
         return marker
     if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):

@@ -80,7 +80,7 @@ class QuotedNewlines:
         self._has_begun = False
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue up to a newline outside quotes. A quote or comma at the end of `data` needs the next data."""
+        """Continue up to a newline outside quotes. The next data decides about a quote or comma at the end."""
         end, is_whole = self._scan(data, start)
         self.lines += data.count(b"\n", start, end)
         return end, is_whole
@@ -210,7 +210,7 @@ class Lines:
     def _go_on(self, text: Text, remainder: bytes) -> None:
         """Put the undecided last byte before the next chunk. At the end of the file, take it as it is.
 
-        There, a quote closes the open quote.
+        If that byte is a quote, it closes the open field.
         """
         if (chunk := next(self._chunks, None)) is not None:
             self._data, self._at = remainder + bytes(chunk), 0

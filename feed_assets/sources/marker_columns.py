@@ -88,7 +88,7 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a quoted SQL name for a statement without parameters. For these, SQLAlchemy must not double `%`."""
+    """Return a quoted SQL name for a statement without parameters, without the `%%` that SQLAlchemy may make of `%`."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 

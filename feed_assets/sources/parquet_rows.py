@@ -75,7 +75,7 @@ def _names(schema: Any, file: str, columns: Columns) -> list[str]:
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
-            f"{file} has lists in {', '.join(wrong)}: expected texts, numbers, moments or structs. Have it written so."
+            f"{file} has lists in {', '.join(wrong)}: expected texts, numbers, moments or structs. Have it corrected."
         )
     needed = schema.names if columns.others_in_context else columns.named
     return [name for name in needed if name not in lists]
@@ -168,7 +168,7 @@ def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _value(cell: Any) -> Any:
-    """Return a cell's value, or a text if Python cannot represent it: a moment out of range, invalid UTF-8, a zone."""
+    """Return a cell's value, or a text if Python cannot represent it, such as a moment after the year 9999."""
     try:
         return cell.as_py()
     except (OverflowError, ValueError, KeyError):

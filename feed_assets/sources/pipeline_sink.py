@@ -108,7 +108,7 @@ class SqlPipelines:
 class FilePipelines:
     """JSON lines in a folder of the blackboard: a file for each version, and one with the newest.
 
-    A kill between the two writes leaves a version's file, but not in `newest.jsonl`. The next tick publishes it again.
+    A kill between the two writes leaves a version that `newest.jsonl` does not have. The next tick publishes it again.
     """
 
     board: Blackboard

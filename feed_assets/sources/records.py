@@ -10,7 +10,7 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 @dataclass(frozen=True)
 class FilePosition:
-    """A position in a file: the number of bytes read (`offset`; rows for Parquet), and of lines.
+    """A position in a file: how many bytes (`offset`; for Parquet, rows) and lines were read.
 
     `etag` is the file's etag at that time. `crc` is the checksum of the bytes read. `ended` is True at the file's end.
     """
@@ -53,7 +53,7 @@ class Unfinished:
 
 
 def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> None:
-    """Raise SourceUnavailable unless every needed column exists, each once."""
+    """Raise SourceUnavailable if a needed column is missing, or if a column occurs twice."""
     columns = tuple(header)
     missing = [column for column in needed if column not in columns]
     if missing or len({*columns}) < len(columns):

@@ -93,7 +93,7 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> ReportOutcome:
-    """Record a batch: first all counts together, then each report on a window. After a kill, it may be repeated."""
+    """Record a batch: first all counts together, then each report on a window. Repetition is harmless."""
     counts, window_reports, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)

@@ -212,7 +212,7 @@ class FileSink:
         return int(match[1]) if match else -1
 
     def _beside(self, number: int) -> str:
-        """Return a name that sorts after all names with this number (`_` follows `.`), and before the next number."""
+        """Return a name that sorts after all names with this number (`_` is after `.`), and before the next number."""
         names = [file.key.removesuffix(_ENDS) for file in self._from(number) if self._number(file) == number]
         return f"{max(names, default=self._key(number))}_{_ENDS}"
 

@@ -47,7 +47,7 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True)
 class TableLoads:
-    """The loads of a warehouse's tables, read from its state tables. A load writes these with the rows, or not at all.
+    """The loads of a warehouse's tables, read from its state tables. One transaction changes these and the rows.
 
     Several loads of a partition between two reads become one event. For a table of a topic, the event's marker is the
     first offset that is not loaded yet. So the event covers the offsets from the previous marker on. A load of a
@@ -58,7 +58,7 @@ class TableLoads:
     engine: Engine = field(repr=False)
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> EventBatch:
-        """Return events of up to `limit` partitions loaded since a position. Failures are SourceUnavailable."""
+        """Return events of up to `limit` partitions loaded since a position. Raise SourceUnavailable on failure."""
         if self.engine.absence():
             return EventBatch((), (), after, True)
         place = self._positions.load(after) or {}
