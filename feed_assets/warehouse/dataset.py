@@ -118,7 +118,7 @@ class DatasetTable:
         for due_update in page.due_updates:
             self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # Not if updates are missing: a later session must find them again.
+            self._keep(page.end)  # If updates are missing, the mark stays, so that a later session finds them.
         self._mark = page.end
         return page.is_last
 

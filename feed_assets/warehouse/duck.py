@@ -20,7 +20,7 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
-"""The smallest limit for a line. For a larger file, its size is the limit, because no line is longer than its file."""
+"""The line limit for small files. For a larger file, its size is the limit, because no line is longer than its file."""
 
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
@@ -80,11 +80,11 @@ class DuckDB(Engine):
             yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by unhex."""
+        """Return SQL for the bytes, with unhex."""
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Delete all other rows from the staging table. Creating another table would take twice the time."""
+        """Delete all rows but the newest of each key. Creating another table would take twice the time."""
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
@@ -94,7 +94,7 @@ class DuckDB(Engine):
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition, checked by DuckDB's own cast."""
+        """Return the condition. It uses DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
@@ -194,7 +194,7 @@ def _advice(message: str, path: Path | None) -> str:
     if "not a valid DuckDB database" in message:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is not a DuckDB file."
     if message.startswith("Out of Memory"):
-        return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
+        return f"DuckDB may use {_MEMORY}: load fewer chunks at once (`chunks`), or publish shorter values."
     return (
         "Find the other process that has the file open."
         if _LOCKED in message

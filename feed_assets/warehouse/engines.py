@@ -31,7 +31,7 @@ _AS_TEXT = frozenset({"json", "decimal", "bytes"})
 """Kinds that are staged as text, because a text may not be a value that the warehouse can store."""
 
 
-IS_ANOTHERS = "No load has created it: rename it, or drop it."
+IS_ANOTHERS = "No load has created this table: rename it, or drop it."
 """Advice if a table that is not ours has the name of one of our tables."""
 
 
@@ -54,7 +54,7 @@ class Findings(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection that begins and ends transactions only by statements. It raises WarehouseUnavailable, LoadFailed."""
+    """A connection in which only statements begin and end transactions. It raises WarehouseUnavailable, LoadFailed."""
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement. Return its rows, if it has any."""

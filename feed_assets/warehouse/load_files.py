@@ -129,7 +129,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # Decompressed after the whole digest check, which reports broken gzip.
+    if str(signal.path).endswith(".gz"):  # Decompressed after the digest check of all parts.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:

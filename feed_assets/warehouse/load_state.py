@@ -25,11 +25,11 @@ _MOST_OF_A_PROBLEM = 16_000
 """The most characters of a problem: in UTF-8 they fit into a text column of any warehouse."""
 
 _NOBODY = ""
-"""Holder of a released lease. Its row stays, so that two loaders that start at once wait for each other."""
+"""Holder of a released lease. The lease's row stays. So if two loaders start at once, one waits for the other."""
 
 
 class Position(NamedTuple):
-    """A topic partition's first offset that is not loaded, and the signals' offset from which to search its signal."""
+    """A topic partition's first offset that is not loaded, and the offset from which to read the topic of signals."""
 
     next_offset: int
     signal_offset: int
@@ -100,7 +100,7 @@ def create(engine: Engine) -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Create the state tables if they are missing. Another loader, or a role with more rights, may create them, too."""
+    """Create the state tables if they are missing. Another loader may create them at the same time."""
     if exists(connection):
         return
     try:
@@ -153,7 +153,7 @@ def _lease_of_nobody(engine: Engine) -> str:
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
-    """Renew the lease. Others wait for its row until our transaction ends. Raise WarehouseTaken if it is lost."""
+    """Renew the lease. Other loaders wait until our transaction ends. Raise WarehouseTaken if we lost it."""
     condition = f"WHERE holder = {literal(holder)}"
     connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {condition}")
     if not connection.execute(f"SELECT 1 FROM {STATE}.lease {condition}"):

@@ -1,6 +1,6 @@
 """The loader's state tables, and checks whether another role has altered them.
 
-A load never repairs such rows, because a wrong position would skip data. The table stops instead.
+A load never repairs altered rows, because a wrong position would skip data. The table stops instead.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.statements import DELETED, STATE
 
 _SHOWN = 80
-"""The most characters of a foreign value in a message."""
+"""The most characters of an unexpected value in a message."""
 
 _ROWS = 3
-"""The most foreign rows in a message."""
+"""The most unexpected rows in a message."""
 
 _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time zone": "timestamptz"}
 """Our names of types, by the names that warehouses report."""
@@ -84,7 +84,7 @@ def refuse_others(connection: Connection, table: str) -> None:
     )
     for schema, kind in rows:
         raise LoadFailed(
-            f"{schema}.{table} is a {kind}: expected the loaded table, otherwise rows go elsewhere. Put the "
+            f"{schema}.{table} is a {kind}: expected the loaded table, or rows would go elsewhere. Put the "
             f"table back, or drop the {kind}. {reset_advice(table)}"
         )
 
@@ -95,12 +95,12 @@ def altered(name: str, content: str, expected: str, advice: str) -> LoadFailed:
 
 
 def rows_text(rows: Sequence[Sequence[Any]]) -> str:
-    """Return foreign rows as one short line."""
+    """Return unexpected rows as one short line."""
     return ", ".join(f"({', '.join(repr(each)[:_SHOWN] for each in row)})" for row in rows[:_ROWS])
 
 
 def is_number(value: object) -> bool:
-    """Return whether a foreign value is a whole number of 0 or more."""
+    """Return whether a value in a state table is a whole number of 0 or more."""
     return type(value) is int and value >= 0
 
 

@@ -88,7 +88,7 @@ class PostgreSQL(Engine):
             yield connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by decode."""
+        """Return SQL for the bytes, with decode."""
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:

@@ -40,7 +40,7 @@ class Redshift(Engine):
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
     has_keys, tells_deleted, most_digits = False, False, 38
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
-    """Sort by offsets, as slices do. Keys chosen by Redshift could include a column that a migration must drop."""
+    """Sort rows by offset, because slices are offset ranges. Redshift might choose a column that is dropped later."""
     reads_chunks = True
     own_columns = frozenset({"oid", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "deletexid", "insertxid"})
 
@@ -75,7 +75,7 @@ class Redshift(Engine):
         return connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by FROM_HEX."""
+        """Return SQL for the bytes, with FROM_HEX."""
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
@@ -98,7 +98,7 @@ class Redshift(Engine):
         return _TYPES.get(kind.name) or super().type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return the value of an expression. Texts are not cast, as a cast would cut long ones."""
+        """Return SQL for the value of an expression. Texts are not cast, because a cast would cut long ones."""
         if kind.name == "json":
             return f"JSON_PARSE({text})"
         return text if kind.name == "text" else super().value(text, kind)

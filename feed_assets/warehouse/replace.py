@@ -111,7 +111,7 @@ def _exchange(
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    if state.shape is None and shape is not None:  # Perhaps only the row in `tables` was deleted.
+    if state.shape is None and shape is not None:  # A new table has none of the recorded rows.
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)

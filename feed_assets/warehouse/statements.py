@@ -24,7 +24,7 @@ STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
-"""Temporary tables: all rows of the files, and each key's newest row. No topic has such a name with a blank."""
+"""Temporary tables: all rows of the files, and each key's newest row. No topic's name contains a blank."""
 
 _PASSED = '"feed_assets passed"'
 """A temporary sequence that counts the rows that a deletion skips."""

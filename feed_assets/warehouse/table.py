@@ -114,7 +114,7 @@ class TopicTable:
     def _signal(self, partition: int, message: Message) -> Signal | None:
         """Return the signal in a message. For any other message, print a line and return None.
 
-        If a signal was overwritten in this way, the gap before the next signal reveals it.
+        If a signal was lost in this way, the gap before the next signal reveals it.
         """
         try:
             signal = Signal.of(message.value or b"")
@@ -137,7 +137,7 @@ class TopicTable:
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
-            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, as offsets "
+            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, because offsets "
             f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
 
