@@ -69,7 +69,7 @@ class Clients:
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
-        """Return a producer that writes in transactions. The broker aborts a transaction after `seconds`."""
+        """Return a producer that writes in transactions. The broker aborts one that takes more than `seconds`."""
         transaction_conf = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": seconds * 1000,

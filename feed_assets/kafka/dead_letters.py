@@ -110,7 +110,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
     message is not produced again if the letter has only its beginning, or if the topic would remove it at once because
     of its age. Such letters stay open, and at the end LetterLeft is raised. After FencedOff or KafkaUnavailable, the
-    next call settles the other letters.
+    next call settles the letters that are still open.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"settle the dead letters of {topic}", producer):

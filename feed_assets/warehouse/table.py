@@ -137,8 +137,9 @@ class TopicTable:
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
-            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, because offsets "
-            f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
+            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, because "
+            f"offsets begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} "
+            "--apply`."
         )
 
     def _refuse_beyond(self) -> None:
