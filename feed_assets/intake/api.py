@@ -306,7 +306,7 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 
 def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
-        """Count the refusal by partner. Requests without a valid key are counted as `unknown`."""
+        """Count a refusal by partner, and return its answer. The partner is `unknown` without a valid key."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
         door.metrics.refused.labels(str(answer.status_code), partner).inc()
         if not isinstance(error, RefusedRequest):

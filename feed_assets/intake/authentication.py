@@ -52,7 +52,7 @@ def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRo
 
 
 def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> str:
-    """Make a key of a partner, store it, and return it."""
+    """Make a key of a partner, store its digest, and return the key."""
     key, row = make(partner, scopes, now)
     with ledger.write() as connection:
         api_keys.add(connection, row)

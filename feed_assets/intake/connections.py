@@ -206,7 +206,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def resume_writing(self) -> None:
-        """Stop that time limit, because the client reads again."""
+        """End the time limit of `pause_writing`, because the client reads again."""
         super().resume_writing()
         if not self._is_over:
             self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)

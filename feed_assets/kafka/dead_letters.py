@@ -39,7 +39,7 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: its message's place upstream, why it is not a valid record, and when it was produced (UTC)."""
+    """A dead letter: its message's place upstream, why it is not a valid record, and the message's time (UTC)."""
 
     partition: int
     offset: int

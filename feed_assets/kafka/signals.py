@@ -50,7 +50,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
-            "offset. If that is no longer 0, declare it as another table: other chunks would repeat messages."
+            "offset. If that is no longer 0, declare it as another table: its chunks would repeat messages."
         )
     return None
 

@@ -86,7 +86,7 @@ def engine_of(url: str) -> sa.Engine:
 
 @contextmanager
 def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
-    """Turn errors of a database or its driver into errors of this kind, without the password."""
+    """Turn errors of a database or its driver into errors of the class `kind`, without the password."""
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:

@@ -165,7 +165,7 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """Reports of the number of a Kafka topic's messages by window, without events.
+    """A Kafka topic whose messages are counted by window. The counts are reports to the state store; no events result.
 
     The function `kafka_topic` makes this declaration.
 

@@ -50,7 +50,7 @@ class TopicSignals(Messages):
         """Return the events with `lag` and `partitions` in their contexts.
 
         `lag` is the number of offsets in the event's partition that now follow its chunk. `partitions` is the number of
-        the topic's partitions. A page that shows only the last event would otherwise hide that there are more.
+        the topic's partitions: otherwise, a page that shows only the last event would hide the other partitions.
         """
         with translated():
             end_by_partition = ends(self.clients, self.upstream)

@@ -77,7 +77,7 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
     """Return the prefix of a sink on the blackboard, else None.
 
-    Raise InvalidDefinition if a feed is in it, or in the folder of its pipelines.
+    Raise InvalidDefinition if a feed is in the sink's folder, or in the folder of its pipelines.
     """
     scheme, _, path = url.partition(":")
     prefix = path.strip("/")

@@ -41,7 +41,7 @@ class Loaded(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the partition's name in positions."""
+        """Return the name that positions use for the topic partition."""
         return f"{self.topic}/{self.partition}"
 
 

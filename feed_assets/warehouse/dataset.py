@@ -66,7 +66,7 @@ class _ChangePage(NamedTuple):
 
 
 class DatasetTable:
-    """The table of a dataset, beginning with its stored state and mark.
+    """The table of a dataset. Loading continues from its stored state and mark.
 
     Raises InvalidSetting for a warehouse that can only read chunks.
     """

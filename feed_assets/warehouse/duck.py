@@ -84,7 +84,7 @@ class DuckDB(Engine):
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Delete all rows but the newest of each key. Creating another table would take twice the time."""
+        """Yield statements that delete all rows but the newest of each key. Copying those would take twice the time."""
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):

@@ -157,7 +157,7 @@ class Engine(ABC):
         return iter(())
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Create the table `newest`. It has, for each key, the staged row with the highest offset."""
+        """Yield statements that create the table `newest`: for each key, the staged row with the highest offset."""
         keys = self.keys(shape)
         rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
@@ -177,21 +177,21 @@ class Engine(ABC):
         return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column. Existing rows get its default."""
+        """Yield statements that add a column. Existing rows get its default."""
         yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
 
     def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
-        """Change a column to its new kind. Its old default is dropped and set again later."""
+        """Yield statements that change a column to its new kind, without a default. A later step sets its default."""
         name, kind = quoted(column.name), self.type_of(column.kind)
         yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
 
     def make_nullable(self, table: str, name: str, /) -> Iterator[str]:
-        """Allow NULL in a column."""
+        """Yield statements that allow NULL in a column."""
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} DROP NOT NULL"
 
     def set_default(self, table: str, column: Column, /) -> Iterator[str]:
-        """Set or drop the default of a column."""
+        """Yield statements that set or drop the default of a column."""
         default = self._default(column)
         change = f"SET {default}" if default else "DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} {change}"
@@ -216,6 +216,6 @@ class ColumnGrowth(NamedTuple):
 
 
 def comment(table: str, column: Column) -> Iterator[str]:
-    """Set a column's comment if it has one."""
+    """Yield the statement that sets a column's comment, if it has one."""
     if column.comment:
         yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"

@@ -87,7 +87,7 @@ class Follower(Protocol):
 def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
-    """Return the table `name`, beginning with its stored state. `connection` is None if no warehouse exists yet."""
+    """Return the table `name` in its stored state. `connection` is None if the warehouse does not exist yet."""
     state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
     if connection and state.shape:
         loader_tables.refuse_others(connection, name)

@@ -176,9 +176,9 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 def _moved(
     name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], used_names: set[str]
 ) -> dict[str, str]:
-    """Return the alias whose column becomes that of the field `name`; {} if there is none.
+    """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
 
-    If another field has the alias as its own name, that field needs another column, which is also in the result.
+    If another field has that alias as its name, that field needs another column. Its alias is then in the mapping, too.
     """
     for alias in fields[name].aliases:
         if alias not in columns or alias in used_names:

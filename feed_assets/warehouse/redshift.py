@@ -139,7 +139,7 @@ class Redshift(Engine):
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Create the table with ROW_NUMBER."""
+        """Yield a statement that creates the table with ROW_NUMBER."""
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
@@ -149,13 +149,13 @@ class Redshift(Engine):
         return f"{quoted(column.name)} {self.type_of(column.kind)}"
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column, and update existing rows to its default."""
+        """Yield statements that add a column, and update existing rows to its default."""
         yield from super().add(table, column)
         if column.default is not None:
             yield f"UPDATE {table} SET {quoted(column.name)} = {self.value(literal(column.default), column.kind)}"
 
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
-        """Replace the column by a new one. Redshift can only alter texts, and not in a transaction."""
+        """Yield statements that replace a column by a new one. Redshift cannot alter columns in a transaction."""
         name = quoted(column.name)
         text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift has no cast for it.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
@@ -166,11 +166,11 @@ class Redshift(Engine):
         yield from comment(table, column)
 
     def make_nullable(self, _table: str, _name: str, /) -> Iterator[str]:
-        """Do nothing: every column is nullable."""
+        """Return no statements: every column is nullable."""
         return iter(())
 
     def set_default(self, _table: str, _column: Column, /) -> Iterator[str]:
-        """Do nothing: no column has a default."""
+        """Return no statements: no column has a default."""
         return iter(())
 
 

@@ -36,7 +36,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
 
 
 def _dropped(table: str, shape: Shape | None) -> Iterator[str]:
-    """Drop the tables that loads have created. Without a shape there was no load, so such a table is not ours."""
+    """Yield statements that drop the tables of loads. Without a shape there was no load: such a table is not ours."""
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"

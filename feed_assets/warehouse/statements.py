@@ -36,7 +36,7 @@ def deleted_of(table: str) -> str:
 
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
-    """Create a table and, if it has a key, the table of its deleted keys."""
+    """Yield the statements that create a table and, if it has a key, the table of its deleted keys."""
     position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
@@ -106,7 +106,7 @@ def _places(table: str, column: str, shape: Shape) -> list[str]:
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
-    """Create the staging table. `ignored` are columns of files that the table lacks."""
+    """Return the statement that creates the staging table. `ignored` are columns of files that the table lacks."""
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
@@ -116,7 +116,7 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Record each staged row that the warehouse cannot store, with its place and the reason. Delete the row."""
+    """Yield statements that delete staged rows that the warehouse cannot store, and record their places and reasons."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
         is_known = (
@@ -129,7 +129,7 @@ def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
 
 
 def strays_among(shape: Shape) -> str:
-    """Select a staged key that comes from two partitions: its values, and both partitions."""
+    """Return a query for a staged key that comes from two partitions: its values, and both partitions."""
     names = _names(shape.key)
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
@@ -138,7 +138,7 @@ def strays_among(shape: Shape) -> str:
 
 
 def obstacle(quoted_table: str, shape: Shape) -> str:
-    """Select one key that prevents a simple replacement of rows.
+    """Return a query for one key that prevents a simple replacement of rows.
 
     The table has the key from another partition or, if there is no such key, in a newer row. The result has the key's
     values and both partitions, which are equal in the second case. One search of the table finds both cases.
@@ -152,12 +152,15 @@ def obstacle(quoted_table: str, shape: Shape) -> str:
 
 
 def replace(quoted_table: str, shape: Shape) -> str:
-    """Delete the table's rows with staged keys, even if they are newer than the staged rows."""
+    """Return the statement that deletes the table's rows with staged keys, even rows that are newer."""
     return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
-    """Delete rows, and select an obstacle from the deleted ones. So the large table is searched only once."""
+    """Return a statement that deletes like `replace`, and selects an obstacle from the deleted rows.
+
+    So the large table is searched only once.
+    """
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
@@ -169,9 +172,10 @@ def replace_and_ask(quoted_table: str, shape: Shape) -> str:
 
 
 def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
-    """Delete the rows that staged rows replace. Skip and count rows that are newer or come from another partition.
+    """Yield statements that delete the rows that staged rows replace.
 
-    If the last statement returns a row, rows were skipped and are still in the table.
+    They skip and count rows that are newer or come from another partition. If the last statement returns a row, rows
+    were skipped and are still in the table.
     """
     passed = f"nextval({literal(_PASSED)})"
     is_passed = f"{quoted_table}.{PARTITION} <> s.{PARTITION} OR {quoted_table}.{OFFSET} >= s.{OFFSET}"
@@ -181,13 +185,13 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(quoted_table: str, shape: Shape) -> str:
-    """Delete the rows of the table NEWEST that are not newer than the rows in `quoted_table`."""
+    """Return the statement that deletes the rows of table NEWEST that are not newer than those in `quoted_table`."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
     return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
-    """Merge the newest rows into the table. Each is at least as new as the row that it replaces."""
+    """Yield statements that insert the rows of the table NEWEST, or record their keys as deleted, and clean up."""
     target, deleted = quoted(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
@@ -202,12 +206,12 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
 
 
 def remove(table: str, key: str) -> str:
-    """Remove the rows of a dataset's partition."""
+    """Return the statement that deletes the rows of a dataset's partition."""
     return f"DELETE FROM {quoted(table)} WHERE {PARTITION} = {literal(key)}"
 
 
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
-    """Insert the staged rows into a dataset's partition."""
+    """Yield statements that insert the staged rows into a dataset's partition, and drop the staging table."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = _names((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"

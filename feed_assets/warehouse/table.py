@@ -47,7 +47,7 @@ class Loading(Target):
 
 
 class TopicTable:
-    """The table of a topic, beginning with its stored state."""
+    """The table of a topic. Loading continues from its stored state."""
 
     def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
         self._loading, self.name, self._key, self._state = loading, name, key, state
