@@ -69,7 +69,7 @@ def lines_of(body: bytes) -> Iterator[bytes]:
 
 
 def sent(raw: bytes) -> Sent:
-    """Return the event of a line. A byte order mark at its beginning is skipped, as Spark runs do."""
+    """Return the event of a line. A byte order mark at its beginning is skipped: Spark runs skip it, too."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
@@ -134,7 +134,7 @@ def _in_array(body: bytes) -> Iterator[Sent]:
 def _element(text: str, value: Any) -> Sent:
     """Return the event of an array element, by the same rules as for a line.
 
-    An element with an escaped surrogate is parsed again, because Python accepts a lone one, which UTF-8 cannot encode.
+    An element with an escaped surrogate is parsed again: Python accepts a lone surrogate, which UTF-8 cannot encode.
     """
     raw = text.translate(_BREAKS).encode()
     if len(raw) > ROW_BYTES:

@@ -106,7 +106,7 @@ class Calls:
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:
-        """Check a partition of a foreign feed now, and record new updates. Return the newest valid one of each batch.
+        """Check a partition of a foreign feed now, and record new updates. Return each batch's newest valid update.
 
         Raise RefusedRequest for a feed that is not polled, or an invalid partition key.
         """

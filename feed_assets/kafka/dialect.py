@@ -37,7 +37,7 @@ _HAS_NUL = "a text with a NUL, which no database accepts"
 
 
 class Unwritable(FeedAssetsError):
-    """The dialect cannot represent a value; the message says why."""
+    """An error for a value that the dialect cannot represent. Its text is the reason."""
 
 
 def _quoted(text: str) -> str:

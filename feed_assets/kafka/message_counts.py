@@ -1,4 +1,4 @@
-"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
+"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all messages.
 
 Offsets give counts only if the broker stamps messages on arrival (`LogAppendTime`) and removes only the oldest ones.
 Also, no producer may use transactions, because the end of a transaction takes an offset, too.
@@ -42,7 +42,7 @@ def refusal(clients: Clients, topic: str) -> str | None:
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may arrive in any window at any time"
     return (
-        None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages between others are removed"
+        None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages in the middle are removed"
     )
 
 

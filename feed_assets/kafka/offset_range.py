@@ -1,6 +1,6 @@
 """A stretch of one topic partition: its messages become chunks that are written, but not signalled yet.
 
-The connector, a run and Spark's executors use this code, so they write the same bytes under the same keys.
+The connector, a run that catches up and Spark's executors use this code. So they write the same bytes to the same keys.
 """
 
 from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from feed_assets.kafka.topic_reader import Placed, message_of
 
 
 class Reached(NamedTuple):
-    """The offset up to which a partition was read: its end, or an earlier one where an open transaction begins."""
+    """The offset up to which a partition was read: the range's end, or the beginning of an open transaction."""
 
     partition: int
     offset: int

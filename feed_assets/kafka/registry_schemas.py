@@ -35,7 +35,7 @@ class Poison(Exception):
 
 
 class _Unknown(Exception):
-    """The registry has no such schema."""
+    """An error for a schema that the registry does not have."""
 
 
 class Schemas:

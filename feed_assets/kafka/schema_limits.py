@@ -36,7 +36,7 @@ _OF_FASTAVRO = frozenset({"__fastavro_parsed", "__named_schemas"})
 
 
 class InvalidSchema(ValueError):
-    """A text is not a valid Avro schema, or exceeds a limit."""
+    """An error for a text that is not a valid Avro schema, or exceeds a limit."""
 
 
 def loaded(text: str) -> Any:

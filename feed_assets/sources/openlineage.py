@@ -64,7 +64,7 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
-    """Post an event once; the next tick repeats a failed one. Do not follow redirects: POST would become GET."""
+    """Post an event once. If that fails, the next tick repeats it. Do not follow redirects: POST would become GET."""
     session = listing_session(opened)
     session.max_redirects = 0
     key = unquote(parts.password or "")

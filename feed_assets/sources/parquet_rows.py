@@ -71,7 +71,7 @@ def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: st
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:
-    """Return the columns to read. Raise SourceUnavailable for lists in needed ones: few bytes can encode huge lists."""
+    """Return the columns to read. Raise SourceUnavailable if a needed column has lists: few bytes can be huge lists."""
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
@@ -141,7 +141,7 @@ class _Group:
 
 
 def _is_of(path: str, names: Sequence[str]) -> bool:
-    """Return whether the column at a path has one of these names, or is part of a struct with one."""
+    """Return whether the column at a path has one of these names, or is part of a struct that has one."""
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 

@@ -55,7 +55,7 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 
 @dataclass(frozen=True)
 class SqlPipelines:
-    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Missing ones are created.
+    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Both are created if missing.
 
     The columns are those of `PipelineTable`, and `published_at`, a text that sorts like the markers of events (UTC).
     """
@@ -106,7 +106,7 @@ class SqlPipelines:
 
 @dataclass(frozen=True)
 class FilePipelines:
-    """JSON lines in a folder of the blackboard: a file for each version, and one with the newest.
+    """JSON lines in a folder of the blackboard: a file for each version, and `newest.jsonl` with the newest.
 
     A kill between the two writes leaves a version that `newest.jsonl` does not have. The next tick publishes it again.
     """

@@ -41,7 +41,7 @@ def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an Avro type, but no union, as an object with its `type`, even if it is written only as a name."""
+    """Return an Avro type that is not a union as an object with a `type`, even if only its name is written."""
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
     return named.get(schema, {"type": schema})

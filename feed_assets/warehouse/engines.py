@@ -1,4 +1,4 @@
-"""Kinds of warehouses: types, conversions of texts to values, and connections."""
+"""Engines: the types, conversions of texts to values, and connections of each kind of warehouse."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Groups of signals that are loaded together: signals are collected up to a number or a time, then split by schema.
+"""Groups of signals that are loaded together. Signals are collected up to a number or a time, then split by schema.
 
 A topic partition's chunks are loaded in the order of offsets, so a group ends where another schema begins. Loading a
 separate buffer for each schema would move a partition's position past rows that are not loaded.
