@@ -51,7 +51,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt for `count` letters before the offset `upto` of their partition."""
+    """A receipt that settles `count` letters before the offset `upto` of their partition."""
 
     upto: int
     count: int

@@ -62,7 +62,7 @@ class DuckDB(Engine):
 
     @property
     def now(self) -> str:
-        """Return this process's time. DuckDB's own time would be the start of the transaction."""
+        """Return SQL for this process's time. DuckDB's own time would be the start of the transaction."""
         return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
 
     @property

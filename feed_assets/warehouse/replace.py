@@ -58,7 +58,7 @@ def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchang
 
 
 def planned(place: LoadContext, table: str, state: TopicState, update: Update) -> TableChange:
-    """Return the change that `replace` would make to the table for an update. Raise the same errors."""
+    """Return the change that `replace` would make to the table for an update. Raise the same errors as `replace`."""
     with load_files.room() as folder:
         rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, state, update, rows.shape if rows else None)
