@@ -1,1 +1,4 @@
-"""Intake: makes batches of appendable feeds from data that others push or offer. No module here imports Dagster."""
+"""Intake makes batches of appendable feeds from events that partners push and from files that they provide.
+
+No module here imports Dagster.
+"""

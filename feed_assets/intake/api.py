@@ -33,13 +33,16 @@ EVENTS_PATH = "/v1/{feed:path}/events"
 _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
-"""Bytes of bodies in memory at a time, as sent, and small ones unpacked: of all requests, and of one key."""
+"""The most bytes of request bodies in memory: for all requests together, and for one key.
+
+A body counts with its bytes as sent. A small body counts with its unpacked bytes, too.
+"""
 
 RETRY_SECONDS = 5
-"""Seconds after which to repeat a request that failed because of the disk or the ledger."""
+"""Seconds that a client should wait before it repeats a request, for example after a disk or ledger error."""
 
 WAKES = 8
-"""Wakes that look at stores at a time, one of each key: other requests have threads of their own."""
+"""The most `/wake` requests that are handled at a time. They have their own threads, so they delay no other request."""
 
 _EVENT = {"type": "object", "description": "An event, with the columns of the feed's schema."}
 _BODY = {
@@ -50,9 +53,9 @@ _BODY = {
     },
 }
 _SAID = {
-    200: "Taken: the numbers of accepted and rejected events, and the first 100 reasons.",
-    400: "The body is malformed: nothing of it was accepted.",
-    401: "No key, or no valid one.",
+    200: "The numbers of accepted and rejected events, and the first 100 reasons for rejections.",
+    400: "The body is malformed: no event was accepted.",
+    401: "The key is missing or invalid.",
     403: "The key is not for this feed or event source.",
     404: "There is no such feed or event source.",
     408: "The request did not arrive in time.",
@@ -60,8 +63,8 @@ _SAID = {
     413: "The body, or what it unpacks to, is too large.",
     415: "An unknown media type or compression.",
     422: "The Idempotency-Key was used with another body.",
-    429: "Too many events, or hours of events, with this key; or a wake with it is under way.",
-    503: "The receiver, its ledger or its disk cannot accept it now.",
+    429: "Too many events, or hours of events, with this key; or another wake with this key is in progress.",
+    503: "The receiver, its ledger or its disk cannot accept the request now.",
     507: "The disk is full.",
 }
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
@@ -71,7 +74,7 @@ Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 @dataclass
 class Door:
-    """Access to a receiver: the keys of requests, the limits of what they may send, and their counts."""
+    """A receiver with everything that its HTTP API needs: API keys, limits, locks and metrics."""
 
     receiver: Receiver
     keys: Keys
@@ -79,25 +82,28 @@ class Door:
     metrics: Metrics
     calls: Calls
     problem: str = ""
-    """The reason why publishing accepted events is blocked; '' if it is not."""
+    """The reason why accepted events cannot be published; '' if they can."""
     held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES))
     held_of_keys: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
-    """The memory of each key: one partner's bodies leave room for the others'."""
+    """The memory limit of each key. One partner's bodies cannot use up the memory for all."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """The lock for unpacking, judging or writing one large body. Others wait, still packed."""
+    """The lock that a request holds while it unpacks, checks and writes a large body. Other large bodies wait."""
     turns: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
-    """The lock of each key for its large bodies: only one of them waits for `large`, so others are soon next."""
+    """The lock of each key for its large bodies. Only one body per key waits for `large`, so all partners get turns."""
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether it takes events, and how much waits. Reasons are only in the log, as this needs no key."""
+        """Return whether the receiver takes events, and how much waits to be published.
+
+        This call needs no key, so it does not show the reason of a failure. The reason is in the log.
+        """
         spool = self.receiver.spool
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "failed": bool(self.problem)}
         return {"takes": self.keys.are_known and not spool.broken, "spool": waits, "damaged": len(spool.damaged())}
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
-    """Return the application: it takes events and other teams' write events, and reports the receiver's state."""
+    """Return the HTTP application. It accepts events and write events, and reports the receiver's state."""
     app = FastAPI(
         title="feed_assets receiver",
         version="1",
@@ -124,7 +130,10 @@ def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager
 
 
 def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
-    """Handle events before FastAPI, which only describes the route: its layers cost a tenth of a request's CPU."""
+    """Return an application that handles pushed events itself, and passes other requests to FastAPI.
+
+    FastAPI only documents the route for events. Its layers would cost a tenth of a request's CPU time.
+    """
     post_events = _post_events(door)
     refused, unavailable = _counting(door, _refused), _counting(door, _unavailable)
 
@@ -149,7 +158,7 @@ def _in_front_of(app: FastAPI, door: Door) -> ASGIApp:
 def push_events(
     feed: str, _: Key = None, idempotency_key: Annotated[str | None, Header(max_length=KEY_BYTES)] = None
 ) -> None:
-    """Take a batch of events. They are on disk before the answer; rejected ones are kept, with their reasons."""
+    """Accept a batch of events. They are on disk before the answer. Rejected events are kept with their reasons."""
 
 
 def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
@@ -168,7 +177,7 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
 
 def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
     async def post_write_events(source: str, request: Request, _: Key = None) -> Response:
-        """Record write events of an event source. They are in the ledger before the answer; known ones stay."""
+        """Record write events of an event source. They are in the ledger before the answer. Repetition is harmless."""
         key = _key(door, request, f"{EVENTS}{source}")
         declared = door.calls.source(source)
         return await _answer(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
@@ -180,11 +189,11 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
     waking, threads = set[str](), ThreadPoolExecutor(WAKES)
 
     async def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
-        """Look at a partition of a foreign feed now: new updates are recorded, and decided at once."""
+        """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
         key = _key(door, request, feed)
         door.rates.count(key, 1)
-        if key in waking:  # Its store may never answer: it holds up no wake of others, and no other request.
-            why = f"another wake with this key is under way: send that of {feed!r} after its answer"
+        if key in waking:  # A store may never answer. With one wake per key, it blocks only the wakes of one key.
+            why = f"another wake with this key is in progress: send the wake of {feed!r} after its answer"
             raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
         waking.add(key)
         try:
@@ -197,7 +206,7 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
 
 
 def _key(door: Door, request: Request, scope: str) -> str:
-    """Return the name of a request's key. Raise Refused if it may not write this, or has sent too much."""
+    """Return the id of a request's API key. Raise RefusedRequest if it may not write to `scope`, or sent too much."""
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)
     request.state.partner = row.partner
@@ -209,7 +218,7 @@ def _key(door: Door, request: Request, scope: str) -> str:
 async def _answer(
     door: Door, request: Request, key: str, name: str, accept: Callable[[bytes, str], Awaitable[RequestAnswer]]
 ) -> Response:
-    """Read a body, have it accepted, and answer."""
+    """Read the body of a request, accept its events, and return the answer."""
     kind, events = _kind(request), 0
     held = door.held_of_keys.setdefault(key, BodyMemory(HELD_OF_KEY, door.held))
     body = Body(held, request.headers.get("content-encoding", "").lower(), kind)
@@ -234,7 +243,7 @@ async def _answer(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Report whether events are taken, how many bytes wait to be published, and for how long."""
+        """Report whether the receiver takes events, how many bytes wait to be published, and for how long."""
         report = door.health()
         return JSONResponse(report, 200 if report["takes"] else 503)
 
@@ -257,7 +266,7 @@ def _docs(app: FastAPI) -> Callable[[], Response]:
 
 
 def _kind(request: Request) -> str:
-    """Return the kind of a body. Raise Refused for another media type, or a body declared too large."""
+    """Return the kind of a body. Raise RefusedRequest for an unknown media type or a too large Content-Length."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in KINDS:
         raise RefusedRequest(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
@@ -278,7 +287,7 @@ async def _receive(request: Request, body: Body) -> None:
             408, f"the request did not arrive within {REQUEST_SECONDS} s: send less at a time"
         ) from None
     except ClientDisconnect:
-        raise RefusedRequest(400, "the connection ended before the body did") from None
+        raise RefusedRequest(400, "the connection ended before the whole body arrived") from None
 
 
 def _refused(error: RefusedRequest) -> Response:
@@ -297,7 +306,7 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 
 def _counting(door: Door, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(request: Request, error: Exception) -> Response:
-        """Count the refusal by partner. Requests without a valid key are counted as `unknown`."""
+        """Count a refusal by partner, and return its answer. The partner is `unknown` without a valid key."""
         answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
         door.metrics.refused.labels(str(answer.status_code), partner).inc()
         if not isinstance(error, RefusedRequest):

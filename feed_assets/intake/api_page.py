@@ -1,11 +1,11 @@
-"""The page that describes the API, made from its OpenAPI description, without scripts and external content."""
+"""A page that describes the API. It is made from the OpenAPI description, and has no scripts or external content."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Policy that forbids a browser to load anything else for the page."""
+"""Content-Security-Policy that forbids a browser to load anything else for the page."""
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}

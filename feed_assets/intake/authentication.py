@@ -1,7 +1,7 @@
-"""API keys: making them, and finding the key of a request.
+"""API keys: how they are made, and how the key of a request is checked.
 
-A key is 256 random bits, so its SHA-256 reveals nothing about it. A slow hash, which protects guessable passwords,
-would double the cost of each request.
+A key is 256 random bits, so its SHA-256 reveals nothing about it. A slow hash is needed only for guessable passwords,
+and would double the cost of each request.
 """
 
 import asyncio
@@ -37,10 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRow]:
-    """Return a new key, which is shown only once, and its row. Raise InvalidName and InvalidKey."""
+    """Return a new key and its row for the ledger, which has only a digest of the key.
+
+    Raise InvalidName for an invalid partner or scope, and InvalidKey without scopes.
+    """
     check_segment(partner, "partner")
     if not scopes:
-        raise InvalidKey(f"a key of {partner} without scopes: expected feeds, or {EVENTS}SOURCE, that it may write.")
+        raise InvalidKey(f"a key of {partner} has no scopes: expected the feeds, or {EVENTS}SOURCE, that it may write.")
     for scope in scopes:
         _ = check_segment(scope.removeprefix(EVENTS), "event source") if scope.startswith(EVENTS) else Feed.parse(scope)
     name = token_hex(6)
@@ -49,7 +52,7 @@ def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRo
 
 
 def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> str:
-    """Make a key of a partner, store it, and return it."""
+    """Make a key of a partner, store its digest, and return the key."""
     key, row = make(partner, scopes, now)
     with ledger.write() as connection:
         api_keys.add(connection, row)
@@ -57,7 +60,10 @@ def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> s
 
 
 def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> str:
-    """Return a new key with all scopes of the partner's present ones, which end after the overlap. Raise InvalidKey."""
+    """Return a new key with all scopes of the partner's valid keys. Those keys end after `overlap`.
+
+    Raise InvalidKey if the partner has no valid key.
+    """
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         key, row = make(partner, sorted({scope for each in held for scope in each.scopes}), now)
@@ -67,7 +73,10 @@ def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> s
 
 
 def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tuple[str, ...]:
-    """End the keys of a partner, or one of them. Return their names. Raise InvalidKey."""
+    """End all keys of a partner, or only the key `name`. Return the ids of the ended keys.
+
+    Raise InvalidKey if there is no such valid key.
+    """
     with ledger.write() as connection:
         held = _held(api_keys.every(connection, partner), partner, now)
         ended = tuple(each.id for each in held if name in (None, each.id))
@@ -117,9 +126,9 @@ class Keys:
         return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
 
     def of(self, header: str, now: datetime) -> KeyRow:
-        """Return a request's key by its header `Authorization`. Raise Refused if there is no valid key."""
+        """Return the key in a request's header `Authorization`. Raise RefusedRequest if there is no valid key."""
         if not self.are_known:
-            raise RefusedRequest(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
+            raise RefusedRequest(503, "the keys cannot be read from the ledger: send the request later", retry_after=30)
         kind, _, key = header.partition(" ")
         match = _KEY.fullmatch(key.strip()) if kind.lower() == "bearer" else None
         row = self._rows.get(match[1]) if match else None
@@ -132,16 +141,17 @@ class Keys:
 
 
 def check_scope(row: KeyRow, scope: str) -> None:
-    """Raise Refused if a key may not write this."""
+    """Raise RefusedRequest if a key may not write to this feed or event source."""
     if scope not in row.scopes:
         raise RefusedRequest(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
 
 
 @dataclass
 class Rates:
-    """The rate of events, or another unit, for each key. A key above the limit waits until its average is back below.
+    """A rate limit for each key, in events or another unit per second.
 
-    A request is always taken whole, so it may exceed the limit. The next one then waits longer.
+    A key above the limit is refused until its average rate is below the limit again. A request is always accepted as a
+    whole, so it may exceed the limit. The next request is then refused for longer.
     """
 
     per_second: float
@@ -149,14 +159,14 @@ class Rates:
     _remaining: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def check(self, key: str) -> None:
-        """Raise Refused while a key has sent too much."""
+        """Raise RefusedRequest if a key is above the limit."""
         if (remaining := self._now(key)) <= 0:
             wait = 1 + int(-remaining / self.per_second)
             why = f"more than {self.per_second:g} {self.noun} a second with this key: wait"
             raise RefusedRequest(429, why, retry_after=wait)
 
     def count(self, key: str, events: int) -> None:
-        """Count the events of a request."""
+        """Count the events of a request against the limit of its key."""
         self._remaining[key] = self._now(key) - events, monotonic()
 
     def _now(self, key: str) -> float:
@@ -165,5 +175,5 @@ class Rates:
 
     @property
     def _most(self) -> float:
-        """Return the most that may arrive at once: ten seconds' worth."""
+        """Return the most events that may arrive at once: those of ten seconds."""
         return 10 * self.per_second

@@ -1,4 +1,4 @@
-"""Publication of one batch of an appendable feed. It is recorded in the ledger at once, before any look finds it."""
+"""Publication of one batch of an appendable feed. The batch is in the ledger at once: no sensor must discover it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ PUBLISHED = "batch published"
 class BatchContent:
     """Content of one batch to be published.
 
-    The names of the batch and its parts depend only on where the data are from, so an earlier publication is
-    recognised. Only one process at a time publishes a batch.
+    The names of the batch and its parts depend only on the source of the data. So an earlier publication of the same
+    data is recognised. Only one process at a time publishes a batch.
 
     Args:
-        partition: The batch: its partition, and its own name as the last segment.
-        parts: Contents by their names under the update. A file is not read into memory.
-        windows: Record counts by window of event time (UTC). If unknown, the first dataset that reads the batch counts.
+        partition: The batch as a partition: the last segment of its key is the name of the batch.
+        parts: Contents of the part files by name. A content that is a path is not read into memory.
+        windows: Record counts by window of event time (UTC). If None, the first dataset that reads the batch counts.
     """
 
     partition: Partition
@@ -39,19 +39,21 @@ class BatchContent:
 
 
 def publish(services: Services, batch: BatchContent, by: str) -> Update:
-    """Publish a batch as a new update and record it in the ledger. An existing one with these parts is only recorded.
+    """Publish a batch as a new update, and record it in the ledger.
 
-    It may be killed at any instruction. It is then called again, with the same name and the same parts:
+    The process may be killed at any instruction. The caller then repeats the call with the same name and parts. The
+    repeated call continues from where the first one was killed:
 
-    - before the manifest: nobody sees anything. The batch is written again under a greater id. A day later, the sensor
-      `orphans` finds what the killed attempt left, by its claim (`runs/orphan_sweep.py`).
-    - between the manifest and the ledger: the newest valid update has these parts, and is recorded.
-    - in the ledger's transaction, with the change, the write event, the batch and its counts: all or nothing.
-    - after it: the ledger has an update with these parts, and nothing is changed, here or on the blackboard. So an
-      update that somebody has invalidated meanwhile stays invalid.
+    - Before the manifest: no reader has seen the batch. It is written again under a greater id. A day later, the sensor
+      `orphans` finds the files of the killed attempt by its claim (`runs/orphan_sweep.py`).
+    - Between the manifest and the ledger: the newest valid update already has these parts. It is only recorded.
+    - In the ledger's transaction: the change, the write event, the batch and its counts are recorded together or not
+      at all.
+    - After the transaction: the ledger already has an update with these parts, so nothing changes. An update that
+      somebody has invalidated meanwhile stays invalid.
 
-    If nobody calls it again, the same sensor records updates that have their manifest, and sweeps the rest. Raise
-    errors of the blackboard and the ledger; InvalidName for invalid names.
+    If nobody repeats the call, `orphans` records an update that has its manifest, and removes other files. Raise errors
+    of the blackboard and the ledger, and InvalidName for invalid names.
     """
     check_partition(batch.partition)
     with services.ledger.read() as connection:

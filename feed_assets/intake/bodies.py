@@ -1,4 +1,4 @@
-"""The events in a request's body: each with its text as sent, and its value."""
+"""Events in the body of a request. Each event has its text as sent, and its parsed value."""
 
 import re
 from codecs import BOM_UTF8, utf_8_decode
@@ -18,10 +18,10 @@ KINDS = {LINES: "lines", "application/jsonl": "lines", "application/jsonlines": 
 """Kinds of bodies by media type: one event per line, or an array of events."""
 
 VALUES = 100_000
-"""The most values of an event, with those of its lists. As objects, values take 20 times the memory of their text."""
+"""The most values of an event, including those in lists. Parsed values take 20 times the memory of their text."""
 
 SLICE_BYTES = 256 << 10
-"""Bytes of events that are judged before other requests have their turn. One event may have more."""
+"""Bytes of events that are checked before other requests get a turn. A single event may be larger."""
 
 
 T = TypeVar("T")
@@ -36,10 +36,10 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object. Raise ValueError for a repeated field, of which Python would keep the last one."""
+    """Return a JSON object as a dict. Raise ValueError for a repeated field: Python would keep only its last value."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} is there twice")
+        raise ValueError(f"field {first_repeated(name for name, _ in pairs)!r} occurs twice")
     return fields
 
 
@@ -51,7 +51,7 @@ _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 class Sent(NamedTuple):
-    """An event: its bytes in one line, and its value. If it is not JSON, the value is None and `broken` the reason."""
+    """An event: its bytes in one line, and its parsed value. If it cannot be parsed, `broken` has the reason."""
 
     raw: bytes
     value: Any = None
@@ -59,17 +59,17 @@ class Sent(NamedTuple):
 
 
 def events(body: bytes, kind: str) -> Iterator[Sent]:
-    """Return the events of a body that is `lines` or an `array`. Raise Refused for a malformed array."""
+    """Return the events of a body of kind `lines` or `array`. Raise RefusedRequest for a malformed array."""
     return map(sent, lines_of(body)) if kind == "lines" else _in_array(body)
 
 
 def lines_of(body: bytes) -> Iterator[bytes]:
-    """Return a body's lines that are not blank."""
+    """Return the lines of a body without blank lines."""
     return (raw for line in body.split(b"\n") if (raw := line.strip(b" \t\r")))
 
 
 def sent(raw: bytes) -> Sent:
-    """Return the event of a line. The line may begin with a byte order mark, as runs accept it, too."""
+    """Return the event of a line. A byte order mark at its beginning is skipped: Spark runs skip it, too."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     if raw.count(b",") >= VALUES and _TEXT.sub(b"", raw).count(b",") >= VALUES:
@@ -83,7 +83,10 @@ def sent(raw: bytes) -> Sent:
 
 
 def _needs_its_text(text: bytes, value: Any) -> bool:
-    """Return whether an event has numbers that must be judged by their digits, or repeated keys."""
+    """Return whether an event must be parsed again, more slowly, from its text.
+
+    That is the case if it has repeated keys, or numbers whose digits may be lost in a float.
+    """
     if not isinstance(value, dict):
         return False
     fields = cast(dict[str, Any], value)
@@ -94,7 +97,7 @@ def _needs_its_text(text: bytes, value: Any) -> bool:
 
 
 def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Group events: at most `most` per group, which ends when it reaches `SLICE_BYTES`."""
+    """Yield groups of at most `most` events. A group also ends when it has `SLICE_BYTES` or more."""
     group, size = list[T](), 0
     for event in events:
         group.append(event)
@@ -107,12 +110,12 @@ def in_slices(events: Iterable[T], size_of: Callable[[T], int], most: int) -> It
 
 
 def _too_long(raw: bytes) -> Sent:
-    """Return a broken event, cut to the allowed size, as its text would take six times the bytes."""
+    """Return a broken event, cut to the allowed size. Stored as JSON, its text may take six times as many bytes."""
     return Sent(raw[:ROW_BYTES], broken=f"it has {len(raw)} bytes: expected at most {ROW_BYTES}")
 
 
 def _in_array(body: bytes) -> Iterator[Sent]:
-    """Yield each element's original text as one line, so that numbers keep their digits."""
+    """Yield each element with its original text as one line, so that numbers keep their digits."""
     try:
         text = _Window(body)
         text.skip("[")
@@ -125,11 +128,14 @@ def _in_array(body: bytes) -> Iterator[Sent]:
         text.skip("]")
         text.check_end()
     except (ValueError, RecursionError) as error:
-        raise RefusedRequest(400, f"the body is not a JSON array: {error}. Nothing of it was accepted") from None
+        raise RefusedRequest(400, f"the body is not a JSON array: {error}. No event was accepted") from None
 
 
 def _element(text: str, value: Any) -> Sent:
-    """Return an element by the rules of lines. A lone surrogate, which Python accepts, cannot be encoded."""
+    """Return the event of an array element, by the same rules as for a line.
+
+    An element with an escaped surrogate is parsed again: Python accepts a lone surrogate, which UTF-8 cannot encode.
+    """
     raw = text.translate(_BREAKS).encode()
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
@@ -137,7 +143,7 @@ def _element(text: str, value: Any) -> Sent:
 
 
 class _Window:
-    """A window of a body's text, for events of the allowed size. Longer events are not parsed into objects."""
+    """A sliding window over a body's text. An event of the allowed size fits into it; longer events are not parsed."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._text, self._at = body.removeprefix(BOM_UTF8), "", 0
@@ -149,7 +155,7 @@ class _Window:
         return self._end == len(self._body)
 
     def _fill(self) -> None:
-        """Decode more text, until twice the bytes of the largest event are ahead, or the end."""
+        """Decode more text until the window has twice the size of the largest event, or the body ends."""
         while not self._is_last and len(self._text) - self._at <= 2 * ROW_BYTES:
             data = self._body[self._end : self._end + ROW_BYTES]
             text, size = utf_8_decode(data, "strict", self._end + len(data) == len(self._body))
@@ -164,7 +170,7 @@ class _Window:
         self._at = match.start() if match else len(self._text)
 
     def next_is(self, expected: str) -> bool:
-        """Return whether this text is next, after blanks."""
+        """Return whether the expected text is next, after whitespace."""
         self._skip_blanks()
         return self._text.startswith(expected, self._at)
 
@@ -176,7 +182,7 @@ class _Window:
         self._at += len(expected)
 
     def element(self) -> tuple[str, Any]:
-        """Return the next element's text and value. Raise ValueError."""
+        """Return the next element's text and value. Raise ValueError if it is not valid JSON."""
         self._skip_blanks()
         start = self._at
         try:
@@ -187,7 +193,7 @@ class _Window:
         return self._text[start : self._at], value
 
     def check_end(self) -> None:
-        """Raise ValueError unless the end is reached."""
+        """Raise ValueError if more text follows."""
         self._skip_blanks()
         if self._at < len(self._text):
             raise ValueError(f"it continues after its end, at character {self._passed + self._at}")

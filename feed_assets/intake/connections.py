@@ -1,7 +1,8 @@
-"""Limits of connections before a request is read: their number and duration, and the size of a head.
+"""Limits for connections: how many are open, how long they may wait, and how large the head of a request is.
 
-uvicorn limits connections only once a head is complete, and limits neither its size nor its time. It has no hook for
-that, so this overrides methods that may change in each minor version: pyproject.toml allows only one.
+uvicorn limits connections only after it has read a complete head. It limits neither the size nor the time of a head,
+and has no hook for such limits. So this module overrides methods that may change in any minor version of uvicorn, and
+pyproject.toml allows only one minor version.
 """
 
 import asyncio
@@ -23,29 +24,32 @@ REQUEST_SECONDS = 30
 """Seconds from the first to the last byte of a request."""
 
 LINGER_SECONDS = 5
-"""Seconds in which the rest of a refused body is discarded: a reset would keep the answer from its sender."""
+"""Seconds in which the server still reads and discards the rest of a refused body.
+
+Closing at once would reset the connection, and the client would not see the answer.
+"""
 
 HEAD_BYTES = 65_536
-"""Bytes of a request's head, the limit of h11 and most proxies, too."""
+"""The most bytes of a request's head. h11 and most proxies have the same limit."""
 
 CONNECTIONS = 1000
-"""The most open connections. Requests of further ones are answered with 503."""
+"""The most open connections. Requests of further connections are answered with 503."""
 
 WITHOUT_KEY = 200
-"""The most connections without a valid key: a further one ends the oldest. Partners have the other 800."""
+"""The most connections without a valid key. A further one closes the oldest. So 800 stay free for valid keys."""
 
 PIPELINED = 8
-"""Requests of a connection that wait while an earlier one is answered: each takes some 10 kB."""
+"""The most requests of a connection that wait while an earlier one is answered. Each takes about 10 kB."""
 
 PER_ADDRESS = 100
-"""The most connections of one address, or one IPv6 network of 64 bits, unless it is a trusted proxy."""
+"""The most connections from one IPv4 address or one IPv6 /64 network. Trusted proxies are exempt."""
 
 
 class Admission:
     """The open connections of a server.
 
     Args:
-        trusted: Addresses of proxies, which have many clients.
+        trusted: Addresses of proxies. They have many clients, so they may open more connections.
         log: The log for addresses with too many connections.
     """
 
@@ -55,7 +59,10 @@ class Admission:
         self._open = dict[BoundedHttp, None]()  # In their order of arrival.
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Count a connection, which may end the oldest one without a key. Return False if it is one too many."""
+        """Count a new connection. If there are too many, close the oldest one without a valid key.
+
+        Return False if the new connection is the one to close.
+        """
         network, connection.is_counted = connection.network, True
         self._open[connection] = None
         self._of_address[network] += 1
@@ -71,12 +78,12 @@ class Admission:
         return True
 
     def _end(self, connection: "BoundedHttp") -> None:
-        """End a connection, which no longer counts from now on, though the loop closes it later."""
+        """Close a connection. It stops counting now, although the event loop closes it a little later."""
         self.release(connection)
         connection.abort()
 
     def _keyless(self) -> "list[BoundedHttp]":
-        """Return the connections without a valid key, the oldest first. The new one is last."""
+        """Return the connections without a valid key, oldest first."""
         return [each for each in self._open if not each.has_key]
 
     def release(self, connection: "BoundedHttp") -> None:
@@ -91,7 +98,7 @@ class Admission:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection that ends after refusing an unread body, and if its client is too slow or sends too much."""
+    """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
 
     address = network = ""
     is_counted = False
@@ -100,7 +107,7 @@ class BoundedHttp(HttpToolsProtocol):
     """State of the request in progress. Further requests may already have arrived."""
     _timer: asyncio.TimerHandle | None = None
     _unread = 0
-    """Bytes since the last complete head or piece of a body: the parser keeps unfinished heads and trailers."""
+    """Bytes received since the last complete head or piece of a body. The parser keeps them in memory."""
     _refusal = (400, "found no HTTP/1.1 request: nothing was accepted")
 
     def __init__(self, admission: Admission, *args: Any, **kwargs: Any) -> None:
@@ -117,7 +124,7 @@ class BoundedHttp(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Start waiting for a head, or refuse the connection."""
+        """Start the time limit for a head, or refuse the connection."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self.network = _network(self.address)
@@ -128,7 +135,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(503, f"{problem}: send more requests over fewer connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer, and stop counting the connection."""
         self._stop()
         self._admission.release(self)
         super().connection_lost(exc)
@@ -149,7 +156,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._end_in(HEAD_SECONDS)
 
     def on_headers_complete(self) -> None:
-        """Stop waiting: the application has the rest of the request's time for the body."""
+        """Check the complete head, and stop its time limit. The application limits the time for the body."""
         self._stop()
         self._unread = 0
         if self.parser.should_upgrade():  # pyright: ignore[reportOptionalMemberAccess]
@@ -164,22 +171,22 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Note that the parser keeps none of the bytes that arrived."""
+        """Reset the count of unread bytes, because the parser keeps none of them."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the parser keeps none of the bytes that arrived."""
+        """Reset the count of unread bytes, because the parser keeps none of them."""
         self._unread = 0
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Remember the state that the application gets. After a valid key it contains the partner."""
+        """Keep the request's state. The application adds the partner to it when it has accepted the key."""
         self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; if this one's body was not read, end the connection."""
+        """Wait for the next request, or close the connection if the body of this request was not read."""
         self._has_key = "partner" in self._state
         is_unread = not self.pipeline and self.cycle.more_body
         is_last = not self.pipeline
@@ -190,22 +197,25 @@ class BoundedHttp(HttpToolsProtocol):
             self._end_in(HEAD_SECONDS)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's own words)
-        """Answer a request that cannot be parsed with the reason."""
+        """Answer a request that cannot be parsed. The answer contains our reason."""
         self._refuse(*self._refusal)
 
     def pause_writing(self) -> None:
-        """Start waiting for a client that does not read."""
+        """Start a time limit, because the client does not read its answer."""
         super().pause_writing()
         self._end_in(HEAD_SECONDS)
 
     def resume_writing(self) -> None:
-        """Stop waiting for the client."""
+        """End the time limit of `pause_writing`, because the client reads again."""
         super().resume_writing()
         if not self._is_over:
             self._stop() if self._is_answering else self._end_in(HEAD_SECONDS)
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answer instead of the application, which sees a disconnect, and end the connection."""
+        """Send an error instead of the application's answer, and close the connection.
+
+        The application sees a disconnect.
+        """
         if self.transport.is_closing():
             return
         if self._is_answering:
@@ -220,7 +230,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End our side, and discard what still arrives, for some seconds."""
+        """Close our side of the connection. Discard what the client still sends for some seconds."""
         self._is_over = True
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
@@ -232,7 +242,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer = self.loop.call_later(seconds, self.abort)
 
     def abort(self) -> None:
-        """End the connection, also if its client does not read."""
+        """Close the connection at once, even if its client does not read."""
         self.transport.abort()
 
     def _stop(self) -> None:
@@ -258,7 +268,7 @@ def _too_long() -> tuple[int, str]:
 
 
 def _network(address: str) -> str:
-    """Return an address; for IPv6 its network of 64 bits, which one client usually has as a whole."""
+    """Return an IPv4 address as it is, and the /64 network of an IPv6 address: one client usually has all of it."""
     if ":" not in address:
         return address
     parsed = cast(IPv6Address, ip_address(address.partition("%")[0]))

@@ -1,6 +1,7 @@
-"""Calls by other teams, who send write events of their tables, or request a look at one of their feeds.
+"""Calls by other teams. They send write events of their tables, or ask us to check one of their feeds now.
 
-Ticks are woken only by the log: what is recorded here is a change, and ticks listen for changes (ADR 102).
+Everything that is recorded here is a change in the ledger's log. Sensors listen for changes, so a tick starts soon
+(ADR 102).
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from feed_assets.runs.sync import sync, sync_batches
 from feed_assets.sources.event_rows import Columns
 
 EVENTS_PER_CALL = 5000
-"""The most write events of one request, which one transaction records."""
+"""The most write events of one request. One transaction records them all."""
 
 _COLUMNS = Columns()
 
@@ -34,7 +35,7 @@ _COLUMNS = Columns()
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` returns an event with our name of its table, or rejects it.
+    `named` returns an event under the name that feed_assets uses for its table, or a rejected event.
     """
 
     name: str
@@ -51,7 +52,11 @@ class _CheckedEvents:
 
 @dataclass
 class Calls:
-    """Event sources by name, and the polled foreign feeds, with whether each is appendable."""
+    """Handlers of these calls.
+
+    `sources` has the event sources by name. `polled` has the names of polled foreign feeds, and whether each is
+    appendable.
+    """
 
     services: Services
     sources: Mapping[str, WrittenSource] = field(default_factory=dict[str, WrittenSource])
@@ -61,15 +66,16 @@ class Calls:
         self._record = Together(self._recorded)
 
     def source(self, name: str) -> WrittenSource:
-        """Return the event source of this name. Raise Refused."""
+        """Return the event source of this name. Raise RefusedRequest if there is none."""
         if name not in self.sources:
             raise RefusedRequest(404, f"no event source {name!r} takes events here: ask the operator of this receiver")
         return self.sources[name]
 
     async def record(self, source: WrittenSource, body: bytes, kind: str) -> RequestAnswer:
-        """Record write events, together with those of other requests in progress. Repetition is harmless.
+        """Record write events, in one transaction with those of other requests in progress.
 
-        They are in the ledger before the answer. Raise Refused for too many events, or a malformed body.
+        The events are in the ledger before the answer. Sending them again is harmless. Raise RefusedRequest for too
+        many events, or a malformed body.
         """
         now, read = self.services.now(), list[WriteEvent | Rejected]()
         for sent in in_slices(events_of(body, kind), lambda each: len(each.raw), EVENTS_AT_A_TIME):
@@ -100,9 +106,9 @@ class Calls:
         return refused
 
     def wake(self, feed: str, key: str) -> dict[str, Any]:
-        """Look at a partition of a foreign feed now, and record new updates. Return its newest valid updates, by batch.
+        """Check a partition of a foreign feed now, and record new updates. Return each batch's newest valid update.
 
-        Raise Refused for a feed that is not polled, or a key that is not a valid partition key.
+        Raise RefusedRequest for a feed that is not polled, or an invalid partition key.
         """
         if feed not in self.polled:
             raise RefusedRequest(404, f"{feed!r} is not a polled foreign feed: ask the operator of this receiver")
@@ -128,7 +134,7 @@ def _read(source: WrittenSource, sent: Sent, now: datetime) -> WriteEvent | Reje
 
 
 def _why(read: WriteEvent | Rejected, refused: Mapping[str, str]) -> str | None:
-    """Return why we, or the ledger, rejected an event; None if it was recorded."""
+    """Return the reason why an event was rejected, here or by the ledger. Return None if it was recorded."""
     if isinstance(read, Rejected):
         return read.reason
     return refused.get(Rejected(event_rejects.in_json(read), "").raw)

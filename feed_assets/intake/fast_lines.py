@@ -1,7 +1,7 @@
-"""Fast check of usual lines: each a flat object whose values have exactly their columns' types, checked in Rust.
+"""Fast check of usual lines, in Rust. A usual line is a flat JSON object whose values have exactly the column types.
 
-It never rejects an event. If it returns None, each line is judged by itself (`pushed.py`), which accepts `7.0` as a
-whole number, and reports what is wrong.
+This check never rejects an event. If any line is not usual, it returns None. Then `pushed.py` checks each line by
+itself: it accepts more, such as `7.0` as a whole number, and reports what is wrong with an event.
 """
 
 import re
@@ -22,18 +22,19 @@ FLOAT_MAX = 3.4028234663852886e38
 """The greatest number of the 32-bit type `float`."""
 
 DECIMALS = ("decimal", "dec", "numeric")
-"""Names of the types with digits after the point."""
+"""Names of the decimal types."""
 
 _SPACES = (b"\t", b"\r", b'" ')
-"""Bytes that may precede a colon: whitespace, or a quote with a blank."""
+"""Bytes that may separate a key from its colon: whitespace, or a quote that a blank follows."""
 
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
 class QuickLines:
-    """Reader of lines with a schema (names and types of columns). `fits` returns the check of a rarer type.
+    """A parser of usual lines.
 
-    `moment` is the pattern of event times.
+    `columns` has the type of each column, and `event_time` the name of the column with the event time. `moment` is the
+    regular expression of usual event times. `fits` returns the check for values of a rarer type.
     """
 
     def __init__(
@@ -49,16 +50,16 @@ class QuickLines:
         self._decimals = {name: _long_number(name) for name, kind in columns.items() if _name(kind) in DECIMALS}
 
     def times(self, lines: Sequence[bytes]) -> list[str] | None:
-        """Return the texts of the lines' event times; None if a line is not as usual.
+        """Return the event time of each line as text. Return None if any line is not usual.
 
-        The lines are parsed as one array. Each line is one element: strings contain no line break, and an object
-        without nested objects ends before the next line begins. So each line has at least one element, and their number
-        equals that of the lines.
+        The lines are parsed together as one JSON array of flat objects. No object continues on the next line, because a
+        JSON string contains no line break and each line begins with `{`. So each line has at least one object. If there
+        are as many objects as lines, each line is exactly one object.
         """
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
         text = b"[" + b",\n".join(lines) + b"]"
-        if text.count(b",") > VALUES:  # Otherwise all values would be made before the first one is refused.
+        if text.count(b",") > VALUES:  # Otherwise the parser would create all values before it refuses the first one.
             return None
         try:
             events: list[dict[str, str]] = self._array.validate_json(text)
@@ -71,7 +72,7 @@ class QuickLines:
         return [each[self._event_time] for each in events]
 
     def _is_long(self, name: str, events: Sequence[Mapping[str, Any]], text: bytes) -> bool:
-        """Return whether a decimal was parsed as a float, which may lose digits of its text."""
+        """Return whether a decimal column may have a number whose digits were lost when it was parsed as a float."""
         if not any(type(each.get(name)) is float for each in events):
             return False
         return b"\\u" in text or self._decimals[name].search(text) is not None
@@ -82,7 +83,7 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 
 
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
-    """Return whether lines may have more keys than were found: the parser keeps only the last of repeated keys."""
+    """Return whether a line may repeat a key. The parser keeps only its last value, and so returns fewer `keys`."""
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 
 

@@ -1,4 +1,4 @@
-"""Flush of the spool to the blackboard and the ledger: each sealed segment becomes one batch for each of its hours."""
+"""Flush of the spool to the blackboard and the ledger. A sealed segment becomes one batch for each feed and hour."""
 
 import logging
 from collections import Counter
@@ -23,13 +23,14 @@ PART = "events.json"
 """The only part of a batch."""
 
 LARGE = 50
-"""A feed with more hours than this in a segment is large. One look publishes up to this many batches of large feeds.
+"""A feed with more hours than this in a segment is a large feed.
 
-A batch takes about 0.1 s on an object store, so events of other feeds wait at most 5 s for a large one.
+The receiver publishes at most this many batches of large feeds at a time. A batch takes about 0.1 s on an object store,
+so events of other feeds wait at most 5 s for large feeds.
 """
 
 TOLD, REMOVED = "segment told", "segment removed"
-"""Steps: the ledger has everything in a segment; its file is removed."""
+"""Names of steps: the ledger has recorded everything in a segment; the segment's file is removed."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,14 +71,14 @@ class _Gathered:
             self.keys.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[BatchContent]:
-        """Yield the batches, of feeds with the fewest hours first, so that small feeds do not wait for large ones."""
+        """Yield the batches. Feeds with the fewest hours come first, so that small feeds do not wait for large ones."""
         hours_of = self._hours_of()
         for partition in sorted(self.hours, key=lambda each: (hours_of[each.feed], each)):
             hour = self.hours[partition]
             yield BatchContent(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
 
     def small(self) -> int:
-        """Return the number of batches of feeds that are not large, which come first in `batches`."""
+        """Return the number of batches of small feeds. `batches` yields them first."""
         return sum(hours for hours in self._hours_of().values() if hours <= LARGE)
 
     def _hours_of(self) -> Counter[Feed]:
@@ -85,13 +86,14 @@ class _Gathered:
 
 
 def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
-    """Publish a sealed segment, record it in the ledger, and remove it. Set a damaged one aside. May be repeated.
+    """Publish a sealed segment, record it in the ledger, and remove its file. Keep the file if it is damaged.
 
-    Up to `limit` batches of large feeds are published, and the rest by later calls. Return how many were.
+    At most `limit` batches of large feeds are published now, and the rest by later calls. Return how many were
+    published now.
 
-    A segment is never written again, so its batches always have the same names and parts. Its file is removed last,
-    when the ledger has all its batches, rejects and answered keys. After an earlier kill everything is repeated,
-    without changing what is already done.
+    The call may be repeated, for example after a kill. A sealed segment never changes, so its batches always have the
+    same names and parts, and batches that are already published stay as they are. The file is removed last, when the
+    ledger has all batches, rejected events and answered idempotency keys of the segment.
     """
     begun = receiver.begun.get(segment, 0)
     if begun and limit == 0:
@@ -102,7 +104,7 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
     end = count if limit is None else min(count, first_large + limit)
     for number, batch in enumerate(islice(gathered.batches(segment.stem), begun, end), begun + 1):
         publish(receiver.services, batch, f"receiver {receiver.spool.receiver}")
-        if number >= small:  # After a failure, the next call publishes all small feeds again, whatever its limit.
+        if number >= small:  # If a small feed fails, the next call repeats all small feeds, whatever its limit.
             receiver.begun[segment] = number
     if end == count:
         _finish(receiver, segment, gathered)
@@ -110,7 +112,10 @@ def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
 
 
 def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
-    """Record rejected events and answered keys of a segment with published batches. Then remove its file."""
+    """Record the rejected events and answered idempotency keys of a segment. Then remove its file.
+
+    All batches of the segment are already published.
+    """
     services = receiver.services
     with services.ledger.write() as connection:
         idempotency.answered(connection, gathered.keys, services.now())
@@ -125,16 +130,17 @@ def _finish(receiver: Receiver, segment: Path, gathered: _Gathered) -> None:
 
 
 def flush_all(receiver: Receiver, segments: Iterable[Path], limit: int | None = None) -> str:
-    """Flush segments, with up to `limit` batches of large feeds. Return why segments wait for a person, else ''.
+    """Flush segments, with up to `limit` batches of large feeds. Return why segments could not be published, or ''.
 
-    A problem of one segment delays no other. Each call publishes the small feeds of all segments.
+    A problem with one segment does not delay the others, unless the disk, the store or the ledger is unavailable. Each
+    call publishes the small feeds of all segments.
     """
     problems: dict[str, str] = {}
     for segment in segments:
         with failing_alone(problems, segment.name):
             try:
                 published = flush(receiver, segment, limit)
-            except ServiceUnavailable as error:  # The next segment would fail on it, too.
+            except ServiceUnavailable as error:  # The next segment would fail in the same way.
                 _log.warning("%s waits: %s", segment, error)
                 return f"{segment.name} waits: {error}"
             limit = None if limit is None else limit - published

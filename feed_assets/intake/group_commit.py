@@ -9,9 +9,9 @@ R = TypeVar("R")
 
 
 class Together(Generic[T, R]):
-    """A commit, called in a thread for one group at a time. It returns a result for each item, in order.
+    """Group commit with the function `commit`, which runs in a thread for one group of items at a time.
 
-    If it raises, each item of the group gets the error.
+    `commit` returns one result per item, in order. If it raises an error, each caller of the group gets that error.
     """
 
     def __init__(self, commit: Callable[[Sequence[T]], Sequence[R]]) -> None:
@@ -20,7 +20,7 @@ class Together(Generic[T, R]):
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: T) -> R:
-        """Commit an item together with all others in progress."""
+        """Commit an item together with all others that wait. Return its result."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._running is None:
@@ -33,7 +33,7 @@ class Together(Generic[T, R]):
             group, self._waiting = self._waiting, []
             try:
                 results = await asyncio.to_thread(self._commit, [item for item, _ in group])
-            except Exception as error:  # noqa: BLE001 (each of the group raises it)
+            except Exception as error:  # noqa: BLE001 (each caller of the group gets it)
                 for _, done in group:
                     _ = done.done() or done.set_exception(error)
             else:

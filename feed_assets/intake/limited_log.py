@@ -1,4 +1,4 @@
-"""A log of problems that strangers cause: its growth is limited per minute, not per request."""
+"""A log of problems that unknown clients cause. It grows by a limited number of lines per minute."""
 
 import logging
 from collections import Counter
@@ -6,20 +6,23 @@ from threading import Lock
 from time import monotonic
 
 MINUTE = 60.0
-"""Seconds in which the same line about the same address is written once, and then only counted."""
+"""Seconds in which the same line about the same address is written once. Its repetitions are only counted."""
 
 LINES_A_MINUTE = 100
-"""Different lines of a level per minute. More are counted in one line. Warnings leave room for errors."""
+"""The most different lines per minute and level. Further lines are counted in one line.
+
+Each level has its own limit, so many warnings do not suppress errors.
+"""
 
 ADDRESS_LENGTH = 60
-"""The most characters of an address: a proxy passes on whatever its client wrote."""
+"""The most logged characters of an address. A proxy may pass on any text that its client sent as an address."""
 
 _OTHERS = "other lines of other addresses"
 _log = logging.getLogger(__name__)
 
 
 class LimitedLog:
-    """A log that writes a new line at once; repeated lines with the same address are counted after the minute."""
+    """A log that writes a new line at once, and counts its repetitions. After a minute, it writes the counts."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -27,7 +30,7 @@ class LimitedLog:
         self._ends = 0.0
 
     def add(self, text: str, address: str, level: int = logging.WARNING, error: BaseException | None = None) -> None:
-        """Write a line, or count it if it was written in this minute."""
+        """Write a line, or only count it if it was already written in this minute."""
         self.write_counts()
         line = text, repr(address[:ADDRESS_LENGTH]), level
         with self._lock:
@@ -51,7 +54,7 @@ class LimitedLog:
 
 
 class ConnectionLog:
-    """A logger for uvicorn of one connection, which writes to the limited log."""
+    """The logger that uvicorn uses for one connection. It writes to the limited log."""
 
     level = logging.WARNING
     """uvicorn checks this level before it logs each connection."""

@@ -17,17 +17,19 @@ class Metrics:
         name = "feed_assets_receiver_"
         refused = "Requests that were refused, by status and partner"
         self.refused = Counter(f"{name}refused", refused, ["status", "partner"], registry=registry)
-        self.events = Counter(f"{name}events", "Events by feed and fate", ["feed", "fate"], registry=registry)
-        self.flushes = Counter(f"{name}flushes", "Looks at what waits, by outcome", ["outcome"], registry=registry)
-        size = Gauge(f"{name}spool_bytes", "Bytes that are accepted and not published", registry=registry)
+        self.events = Counter(
+            f"{name}events", "Accepted and rejected events, by feed", ["feed", "fate"], registry=registry
+        )
+        self.flushes = Counter(f"{name}flushes", "Flushes of the spool, by outcome", ["outcome"], registry=registry)
+        size = Gauge(f"{name}spool_bytes", "Bytes of accepted events that are not yet published", registry=registry)
         size.set_function(lambda: spool.size)
-        oldest = Gauge(f"{name}spool_seconds", "Age of the oldest waiting segment", registry=registry)
+        oldest = Gauge(f"{name}spool_seconds", "Seconds for which the oldest events have waited", registry=registry)
         oldest.set_function(spool.oldest_seconds)
         damaged = Gauge(f"{name}damaged_segments", "Segments that the disk has damaged", registry=registry)
         damaged.set_function(lambda: len(spool.damaged()))
 
     def count(self, feed: str, answer: RequestAnswer) -> None:
-        """Count the events of a request that was taken, except on repetition."""
+        """Count the events of an accepted request. A repeated answer counts no events."""
         self.events.labels(feed, "accepted").inc(answer.accepted)
         self.events.labels(feed, "rejected").inc(answer.rejected)
 

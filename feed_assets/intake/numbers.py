@@ -1,4 +1,4 @@
-"""JSON numbers with their text: a run judges `1e2`, `7.0` and `1.505` by their digits, which a float loses."""
+"""JSON numbers that keep their text. A Spark run checks `1e2`, `7.0` and `1.505` by digits that a float would lose."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ DIGITS = 38
 """The most digits of a number that a run keeps exactly. It reads a longer one as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
-"""Pattern of numbers that a float may not hold exactly."""
+"""Pattern of numbers that a float might not represent exactly."""
 
 _PLAIN = re.compile(r"-?0*([0-9]*)(?:\.([0-9]*))?")
 
@@ -26,7 +26,7 @@ class Number(float):
 
 
 def is_whole(value: Any, bound: int) -> bool:
-    """Return whether a number is an integer from `-bound` to `bound - 1`, such as `7` or `7.0`, not `7e0`."""
+    """Return whether a number is an integer from `-bound` to `bound - 1`. It may be written `7` or `7.0`, not `7e0`."""
     if type(value) is not int:
         digits = _digits(_text_of(value)) if isinstance(value, float) else None
         if digits is None or digits[1].strip("0"):
@@ -60,7 +60,10 @@ _IS_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _digits(text: str) -> tuple[str, str] | None:
-    """Return the digits before the point, without leading zeros, and after it; None if a run would read a double."""
+    """Return the digits before the point, without leading zeros, and those after it.
+
+    Return None if a run would read the number as a double.
+    """
     match = _PLAIN.fullmatch(text)
     before, after = (match[1], match[2] or "") if match else ("", "")
     return (before, after) if match and len(before) + len(after) <= DIGITS else None

@@ -1,7 +1,8 @@
-"""Pull of a partner's files into the batches of a feed: each file once, continuing where the last call stopped.
+"""Pull of a partner's files into the batches of a feed. Each file is pulled once.
 
-The registry (`ledger/intake_files`) has the finished files. It is written after the batch is published. After a kill in
-between, the file is copied again and `publish` recognises its batch, so no file is lost or duplicated.
+A scan lists the files of some days. If its time is over, the next call continues it. The registry of finished files
+(`ledger/intake_files`) is written after a batch is published. After a kill in between, the file is copied again, and
+`publish` recognises its batch. So no file is lost or duplicated.
 """
 
 import json
@@ -28,17 +29,17 @@ from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
-"""The most files of a day in one look: an endless listing must not keep the look from other days."""
+"""The most files of a day in one scan. Otherwise an endless listing of one day would keep the scan from other days."""
 
 PUT = "file in the registry"
-"""The step after which a file is finished."""
+"""The name of the step after which a file is finished."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PullSource:
-    """The source of a feed's pulls. `key_of` returns the partition key for a time, if there is one."""
+    """A feed, and the pull that fills it. `key_of` returns the feed's partition key for a time, or None without one."""
 
     feed: Feed
     pull: Pull
@@ -46,7 +47,10 @@ class PullSource:
 
 
 def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the sources to look at now, longest ago first: their tick is due, or their last look was incomplete."""
+    """Return the sources to scan now. The source with the oldest last scan comes first.
+
+    A source is due if a tick of its cron has passed, or if its last scan is incomplete.
+    """
     names = {_place(source): _looked(source) for source in sources}
     with services.ledger.read() as connection:
         cursors = get_cursors(connection, {*names.keys(), *names.values()})
@@ -56,17 +60,17 @@ def due(services: Services, sources: Sequence[PullSource], now: datetime) -> lis
 
 
 def pull(services: Services, source: PullSource, now: datetime, out_of_time: Callable[[], bool]) -> bool:
-    """Pull new files, at least one, until the time is over. Return whether all were pulled. The next call continues.
+    """Pull new files, at least one, until the time is over. Return whether all were pulled.
 
-    It costs one request per 1,000 files of the look's days, and a few for each new file. Raise errors of the
-    blackboards. The next look then begins where this one began.
+    The next call continues an incomplete scan. A scan costs one request per 1,000 files of its days, and a few requests
+    for each new file. Raise errors of the blackboards; the next call then begins where this call began.
     """
     return _FileListing(services, source, now, out_of_time).run()
 
 
 @dataclass(frozen=True)
 class _At:
-    """Position of a look: a day and a key, the number of its files listed so far, and when the look began."""
+    """Position of a scan: when it began, its current day, the last key, and how many files of the day it has listed."""
 
     began: datetime
     day: date
@@ -84,17 +88,17 @@ class _At:
 
 @dataclass(frozen=True)
 class _FileListing:
-    """One look at the files of some days, the newest day first."""
+    """One scan of the files of some days, newest day first."""
 
     services: Services
     source: PullSource
     now: datetime
     out_of_time: Callable[[], bool]
     existing_keys: set[str] = field(default_factory=set[str])
-    """The day's files that are known to exist, so that each is requested only once."""
+    """Keys of the day's files that are known to exist, so that each of them is requested at most once."""
 
     def run(self) -> bool:
-        """Look at the files of all days until the time is over. Return whether all days are done."""
+        """Scan the files of all days until the time is over. Return whether all days are done."""
         at, wrong = self._begun(), self._wrong()
         for day in [day for day in self.source.pull.days(at.began) if day <= at.day]:
             at = at if day == at.day else _At(at.began, day)
@@ -114,13 +118,13 @@ class _FileListing:
         return _At.load(cursor) if cursor else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
-        """Return the position where the time ended; None if the day is done."""
+        """Pull the new files of a day. Return the position where the time ended, or None if the day is done."""
         self.existing_keys.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
             pulled_by_key = self._pulled_by_key(page)
             self.existing_keys.update(file.key for file in page)
             if at.listed + len(page) > FILES_PER_DAY:
-                problem = f"more than {FILES_PER_DAY} files of {at.day}: it and later ones are left out"
+                problem = f"more than {FILES_PER_DAY} files of {at.day}: this file and later ones are ignored"
                 self._refuse(page[0], problem, pulled_by_key.get(page[0].key))
                 return None
             for number, file in enumerate(page, 1):
@@ -132,7 +136,7 @@ class _FileListing:
         return None
 
     def _take(self, file: File, pulled: Pulled | None) -> bool:
-        """Handle a listed file. Return whether it needed work; nearly all files are unchanged."""
+        """Handle a listed file. Return whether it needed work. Nearly all files are unchanged and need none."""
         if pulled and pulled.file == file and pulled.state is FileState.DONE:
             return False
         try:
@@ -151,9 +155,9 @@ class _FileListing:
         return fate is FileAction.RESTORE
 
     def _pull(self, file: File, moment: datetime, pulled: Pulled | None) -> bool:
-        """Copy one file, unless it was only renamed. Leave one that differs from its listing to the next look."""
+        """Copy one file into a batch, unless it was only renamed. Skip a file that has changed since it was listed."""
         if (key := self.source.key_of(moment)) is None:
-            problem = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
+            problem = f"the file name contains {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
             return self._refuse(file, problem, pulled)
         if before := self._before_its_rename(file, moment):
             if pulled and pulled.batch:
@@ -170,9 +174,7 @@ class _FileListing:
             except (BlackboardRefused, BlackboardUnavailable) as error:
                 return self._not_served(file, error, pulled)
             if served != file or copy.stat().st_size != file.size:
-                _log.info(
-                    "%s: %s is being replaced or removed, and is left to the next look", self.source.feed, file.key
-                )
+                _log.info("%s: %s is being replaced or removed: the next scan handles it", self.source.feed, file.key)
                 return True
             batch = self._batch_of(file, moment, key, pulled)
             update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
@@ -180,13 +182,16 @@ class _FileListing:
         return True
 
     def _not_served(self, file: File, error: Exception, pulled: Pulled | None) -> bool:
-        """Record why one file could not be read, and continue: the next look retries it. Raise if the store is down."""
+        """Record why one file could not be read, and continue. The next scan retries it. Raise if the store is down."""
         next(self._board.file_pages(file.key), None)
-        self._refuse(file, f"{error} The next look tries again", pulled)
+        self._refuse(file, f"{error} The next scan tries again", pulled)
         return True
 
     def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:
-        """Return the pulled file that this one was before its rename: its listing is equal, and the file is gone."""
+        """Return the registry's entry of this file under its old name, if it was renamed.
+
+        That entry has the same size, etag and moment, and its file no longer exists.
+        """
         if not file.etag:
             return None
         with self.services.ledger.read() as connection:
@@ -194,9 +199,10 @@ class _FileListing:
         return next((each for each in like if self._is_gone(each.file.key)), None)
 
     def _withdraw(self, batch: Partition) -> None:
-        """Invalidate a batch whose file was overwritten by renaming another pulled file: its data no longer exist.
+        """Invalidate the batch of a file that another pulled file has replaced by a rename.
 
-        This happens before the registry is written: after a kill in between, the next look does it again.
+        The partner no longer has the data of that batch. The registry is written later, so after a kill in between the
+        next scan repeats this.
         """
         board, ledger = self.services.board, self.services.ledger
         while valid := read.latest(board, batch).update:
@@ -211,7 +217,10 @@ class _FileListing:
         return is_gone
 
     def _batch_of(self, file: File, moment: datetime, key: str, pulled: Pulled | None) -> Partition:
-        """Return a file's batch, named after it unless a renamed file uses the name or the batch was withdrawn."""
+        """Return the batch of a file, usually named after the file.
+
+        The name gets a number if a renamed file already uses it, or if the batch with that name was withdrawn.
+        """
         feed = self.source.feed
         if pulled and pulled.batch:
             return Partition(feed, pulled.batch)
@@ -221,7 +230,10 @@ class _FileListing:
             return next(batch for batch in free if not updates.gone(connection, batch))
 
     def _refuse(self, file: File, reason: str, pulled: Pulled | None) -> bool:
-        """Record once why a file is not pulled or, if it was pulled before, how it differs now."""
+        """Record why a file is not pulled or, if it was pulled before, how it differs now.
+
+        Return False if this reason is already recorded.
+        """
         if pulled and pulled.reason == reason:
             return False
         refused = Pulled(file, None, FileState.REFUSED, reason)
@@ -229,16 +241,17 @@ class _FileListing:
         return True
 
     def _wrong(self) -> list[Pulled]:
-        """Return the files reported when the look begins, except those whose names cannot be requested, which stay."""
+        """Return the files with a recorded problem, except those whose names cannot be requested from the store."""
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             files = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
         return [each for each in files if UNREADABLE not in each.file.key and is_key(each.file.key)]
 
     def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
-        """Clear the problems of a day's files that are gone. The batches of pulled ones stay.
+        """Clear the problems of a day's files that no longer exist. Batches of files that were pulled stay.
 
-        Call it after the day's listing. Listed files need no request, so each missing file costs one request, once.
+        Call this after the day's listing. Files in the listing need no request. Each other file costs one request, and
+        only once.
         """
         begins = self.source.pull.begins(day)
         keys = [each.file.key for each in wrong if each.file.key.startswith(begins)]
@@ -263,17 +276,17 @@ class _FileListing:
 
 
 def _place(source: PullSource) -> str:
-    """Return the name of the cursor of an incomplete look."""
+    """Return the name of the ledger's cursor with the position of an incomplete scan."""
     return f"pulls {source.feed}"
 
 
 def _looked(source: PullSource) -> str:
-    """Return the name of the cursor of the last complete look's start."""
+    """Return the name of the ledger's cursor with the start time of the last complete scan."""
     return f"pulled {source.feed}"
 
 
 def _names(name: str) -> Iterator[str]:
-    """Yield a name, then names to use if it is taken."""
+    """Yield a name, then numbered names for the case that it is already used."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
 
 

@@ -1,7 +1,7 @@
-"""A feed to which others push events, and the checks of an event before it is accepted.
+"""A feed to which partners push events, and the checks of an event before it is accepted.
 
-The rules are those of a run that reads JSON (`spark/json_lines.py`), so the answer shows at once what a run would
-reject. Accepted events are kept byte for byte.
+The rules are the same as those of a Spark run that reads JSON (`spark/json_lines.py`), so the partner sees at once what
+a run would reject. Accepted events are kept byte for byte.
 """
 
 import re
@@ -23,7 +23,7 @@ from feed_assets.intake.numbers import Number, decimal, is_whole
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
-_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run accepts no greater offset.
+_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # Spark runs accept no greater offset.
 _LOCAL = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?"
 _IN_UTC = rf"{_LOCAL}(Z|\+00:00)?"
 _MOMENT = re.compile(rf"{_LOCAL}(?P<offset>{_OFFSET})?")
@@ -43,7 +43,7 @@ class PushedFeed:
         first: The beginning of its first partition (UTC).
         key_format: The `strftime` format of its hourly partition keys.
         grain: The base grain of its windows, if it has windows.
-        source: The pushing partner, if the feed has a partition for each partner of an hour.
+        source: The partner that pushes, if the feed has a separate partition for each hour and partner.
     """
 
     feed: Feed
@@ -56,13 +56,13 @@ class PushedFeed:
 
     @property
     def name(self) -> str:
-        """Return the name to which partners push."""
+        """Return the name in the URL to which partners push events."""
         return f"{self.feed}/{self.source}" if self.source else str(self.feed)
 
     @cached_property
     def _columns(self) -> Mapping[str, "_Column"]:
         columns = {name: _column(kind) for name, kind in column_types(self.schema)}
-        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # Its text is parsed once, below.
+        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # `window` parses its text.
 
     @cached_property
     def _quick(self) -> QuickLines:
@@ -81,7 +81,7 @@ class PushedFeed:
         return {}
 
     def key(self, start: int) -> str:
-        """Return the partition key of the hour of a window that starts at these seconds since 1970."""
+        """Return the key of the hourly partition that contains a window. `start` is in seconds since 1970."""
         hour = start - start % 3600
         if hour not in self._keys:
             moment = datetime.fromtimestamp(hour, UTC)
@@ -90,7 +90,7 @@ class PushedFeed:
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
-        """Return the result of `window` for each line; None if one is not as usual, or is rejected."""
+        """Return the window of each line, faster than `window`. Return None if a line is unusual or may be invalid."""
         texts = self._quick.times(lines)
         if texts is None:
             return None
@@ -99,7 +99,7 @@ class PushedFeed:
         return None if starts is None else [starts[minute] for minute in minutes]
 
     def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
-        """Return the window starts of some minutes; None if some of their events may not be allowed."""
+        """Return the window start of each minute. Return None if an event may be outside the allowed time."""
         firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
         if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:
             return None
@@ -108,8 +108,9 @@ class PushedFeed:
     def window(self, event: object, latest: float, broken: str = "") -> int:
         """Return the start, in seconds since 1970, of the window that counts an event.
 
-        Raise InvalidEvent, with all problems of the event: of its text, if it is `broken`; of its values; of its time,
-        which must be within the first partition and the `latest` time.
+        Raise InvalidEvent if the event is invalid. The error has the reason why its text is `broken`, or else all
+        problems of its values, or else the problem of its event time. That time must be between the beginning of the
+        first partition and `latest`.
         """
         if broken or not isinstance(event, dict):
             raise InvalidEvent(broken or "malformed: expected one JSON object")
@@ -127,7 +128,7 @@ class PushedFeed:
         return seconds - seconds % self._step
 
     def _problems(self, event: Mapping[str, Any]) -> str:
-        """Return all problems of an event except its time."""
+        """Return all problems of an event's fields and their values."""
         unknown = [name for name in event if name not in self._columns]
         problems = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
@@ -152,7 +153,7 @@ def _moment_text(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> int | None:
-    """Return the whole seconds since 1970 of a timestamp's text; None if a run would not accept its form."""
+    """Return the whole seconds since 1970 of a timestamp's text. Return None if Spark runs do not accept its form."""
     match = _MOMENT.fullmatch(text)
     minute = _minute(text[:16], match["offset"] or "Z") if match else None
     return None if minute is None else minute + int(text[17:19])
@@ -168,7 +169,7 @@ def _minute(text: str, offset: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A declared type: the Python types that always fit it, and a check of other values."""
+    """The declared type of a column: the Python types that always fit it, and a check for values of other types."""
 
     kind: str
     types: frozenset[type]

@@ -1,4 +1,4 @@
-"""Requests with events: each is judged, written to disk together with others in progress, then answered."""
+"""Handling of requests with events: check them, write them to disk together with other requests, then answer."""
 
 import asyncio
 import json
@@ -22,22 +22,22 @@ from feed_assets.ledger.idempotency import At, Taken
 from feed_assets.runs.services import Services
 
 EVENTS_PER_REQUEST = 50_000
-"""The most events of one request: more are refused before any is judged."""
+"""The most events of one request. A request with more is refused as a whole."""
 
 HOURS_PER_REQUEST = 1_000
-"""The most hours of a request's events: each hour becomes a batch with its own files."""
+"""The most different hours in the events of one request. Each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""Hours that one key may add per second to those waiting to be published. Ten times as many may arrive at once."""
+"""New hours per second that one key may add to those that wait to be published. Ten times as many may come at once."""
 
 REASONS_TOLD = 100
-"""Rejected events of a request that its answer lists. All of them are kept."""
+"""The most rejected events that an answer lists. The ledger keeps all of them."""
 
 REJECTED_BYTES = 12 << 20
-"""The most bytes of rejected events and reasons that one request may cause: those of 50,000 usual ones."""
+"""The most bytes of rejected events and their reasons in one request: enough for 50,000 usual events."""
 
 EVENTS_AT_A_TIME = 500
-"""Events after which other requests have their turn, so that a large request does not delay small ones."""
+"""Number of events after which other requests get a turn, so that a large request does not delay small ones."""
 
 KEY_BYTES = 200
 """The most characters of an idempotency key."""
@@ -47,7 +47,7 @@ _NOT_SPOOLED = ""
 
 @dataclass(frozen=True)
 class RequestAnswer:
-    """The answer to an accepted request, as JSON, its numbers of events, and whether it is a repeated answer."""
+    """The JSON answer to an accepted request, its numbers of events, and whether it repeats an earlier answer."""
 
     text: str
     accepted: int = 0
@@ -59,8 +59,8 @@ class RequestAnswer:
 class Receiver:
     """Feeds that take pushed events, and the spool that keeps accepted events until they are published.
 
-    `spooled` has the answers of requests in the spool, by idempotency key; None while a request is in progress.
-    `begun` has the number of published batches of each segment in which only large feeds still wait.
+    `spooled` has the answers of requests in the spool by idempotency key, or None while a request is in progress.
+    `begun` has segments in which only batches of large feeds still wait, and the number of batches already published.
     """
 
     services: Services
@@ -76,12 +76,15 @@ class Receiver:
         self._take = Together(self._take_keys)
 
     def recover(self) -> None:
-        """Read which requests an earlier process accepted. Call it before any request and any flush."""
+        """Load the idempotency keys and answers that an earlier process left in the spool.
+
+        Call this before any request and any flush.
+        """
         for segment in self.spool.sealed():
             self.spooled.update({(each.name, each.key): each.answer for each in frames(segment) if each.key})
 
     def feed(self, name: str) -> PushedFeed:
-        """Return the feed of this name. Raise Refused."""
+        """Return the feed of this name. Raise RefusedRequest if there is none."""
         if name not in self.feeds:
             raise RefusedRequest(404, f"no feed {name!r} takes pushed events here: ask the operator of this receiver")
         return self.feeds[name]
@@ -89,10 +92,11 @@ class Receiver:
     async def accept(
         self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None, api_key: str = ""
     ) -> RequestAnswer:
-        """Write the events of a body to disk, and return the answer. Raise Refused, DiskFull and SpoolBroken.
+        """Write the events of a body to disk, and return the answer. Raise RefusedRequest, DiskFull or SpoolBroken.
 
-        No answered event is lost: frames are synced before the answer. A kill before the answer may leave frames, too.
-        With an idempotency key, any receiver recognises a repeated request.
+        Events are synced to disk before the answer, so no answered event is lost. If the process is killed before the
+        answer, the events may be on disk, too. Then the client repeats the request; with an idempotency key, any
+        receiver recognises it and does not accept the events twice.
         """
         judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
         await judging.judge(body, kind)
@@ -107,7 +111,8 @@ class Receiver:
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
         """Claim the key in the ledger before the frame is written, so that only one of two receivers writes it.
 
-        After a kill in between, this receiver owns the key but its spool has no frame, so it accepts a repetition.
+        After a kill in between, this receiver owns the key, but its spool has no frame with it. So it accepts a
+        repeated request like a new one.
         """
         requested = Taken(frame.name, key, digest, self.spool.receiver)
         outcome = await self._take(requested)
@@ -124,10 +129,10 @@ class Receiver:
         return answer
 
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
-        """Claim keys in one transaction. For each, return None if we may continue, else its answer or refusal.
+        """Claim keys in one transaction. Return for each key its answer or refusal, or None if the request is new.
 
-        `spooled` is read before the ledger, as a flush writes to the ledger before it releases the key. It is read
-        again afterwards, as a request in progress may have ended meanwhile.
+        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes it from `spooled`,
+        so no answer is missed. `spooled` is read again afterwards, because a request in progress may have ended.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -139,7 +144,7 @@ class Receiver:
     ) -> RequestAnswer | RefusedRequest | None:
         now = self.spooled.get(requested.at, _NOT_SPOOLED)
         answer = recorded.answer or spooled_answer or now
-        is_under_way = spooled_answer is None or now is None  # Perhaps in the same group.
+        is_under_way = spooled_answer is None or now is None  # The other request may be in the same group.
         if recorded.digest != requested.digest:
             return RefusedRequest(
                 422, f"the Idempotency-Key {requested.key!r} was used with another body: choose a new one"
@@ -148,7 +153,7 @@ class Receiver:
             return RequestAnswer(answer, is_repeated=True)
         if is_under_way or recorded.receiver != requested.receiver:
             return RefusedRequest(
-                409, "a request with this Idempotency-Key is in progress: send it again later", retry_after=1
+                409, "a request with this Idempotency-Key is in progress: send the request again later", retry_after=1
             )
         self.spooled[requested.at] = None
         return None
@@ -156,7 +161,7 @@ class Receiver:
 
 @dataclass
 class _Judging:
-    """The events of a request during judging: accepted ones by window, rejected ones, and the reasons."""
+    """The result of checking a request's events: accepted events by window, rejected events, and the reasons."""
 
     feed: PushedFeed
     latest: float
@@ -167,7 +172,10 @@ class _Judging:
     reasons: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
 
     async def judge(self, body: bytes, kind: str) -> None:
-        """Judge all events of a body, with turns for other requests. Raise Refused for too many events or hours."""
+        """Check all events of a body. Other requests get turns in between.
+
+        Raise RefusedRequest for too many events or hours.
+        """
         if kind == "lines":
             for lines in in_slices(lines_of(body), len, EVENTS_AT_A_TIME):
                 await _let_others(self.count)
@@ -204,7 +212,7 @@ class _Judging:
         if self.rejected_size > REJECTED_BYTES:
             why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first with"
             raise RefusedRequest(
-                413, f"{why} {self.rejected[0].reason!r}: nothing of it was accepted. Mend it, or send less"
+                413, f"{why} {self.rejected[0].reason!r}: no event was accepted. Correct the events, or send fewer"
             )
         if len(self.reasons) < REASONS_TOLD:
             self.reasons.append({"index": self.count, "reason": rejected.reason})
@@ -217,7 +225,7 @@ class _Judging:
             )
 
     def frame(self) -> Frame:
-        """Return the frame to write."""
+        """Return the frame to write to the spool."""
         texts = {start: b"\n".join(self.accepted[start]) + b"\n" for start in sorted(self.accepted)}
         pieces = (Piece(self.feed.key(at), at, len(self.accepted[at]), len(text)) for at, text in texts.items())
         rejected = tuple((each.raw, each.reason) for each in self.rejected)
@@ -232,6 +240,6 @@ class _Judging:
 
 
 async def _let_others(count: int) -> None:
-    """Let other requests have their turn between two slices. Most requests have only one slice."""
+    """Give other requests a turn between two slices. `count` is 0 before the first slice, which does not wait."""
     if count:
         await asyncio.sleep(0)

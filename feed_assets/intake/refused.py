@@ -2,7 +2,7 @@
 
 
 class RefusedRequest(Exception):
-    """The status of the answer, and its text: what was found, what was expected, what to do."""
+    """An error with the HTTP status and the text of the answer: what was found, what was expected, what to do."""
 
     def __init__(self, status: int, why: str, retry_after: int | None = None) -> None:
         super().__init__(why)

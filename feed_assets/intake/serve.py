@@ -30,16 +30,19 @@ from feed_assets.intake.spool import Spool
 from feed_assets.settings import settings
 
 LOOK_SECONDS = 1.0
-"""Seconds between two checks for segments to flush; after failures up to a minute."""
+"""Seconds between two checks for segments to flush. After failures, the pause grows to a minute."""
 
 _LONGEST_PAUSE = 60.0
 
 OBJECTS_AT_A_TIME = 50_000
-"""New objects after which Python collects cycles. With Python's 700, parsing lists takes ten times as long."""
+"""New objects after which Python's garbage collector runs. With the default of 700, parsing takes ten times longer."""
 
 
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
-    """Take events for these feeds until a signal. Raise HomeBusy for the spool, and InvalidSetting for the port."""
+    """Run a receiver for these feeds until the process gets a signal to stop.
+
+    Raise HomeBusy if another receiver uses the spool, and InvalidSetting if the port cannot be used.
+    """
     gc.set_threshold(OBJECTS_AT_A_TIME)
     with _listening(host, port) as listener:
         door = door_of(calls, feeds, spool)
@@ -50,7 +53,7 @@ def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str,
 
 
 def _listening(host: str, port: int) -> socket:
-    """Return a listening socket, before anything is printed or spooled."""
+    """Return a listening socket. Raise InvalidSetting if the port cannot be used."""
     try:
         return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
     except OSError as error:
@@ -60,7 +63,7 @@ def _listening(host: str, port: int) -> socket:
 
 
 def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
-    """Return a receiver with the settings. Raise HomeBusy if another one uses the spool."""
+    """Return a receiver with the limits in the settings. Raise HomeBusy if another receiver uses the spool."""
     config, kept = settings(), Spool(spool, settings().receiver_flush_bytes)
     receiver = Receiver(calls.services, feeds, kept, timedelta(hours=config.event_hours_ahead))
     keys, rates = Keys(calls.services.ledger), Rates(config.receiver_events_per_second)
@@ -68,7 +71,7 @@ def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
 
 
 def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn.Server:
-    """Return a server that takes events until a signal, and then flushes all events."""
+    """Return a server that takes events until the process gets a signal to stop, and then flushes all events."""
     config = uvicorn.Config(
         app := app_of(door, _living(door, flush_seconds)),
         host=host,
@@ -88,7 +91,10 @@ def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn
 def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def living(_: FastAPI) -> AsyncGenerator[None]:
-        """Load keys and spool before the first request. After the last one, flush all, or leave it in the spool."""
+        """Load keys and spool before the first request. Flush all events after the last request.
+
+        Events that cannot be flushed stay in the spool for the next start.
+        """
         await asyncio.to_thread(door.keys.load)
         await asyncio.to_thread(door.receiver.recover)
         ending = asyncio.Event()
@@ -106,18 +112,18 @@ def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsy
 
 
 async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> None:
-    """Flush segments that are old or large enough, and at the end all. Wait longer after a failure."""
+    """Flush segments that are old or large enough. At the end, flush all. Wait longer after a failure."""
     pause, is_last = LOOK_SECONDS, False
     while not is_last:
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), pause)
-        is_last = ending.is_set()  # If it is set during a look, one more follows.
+        is_last = ending.is_set()  # If it is set during a flush, one last flush follows.
         await asyncio.to_thread(_look, door, 0 if is_last else seconds)
         pause = min(2 * pause, _LONGEST_PAUSE) if door.problem else LOOK_SECONDS
 
 
 def _look(door: Door, seconds: float) -> None:
-    """Flush old segments. A failure is reported and retried, as raising it would end all flushes."""
+    """Flush old segments. Keep a failure in `door.problem`: raising it would end the task that flushes."""
     problems = dict[str, str]()
     with failing_alone(problems, "the spool"):
         door.problem = _flushed(door, seconds)
@@ -126,7 +132,10 @@ def _look(door: Door, seconds: float) -> None:
 
 
 def _flushed(door: Door, seconds: float) -> str:
-    """Flush sealed segments; at the end (`seconds` is 0) all of them. Return why some still wait, else ''."""
+    """Seal a segment that is `seconds` old, and flush sealed segments. Return why some could not be flushed, or ''.
+
+    At the end of the process, `seconds` is 0: all segments are flushed, without a limit.
+    """
     spool = door.receiver.spool
     spool.seal(older_than=seconds)
     if not (segments := spool.sealed()):

@@ -1,10 +1,10 @@
-"""Accepted events on disk until the ledger has them: append-only segments, each flushed as a whole.
+"""The spool keeps accepted events on disk until they are published. Its files are append-only segments.
 
-A frame is the content of one request, present as a whole or not at all: its first line has the checksum and the sizes
-of the rest. A killed process may leave an incomplete frame at a segment's end, or a complete one that was never
-acknowledged. The reader ignores the former and takes the latter, as if its answer had been lost. Other bytes before a
-complete frame are damage, and so is an end that no kill can cause. Then all complete frames are taken, and the segment
-is kept.
+A frame in a segment is the content of one request. Its first line has a checksum and the sizes of the rest, so a reader
+accepts a frame as a whole or not at all. A killed process may leave an incomplete frame at the end of a segment, which
+readers ignore. It may also leave a complete frame whose request was not answered. That frame is published, as if only
+the answer had been lost. A segment is damaged if it has other bytes between frames, or an end that no kill can cause.
+Then its complete frames are published, and its file is kept for a person.
 """
 
 import json
@@ -27,10 +27,10 @@ from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
 from feed_assets.home import OWNED, make_folder
 
 SEGMENT = ".spool"
-"""Suffix of a segment's file, after the name of the segment's batches."""
+"""Suffix of a segment's file. The name before it is the name of the segment's batches."""
 
 DAMAGED = ".damaged"
-"""Suffix of a damaged segment: its complete frames are published, the rest is left to a person."""
+"""Suffix of a damaged segment's file. Its complete frames are published; a person decides about the rest."""
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
 _BEGUN = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} ([0-9]{0,12}|[0-9]{1,12} [0-9]{0,12})")
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """Events of one window: the key of their hour, the window's start in seconds since 1970, their number and bytes."""
+    """Events of one window: key of the hourly partition, window start in seconds since 1970, number and bytes."""
 
     key: str
     start: int
@@ -50,10 +50,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """The content of one request: its events in lines, by piece, and the rejected ones with their reasons.
+    """The content of one request: its events as lines in the order of the pieces, and rejected events with reasons.
 
-    `key`, `digest` and `answer` belong to its idempotency key, if it had one. `source` is the partner, if the feed has
-    a partition for each partner of an hour.
+    `key`, `digest` and `answer` are for a request with an idempotency key: the key, a digest of the body, and the
+    answer. `source` is the partner, if the feed has a separate partition for each hour and partner.
     """
 
     feed: str
@@ -67,7 +67,7 @@ class Frame:
 
     @property
     def name(self) -> str:
-        """Return the name to which events were pushed. It scopes idempotency keys and rejected events."""
+        """Return the name in the URL of the request. Idempotency keys and rejected events are stored under it."""
         return f"{self.feed}/{self.source}" if self.source else self.feed
 
     def encoded(self) -> bytes:
@@ -84,7 +84,7 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 class Gap(NamedTuple):
-    """A range of bytes in a segment without a complete frame, though one was there and may have been acknowledged."""
+    """A damaged range of bytes in a segment. It had at least one frame, which may have been acknowledged."""
 
     start: int
     end: int
@@ -96,7 +96,10 @@ def frames(segment: Path) -> Iterator[Frame]:
 
 
 def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
-    """Yield a segment's frames and gaps in order. An incomplete frame at its end, never answered, is only logged."""
+    """Yield a segment's frames and gaps in order.
+
+    An incomplete frame at the end is only logged, because its request was never answered.
+    """
     at, size = 0, segment.stat().st_size
     with segment.open("rb") as file:
         while at < size:
@@ -117,7 +120,7 @@ def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
 
 
 def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
-    """Return whether the frame that begins here is cut off by the segment's end, as by a killed write."""
+    """Return whether the segment ends in the middle of the frame at `start`. A killed write leaves such an end."""
     file.seek(start)
     head = file.readline(_LONGEST_HEAD)
     if match := _HEAD.fullmatch(head):
@@ -126,7 +129,7 @@ def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
 
 
 def _following(file: IO[bytes], start: int) -> int | None:
-    """Return where the next complete frame begins. No line of events looks like a frame's first line."""
+    """Return the position of the next complete frame, or None. No line of events looks like a frame's first line."""
     file.seek(start)
     begins = [start + match.start() for match in _HEAD.finditer(file.read())]
     return next((each for each in begins if _read(file, each)), None)
@@ -146,10 +149,10 @@ def _read(file: IO[bytes], start: int) -> Frame | None:
 
 @dataclass
 class Spool:
-    """The segments of one receiver, in its own folder: one is being written, and the sealed ones wait.
+    """The segments of one receiver, in its own folder. One is being written; sealed segments wait to be flushed.
 
     Args:
-        folder: The folder, on a disk that keeps synced data. It is made if its parent exists.
+        folder: The folder, on a disk that keeps synced data. It is created if its parent exists.
         segment_bytes: The size at which a segment is sealed.
     """
 
@@ -180,9 +183,9 @@ class Spool:
         self._start = token_hex(4)
 
     def append(self, group: Sequence[Frame]) -> list[None]:
-        """Write frames and sync them, all at once. Raise DiskFull or SpoolBroken; none of them is kept then.
+        """Write frames, and sync them to disk together. Raise DiskFull or SpoolBroken; then no frame is kept.
 
-        Each sync includes the file's size. The folder is synced when the file is made.
+        The sync includes the file's size. The folder was synced when the file was created.
         """
         with self._lock:
             if self.broken:
@@ -197,8 +200,8 @@ class Spool:
         return [None] * len(group)
 
     def note_hours(self, frame: Frame) -> int:
-        """Add a frame's feeds and hours to those of the next flush. Return how many are new."""
-        hours = self._hours  # A flush may begin a new set meanwhile.
+        """Add a frame's hours to those of the current segment. Return how many are new."""
+        hours = self._hours  # Another thread may replace `_hours` when it seals the segment.
         before = len(hours)
         hours.update((frame.feed, piece.key) for piece in frame.pieces)
         return len(hours) - before
@@ -210,29 +213,32 @@ class Spool:
                 self._seal()
 
     def sealed(self) -> list[Path]:
-        """Return the waiting segments, the oldest first, including those of earlier starts."""
+        """Return the sealed segments, oldest first, including those of earlier processes."""
         with self._lock:
             current = self._open.path if self._open else None
             stat_by_path = {path: stat for path, stat in self._stat_by_path().items() if path != current}
         return sorted(stat_by_path, key=lambda path: (stat_by_path[path].st_mtime_ns, path.name))
 
     def set_aside(self, segment: Path, gaps: Sequence[Gap]) -> None:
-        """Keep and log a segment that has gaps, after its complete frames are published. It waits no longer."""
+        """Rename a damaged segment, so that it is kept but not flushed again, and log its gaps.
+
+        Call this after its complete frames are published.
+        """
         segment.rename(kept := segment.with_suffix(DAMAGED))
         places = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps)
         _log.error("%s: the bytes %s are damaged frames, which may have been acknowledged", kept, places)
 
     def damaged(self) -> list[str]:
-        """Return the files that were set aside, until somebody moves them away."""
+        """Return the names of the damaged files in the folder. A person has to move them away."""
         return sorted(path.name for path in self.folder.glob(f"*{DAMAGED}"))
 
     @property
     def size(self) -> int:
-        """Return the waiting bytes in all segments."""
+        """Return the number of bytes in all segments that are not flushed yet."""
         return sum(stat.st_size for stat in self._stat_by_path().values())
 
     def oldest_seconds(self) -> float:
-        """Return for how many seconds the oldest events have waited, in any segment; 0 if none wait."""
+        """Return for how many seconds the oldest events have waited in a segment; 0 if no events wait."""
         with self._lock:
             current = self._open
             ages = [
@@ -244,7 +250,7 @@ class Spool:
         return max([0.0, *ages])
 
     def _stat_by_path(self) -> dict[Path, os.stat_result]:
-        """Return the segments' files. A flush may remove one meanwhile."""
+        """Return the stat results of the segments' files. Skip a file that a flush has just removed."""
         stat_by_path = dict[Path, os.stat_result]()
         for path in self.folder.glob(f"*{SEGMENT}"):
             with suppress(FileNotFoundError):
@@ -252,7 +258,7 @@ class Spool:
         return stat_by_path
 
     def close(self) -> None:
-        """Let another receiver use the folder. Everything is already synced."""
+        """Seal the current segment, and let another receiver use the folder. All frames are already synced."""
         with self._lock:
             self._seal()
         self._alone.release()
@@ -272,7 +278,7 @@ class Spool:
         return _Segment(path, file)
 
     def _seal(self) -> None:
-        """Close the segment, whose frames are synced: an error on close does not affect accepted events."""
+        """Close the current segment. Its frames are already synced, so an error on close loses no events."""
         if segment := self._open:
             self._open, self._hours = None, set()
             try:
@@ -283,7 +289,10 @@ class Spool:
                 segment.path.unlink()
 
     def _take_back(self, segment: "_Segment", error: OSError) -> None:
-        """Cut off the rest of a failed write or sync, as unacknowledged events must not appear. Raise the error."""
+        """Remove what a failed write or sync has left in the file, and raise the error.
+
+        Otherwise events of a refused request would be published.
+        """
         try:
             os.ftruncate(segment.file, segment.size)
             os.fsync(segment.file)
@@ -325,11 +334,11 @@ def sync_folder(folder: Path) -> None:
 def _spool_error(error: OSError) -> Exception:
     if error.errno in _FULL:
         return DiskFull(f"The disk of the spool is full ({error}). Make room: accepted events are kept.")
-    return SpoolBroken(f"The spool cannot be written: {error}. Nothing of this request was accepted.")
+    return SpoolBroken(f"The spool cannot be written: {error}. No event of this request was accepted.")
 
 
 def _identity(folder: Path) -> str:
-    """Return the receiver's name, made once for a folder, and used in its batches and for idempotency keys."""
+    """Return the receiver's name. It is created once per folder, and used in batch names and for idempotency keys."""
     path = folder / "receiver"
     if not path.exists():
         new = path.with_suffix(".new")

@@ -13,19 +13,22 @@ UNPACKED_BYTES = 16 << 20
 """The most bytes of a compressed body after unpacking."""
 
 MOST_LINES = 100_000
-"""The most lines of a body, with blank ones: twice as many as events are allowed."""
+"""The most lines of a body, including blank ones. That is twice the allowed number of events."""
 
 LARGE_BYTES, LARGE_EVENTS = 256 << 10, 5000
-"""Bodies with more bytes, or more events (by their commas or line breaks), are unpacked and judged one by one."""
+"""A body above one of these limits is large. Only one large body at a time is unpacked and checked.
+
+The events are estimated by line breaks, or by commas in an array.
+"""
 
 EVENT_BYTES = 2048
-"""Bytes that count as one event; the average event has a tenth of it."""
+"""Bytes that count as one event in rate limits. The average event has a tenth of these bytes."""
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
 
 class BodyMemory:
-    """The bytes of bodies that are being read or judged. Beyond a limit, more are refused.
+    """A limit for the bytes of bodies that are being read or checked. Bodies beyond it are refused.
 
     Args:
         limit: The most bytes.
@@ -36,9 +39,11 @@ class BodyMemory:
         self._remaining, self._total = limit, total
 
     def take(self, size: int) -> None:
-        """Count more bytes. Raise Refused if there is no room."""
+        """Count more bytes. Raise RefusedRequest if the limit is reached."""
         if size > self._remaining:
-            raise RefusedRequest(503, "the receiver is at its limit of bytes in flight: send it again", retry_after=1)
+            raise RefusedRequest(
+                503, "the receiver is at its limit of bytes in flight: send the request later", retry_after=1
+            )
         if self._total:
             self._total.take(size)
         self._remaining -= size
@@ -54,8 +59,8 @@ class Body:
     """A body while it is received and unpacked. Its bytes count in `held` until it is released.
 
     Args:
-        held: The bytes of all requests.
-        packing: Its Content-Encoding.
+        held: The memory limit that counts the bytes of the body.
+        packing: The body's Content-Encoding.
         kind: `lines` or `array`.
     """
 
@@ -66,11 +71,11 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """Return the number of events that it counts as so far."""
+        """Return the number of events that the body so far counts as in rate limits."""
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:
-        """Receive it as sent. Raise Refused if it is too large."""
+        """Receive the body as sent. Raise RefusedRequest if it is too large."""
         async for chunk in chunks:
             if len(self._sent) + len(chunk) > BODY_BYTES:
                 raise RefusedRequest(413, f"the body has more than {BODY_BYTES} bytes: send it in several requests")
@@ -79,13 +84,13 @@ class Body:
             self._received += len(chunk)
 
     async def unpacked(self, turn: Callable[[], Awaitable[None]]) -> bytes:
-        """Return all of it, unpacked. Other requests have their turn meanwhile.
+        """Return the whole body, unpacked. Other requests get turns in between.
 
         Args:
             turn: Waits until no other large body is in memory. It is called once, and only for a large body.
 
         Raises:
-            Refused: It is too large, or its compression is invalid.
+            RefusedRequest: The body is too large, or its compression is invalid.
         """
         pieces, has_turn = list[bytes](), False
         for number, piece in enumerate(self._pieces(), 1):
@@ -123,7 +128,7 @@ class Body:
         self._counted += size
 
     def let_go(self) -> None:
-        """Stop counting its bytes."""
+        """Stop counting the bytes of the body."""
         self._held.give_back(self._counted)
         self._counted = 0
 
@@ -139,7 +144,7 @@ class _Plain:
 
 
 class _Gzip:
-    """One gzip stream, unpacked piece by piece, so that the first pieces reveal a bomb."""
+    """One gzip stream that is unpacked piece by piece, so that a decompression bomb is refused early."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -161,7 +166,7 @@ class _Gzip:
 
     def check_end(self) -> None:
         if not self._stream.eof:
-            raise RefusedRequest(400, "the body ends before its gzip stream does: send it again")
+            raise RefusedRequest(400, "the body ends in the middle of its gzip stream: send the whole body")
 
 
 def _packed(packing: str) -> _Plain | _Gzip:

@@ -35,13 +35,13 @@ class Schema(NamedTuple):
     form: Mapping[str, Any]
     read: Callable[[BytesIO, Mapping[str, Any], None], Any]
     is_wrapped: bool
-    """True if it is read as the only field of a record."""
+    """True if the schema is read as the only field of a record, because it is not a record itself."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
-    """Return a schema for reading and writing. `named` has the types it may refer to, and gets those that it defines.
+    """Return a schema for reading and writing. Raise InvalidSchema if the text is invalid.
 
-    Raise InvalidSchema if it is invalid.
+    `named` has the types that the text may refer to. The types that the text defines are added to it.
     """
     with _refused():
         declared: Any = parse_schema(loaded(text), named)
@@ -51,13 +51,13 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     if is_wrapped := not isinstance(declared, dict) or "fields" not in declared:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
-    # On values of unlimited depth the compiled reader crashes, while the Python one raises.
+    # Values of a recursive schema may be nested without limit. On these, only the Python reader does not crash.
     reader = _SLOW if is_deep else _FAST
     return Schema(declared, marked, reader.schemaless_reader, is_wrapped)
 
 
 def define(text: str, named: dict[str, Any]) -> None:
-    """Add the types that a text defines to `named`, for another schema that refers to them. Raise InvalidSchema."""
+    """Add the types that a text defines to `named`, so that another schema can refer to them. Raise InvalidSchema."""
     with _refused():
         parse_schema(loaded(text), named)
 
@@ -68,14 +68,14 @@ def _refused() -> Generator[None]:
         yield
     except InvalidSchema:
         raise
-    except Exception as error:  # The library may raise anything for the text.
+    except Exception as error:  # The library may raise any exception for an invalid text.
         raise InvalidSchema(excerpt(f"{type(error).__name__}: {error}", REASON_BYTES // 2)) from error
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decimal | bytes:
-    """Return the decimal. Raise ValueError if it has more digits than declared, which fastavro would round.
+    """Return the decimal in some bytes. Raise ValueError for more digits than declared: fastavro would round them.
 
-    By Avro's specification, return the bytes if no precision is declared.
+    Without a declared precision, return the bytes, as Avro's specification demands.
     """
     if "precision" not in schema:
         return data
@@ -105,7 +105,7 @@ for _name in ("int-time-millis", "long-time-micros"):
 
 
 def record_of(schema: Schema) -> Mapping[str, Any] | None:
-    """Return the declared record of a schema that is a record, or a union of null and a record; else None."""
+    """Return the record of a schema that is a record, or a union of null and a record; None for other schemas."""
     declared: Any = schema.declared
     branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     non_null = [each for each in branches if each not in _NULL]
@@ -122,7 +122,7 @@ def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
 
 
 def encoded(datum: Mapping[str, Any], schema: Schema, schema_id: int) -> bytes:
-    """Return a message's value."""
+    """Return a datum in the wire format, as the value of a message."""
     stream = BytesIO()
     stream.write(HEAD.pack(0, schema_id))
     schemaless_writer(stream, schema.declared, datum)

@@ -1,7 +1,7 @@
-"""Chunks of a topic's present lag, and no more: the connector's own code for partitions, without its group.
+"""One call that makes chunks of the messages that a topic has now. It uses the connector's code, but no consumer group.
 
-Files, signals and transactional ids are the same as the service's. If both run, only the one that opened a partition
-last can signal it. After a kill at any point, the next call continues after the last signal, as the service does.
+Files, signals and transactional ids are the same as those of the connector. If both run, only the one that opened a
+partition last can write its signals. After a kill at any point, the next call continues after the last signal.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from feed_assets.kafka.spark_job import Executors
 
 
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
-    """Write and signal chunks of all messages that a topic has now. Each partition's last chunk ends with the lag.
+    """Write and signal chunks of all messages that a topic has now. Return the signals.
 
-    Raise KafkaUnavailable, NoTopic, FencedOff and Spark's errors. LogTrimmed or SignalsLost of one partition is raised
-    after the others are done.
+    Each partition's last chunk ends at the partition's present end. Raise KafkaUnavailable, NoTopic, FencedOff and
+    Spark's errors. If a partition needs a person, finish the others first, and then raise LogTrimmed or SignalsLost.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -42,7 +42,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
 
 class _Lag:
-    """A topic's lag, up to the ends found at the start. Its partitions are reopened after each step."""
+    """The messages of a topic that have no signal yet, up to the partitions' ends at the start."""
 
     def __init__(
         self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
@@ -56,9 +56,9 @@ class _Lag:
     def by_executors(
         self, executors: Executors, opened: Mapping[int, PartitionReader]
     ) -> Mapping[int, PartitionReader]:
-        """Take complete grid blocks of a large lag, one Spark job at a time, until a job signals nothing.
+        """Run Spark jobs that make chunks, if the lag is large, until a job makes none. Return the reopened partitions.
 
-        Return the partitions as they are open afterwards.
+        A job makes only complete chunks. Messages after the last complete chunk of a partition remain.
         """
         before = -1
         is_much = sum(self._ends[number] - each.start for number, each in opened.items()) >= executors.least
@@ -69,7 +69,10 @@ class _Lag:
         return opened
 
     def in_this_process(self, opened: Mapping[int, PartitionReader]) -> None:
-        """Take the rest. An unsignalled chunk that was cut differently is cut the same way after reopening."""
+        """Make the remaining chunks in this process.
+
+        If an unsignalled chunk with other content exists, reopen the partitions. Then that chunk is cut again.
+        """
         while True:
             before = len(self.signalled)
             try:
@@ -82,7 +85,7 @@ class _Lag:
                 return
 
     def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
-        """Signal the chunks that a Spark job wrote. Stop in each partition at the first missing chunk."""
+        """Run a Spark job, and signal the chunks that it wrote, in each partition up to the first missing chunk."""
         task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
         for span, kept in spark_job.cut(executors, self._name, self._topic, task_ranges) if task_ranges else ():
@@ -103,7 +106,7 @@ class _Lag:
                 each.drop()
 
     def opened(self) -> dict[int, PartitionReader]:
-        """Open the partitions, each at the end of its signals. Set those aside that need a person."""
+        """Open the partitions, each at the end of its signals. Set aside the partitions that need a person."""
         places = [PartitionOfTopic(self._name, number) for number in self._ends]
         writers = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: partition for each in writers if (partition := self._open(each))}

@@ -1,8 +1,8 @@
-"""Chunks on the blackboard, below `chunks/`: written once, and never again after they are signalled.
+"""Files of chunks on the blackboard, below `chunks/`. A chunk never changes after it is signalled.
 
-A process that was fenced off may still write the chunk it had cut. So chunks are created, which the store allows only
-once per key. If a partition has an unsignalled chunk when it is opened, the same chunk is cut again. It is replaced
-only if that is impossible: its topic has another key or operation now, or the file is not a chunk.
+A process may still write a chunk after another one has fenced it off. So a file is written with a conditional create,
+which succeeds only once per key. If a partition has an unsignalled chunk when it is opened, the same chunk is cut
+again. The file is replaced only if that is impossible: the topic's settings have changed, or the file is not a chunk.
 """
 
 import gzip
@@ -19,17 +19,17 @@ FOLDER = "chunks"
 
 
 def signalled_key(topic: str, partition: int, first_offset: int, path: str) -> str:
-    """Return the key of a signal's file, from its place and offsets. Only the suffix `.gz` comes from its path."""
+    """Return the key of a signal's file, made from topic, partition and offset. `path` only decides about `.gz`."""
     return f"{FOLDER}/{key_of(topic, partition, first_offset, is_packed=path.endswith('.gz'))}"
 
 
 def packed(content: bytes) -> bytes:
-    """Return the content compressed by gzip without a time: one version of zlib always makes the same bytes."""
+    """Return the content compressed by gzip, without a time. So one version of zlib always makes the same bytes."""
     return gzip.compress(content, mtime=0)
 
 
 def content_of(board: Blackboard, key: str) -> bytes | None:
-    """Return the content under a chunk's key; None if there is none."""
+    """Return the content of a chunk's file; None if the file is missing."""
     return board.get(f"{FOLDER}/{key}")
 
 
@@ -43,9 +43,9 @@ def end_of(content: bytes | None, *, is_packed: bool) -> int:
 
 
 def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
-    """Write a chunk, unless the same one exists.
+    """Write a chunk's file, unless it exists with the same content.
 
-    Raise ChunkDiffers if a different one exists and may not be replaced.
+    Raise ChunkDiffers if it exists with other content and may not be replaced.
     """
     path = f"{FOLDER}/{key}"
     if board.create(path, content) or board.get(path) == content:

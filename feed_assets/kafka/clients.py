@@ -60,7 +60,7 @@ class Clients:
         return _create(Consumer, {**defaults, "group.id": GROUP, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
-        """Return a consumer without a group, which is told where a partition ends."""
+        """Return a consumer that does not join the group, and that reports the end of each partition."""
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
 
     def peeker(self) -> Consumer:
@@ -69,7 +69,7 @@ class Clients:
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
-        """Return a producer that writes in transactions. The broker ends them after `seconds`."""
+        """Return a producer that writes in transactions. The broker aborts one that takes more than `seconds`."""
         transaction_conf = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": seconds * 1000,
@@ -110,7 +110,7 @@ _READS: dict[str, Any] = {
 
 
 _WRITES: dict[str, Any] = {"message.max.bytes": LONGEST, "batch.size": 16 << 10}
-"""Fixed properties of each producer. A topic's limit applies to a batch, so small batches keep messages acceptable."""
+"""Fixed properties of each producer. A topic's size limit applies to a batch of messages, so batches are small."""
 
 _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
@@ -130,7 +130,7 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
 
 
 def say_heard(error: KafkaError) -> None:
-    """Print a client's background error on stderr: at most one line a minute of each kind, as there are many."""
+    """Print a client's background error on stderr. Clients repeat errors, so print one line a minute of each kind."""
     now = monotonic()
     if now >= _last_logged.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
         _last_logged[error.name()] = now
@@ -144,11 +144,11 @@ def advice(error: KafkaError) -> str:
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
-    """Return our error for one of Kafka's."""
+    """Return our error for an error of Kafka. `action` is what failed."""
     if may_be_fenced and is_fenced(error):
         return FencedOff(
-            f"cannot {action}: another process does. Nothing is lost or duplicated. Give all connectors of a topic "
-            "the same group.id, and if they have a group.instance.id, each its own."
+            f"cannot {action}: another process does it now. Nothing is lost or duplicated. Give all connectors of a "
+            "topic the same group.id, and if they have a group.instance.id, each its own."
         )
     if _is_too_long(error):
         return KafkaUnavailable(
@@ -164,7 +164,7 @@ def _is_too_long(error: KafkaException) -> bool:
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Return whether another process fenced this one off, by its transactional id or its group membership."""
+    """Return whether another process has fenced this one off, by its transactional id or its group membership."""
     kafka_error = error.args[0]
     if not isinstance(kafka_error, KafkaError):
         return False

@@ -21,10 +21,13 @@ from feed_assets.kafka.clients import SECONDS, translated
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LEAST = 8 << 20
-"""The smallest message limit of the two topics, in bytes: a message compressed upstream may exceed that topic's."""
+"""The smallest message limit of the two topics, in bytes.
+
+The limit of the upstream topic may not suffice, because it applies to compressed messages.
+"""
 
 _HEADERS = 64 << 10
-"""Bytes by which a dead letter may exceed its message."""
+"""Bytes by which a dead letter may be larger than its message."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
 """The name of the setting, and its default."""
@@ -34,14 +37,14 @@ _REFUSALS = frozenset(
 )
 
 _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
-"""Error codes that mean that another process has done it already."""
+"""Error codes that mean that another process has already made the same change."""
 
 
 NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
 
 
 class About(NamedTuple):
-    """The broker's id of a topic, and the most bytes of a dead letter that the broker accepts."""
+    """The broker's id of a topic, and the most bytes that the broker accepts for a dead letter."""
 
     topic_id: str
     longest: int
@@ -78,7 +81,10 @@ def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
 
 
 def _widen(admin: Any, name: str, longest: int) -> int:
-    """Increase an existing topic's limit to `longest`, and return its limit. If that is refused, print a line."""
+    """Increase the message limit of an existing topic to `longest`. If the broker refuses, print a line.
+
+    Return the limit that the topic has then.
+    """
     limit = _USUAL if partitions(admin, name) else longest
     try:
         if limit < longest and (limit := int(config_of(admin, name)[_LONGEST].value)) < longest:

@@ -1,7 +1,8 @@
-"""The only code that cuts batches: decoded messages of one topic partition in, closed chunks out. It reads no clock.
+"""The cutter makes chunks of the decoded messages of one topic partition. No other code decides where a chunk ends.
 
-A chunk ends at the first of: a block of the grid (the message limit), another schema, the byte limit, the time limit.
-All but the time limit depend only on the messages. After a chunk that ends early, the next one ends at the same place.
+A chunk ends at the first of: a grid line (a multiple of the topic's message limit), a message with another schema, the
+byte limit, the time limit. All but the time limit depend only on the messages. The caller gives the time, so the cutter
+reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
 """
 
 from collections import Counter
@@ -16,24 +17,24 @@ from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Decoded, Tombstone
 
 CHUNK_BYTES = 32 << 20
-"""Uncompressed bytes after which a chunk ends. Its content is in memory once, when it is written."""
+"""Uncompressed bytes after which a chunk ends. The whole content is in memory only when the chunk ends."""
 
 _MINUTE = 60_000
 """A minute in milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
-"""Bytes and number of held items after which a chunk ends: dead letters, and tombstones before the first row."""
+"""Bytes and number of items in memory after which a chunk ends: dead letters, and tombstones before the first row."""
 
 MINUTES = 10_000
-"""Minutes after which a chunk ends: its signal lists all of them, and brokers accept messages of up to 1 MB."""
+"""The most different minutes in a chunk. Its signal lists them all, and brokers accept messages of up to 1 MB."""
 
 _BUFFERED = 64 << 10
-"""Bytes that are written to the file at once. Writing line by line would take a third of the time."""
+"""Bytes that are written to the file at once. Writing line by line would cost a third of the total time."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Messages between two offsets, as lines in the dialect and dead letters. Without records it has no content."""
+    """The messages between two offsets: records as CSV lines, and dead letters. Without records, `content` is empty."""
 
     offsets: OffsetRange
     records: int
@@ -41,26 +42,26 @@ class Chunk:
     content: bytes
     dead: tuple[DeadLetter, ...] = ()
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Numbers of messages by minute since 1970 of their timestamps."""
+    """Numbers of messages by the minute of their timestamps, in minutes since 1970."""
 
 
 class Cutter:
     """Cutter of one topic partition's messages, which are added in order, from an offset on.
 
-    `until` is the end of an unsignalled first chunk that already exists: the first chunk then ends there, whatever the
-    grid. `body` creates the file for an open chunk.
+    `until` is the end of an existing chunk that begins at `start` and has no signal: the first chunk then ends there,
+    and not at a grid line. `body` creates the file for an open chunk.
     """
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
         self.next = start
-        """The first offset that is not taken yet."""
+        """The first offset that was not added yet."""
         self.opened: float | None = None
-        """The time at which the first message of the open chunk was added; None if there is none."""
+        """The time at which the first message of the open chunk was added; None if no chunk is open."""
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
     def add(self, decoded: Decoded, now: float) -> list[Chunk]:
-        """Take a message, and return the chunks that end before or with it. Skip a message that was taken before."""
+        """Add a message, and return the chunks that end before or with it. Skip a message that was already added."""
         if decoded.offset < self.next:
             return []
         ended = self.reach(decoded.offset)
@@ -72,7 +73,10 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """Return the chunks that end before an offset, knowing that no messages precede it: gaps may cross the grid."""
+        """Return the chunks that end at or before an offset. Call this when no more messages before it can come.
+
+        A gap in the offsets may contain grid lines, where chunks end.
+        """
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:
             ended.append(self._close(self._end))
@@ -81,13 +85,13 @@ class Cutter:
         return ended
 
     def due(self, now: float) -> Chunk | None:
-        """Return the open chunk if its time is over. Never end it before `until`: that chunk may get a signal."""
+        """Return the open chunk if its time is over; else None. Never end a chunk before `until`."""
         if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None
         return self._close(self.next)
 
     def drop(self) -> None:
-        """Forget the open chunk."""
+        """Discard the open chunk."""
         self._body.close()
 
     def _take(self, decoded: Decoded, now: float) -> None:
@@ -113,7 +117,7 @@ class Cutter:
         self._write(row.line)
 
     def _write_tombstone(self, tombstone: Tombstone) -> None:
-        """Write a tombstone. Those before the first row wait for its columns."""
+        """Write a tombstone. Before the first row, keep it in memory, because the columns are not known yet."""
         if self._columns:
             self._write(self._line(tombstone))
         else:

@@ -1,8 +1,9 @@
-"""Dead letters: a topic's messages that are not valid records, and how they are settled.
+"""Dead letters: messages of a topic that are not valid records, and how they are settled: produced again, or dropped.
 
-A receipt is a message of the same topic and partition, which settles a number of letters before an offset. It shares a
-transaction with the messages that are produced again, so each appears once. A kill undoes both, and the next process
-begins after the last receipt. Two processes share a transactional id, by which the second fences off the first.
+A receipt is a message in the same partition as the letters. It settles the open letters before an offset. One
+transaction contains the receipt and the messages that are produced again, so each of them appears once. After a kill,
+neither is visible, and the next process begins after the last receipt. All processes use the same transactional id, so
+a second process fences off the first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +26,10 @@ from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
 from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
-"""Prefix of the header names that the service adds."""
+"""Prefix of the header names that the connector adds."""
 
 LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
-"""Messages and bytes of one read, which one transaction produces again."""
+"""The most messages and bytes of one read. One transaction settles its letters."""
 
 _UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
 _TRANSACTION_SECONDS = 60
@@ -38,19 +39,19 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: its message's place upstream, why it is not a valid record, and when it was produced (UTC)."""
+    """A dead letter: its message's place upstream, why it is not a valid record, and the message's time (UTC)."""
 
     partition: int
     offset: int
     reason: str
     at: datetime
     is_open: bool
-    """True until it is settled."""
+    """True until the letter is settled."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Settlement of a number of letters before an offset of the dead letters' partition."""
+    """A receipt that settles `count` letters before the offset `upto` of their partition."""
 
     upto: int
     count: int
@@ -90,7 +91,7 @@ def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
 def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
         return sorted(topic_reader.partitions(reader, dead_letters_of(topic)))
-    except NoTopic:  # The topic was never read.
+    except NoTopic:  # The connector has never read the topic.
         return []
 
 
@@ -106,15 +107,16 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
 def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     """Settle all open letters, and return their number.
 
-    With `produces`, their messages are produced again to the same partitions, unchanged. A letter stays open, as a copy
-    after the others, if it has only the beginning of its message, or if the topic would remove it at once. Raise
-    LetterLeft at the end for these. Raise FencedOff, or KafkaUnavailable: the next call then settles the rest.
+    With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
+    message is not produced again if the letter has only its beginning, or if the topic would remove it at once because
+    of its age. Such letters stay open, and at the end LetterLeft is raised. After FencedOff or KafkaUnavailable, the
+    next call settles the letters that are still open.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
-    with translated(f"deal with the dead letters of {topic}", producer):
+    with translated(f"settle the dead letters of {topic}", producer):
         producer.init_transactions(
             SECONDS
-        )  # Done first: earlier processes can then write no more, so the last message read stays the last.
+        )  # First, so that earlier processes cannot write a receipt after this one has read the last.
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
@@ -130,7 +132,10 @@ def _first_kept(clients: Clients, topic: str) -> int:
 
 
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
-    """Return each partition's first open letter and its present end: a replayed message may become a letter again."""
+    """Return the range of offsets with open letters, by partition.
+
+    The range ends at the present end: a message that is produced again may become a new letter after it.
+    """
     with closing(clients.reader()) as reader:
         bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
         return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
@@ -154,14 +159,17 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Settlement of letters, one transaction per read. Without `first_kept` they are dropped."""
+    """Settlement of letters, one transaction per read. If `first_kept` is None, the letters are dropped.
+
+    Otherwise it is the earliest timestamp that the topic keeps.
+    """
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
         self._producer, self._topic, self._first_kept = producer, topic, first_kept
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
-        """Produce letters again, or keep them after the others, with a receipt for all of them."""
+        """Produce the messages of letters again, or drop them, and write a receipt. Copy letters that stay open."""
         self._producer.begin_transaction()
         if self._first_kept is not None:
             for each in letters:
@@ -173,7 +181,7 @@ class _Settling:
         self._producer.commit_transaction(SECONDS)
 
     def check(self) -> None:
-        """Raise LetterLeft if some were not produced."""
+        """Raise LetterLeft if some letters stay open."""
         if self._left:
             raise LetterLeft(
                 f"{len(self._left):,} dead letters stay open, and the others were produced again. The first: "
@@ -185,7 +193,7 @@ class _Settling:
         place = f"{self._topic}/{number} offset {_letter(number, message, is_open=True).offset}"
         timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
         if CUT in dict(message.headers):
-            self._keep(placed, f"{place} has only the beginning of its message: produce it from there by hand.")
+            self._keep(placed, f"{place} has only the beginning of its message: produce the whole message by hand.")
         elif timestamp < first_kept:
             self._keep(
                 placed,
@@ -196,7 +204,7 @@ class _Settling:
             _produce(self._producer, self._topic, number, message, timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Put an open letter after the others: a receipt settles all letters before an offset."""
+        """Write a copy of a letter that stays open. The receipt settles the original, like all letters before it."""
         number, message = placed
         self._left.append(why)
         self._producer.produce(
@@ -212,7 +220,7 @@ def _produce(producer: Producer, topic: str, partition: int, message: Message, t
 
 @dataclass(frozen=True)
 class Open:
-    """Numbers of a topic's open letters, as far as it was read. `after` has the next offset of each partition."""
+    """Numbers of a topic's open letters, counted up to the offsets in `after`, by partition."""
 
     after: Mapping[int, int]
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -222,12 +230,12 @@ class Open:
 
     @property
     def count(self) -> int:
-        """Return the number of all partitions' open letters."""
+        """Return the number of open letters in all partitions."""
         return sum(self.counts.values())
 
 
 def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
-    """Return the counts after up to `limit` more messages. Raise KafkaUnavailable."""
+    """Continue counting with up to `limit` more messages, and return the new counts. Raise KafkaUnavailable."""
     try:
         read_messages = topic_reader.read(clients, dead_letters_of(topic), before.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
@@ -239,7 +247,10 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
 
 
 def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
-    """Return the counts after some messages. The broker may have removed a receipt's letters uncounted."""
+    """Return the counts after more messages.
+
+    A count never falls below 0: a receipt may settle letters that the broker removed before they were counted.
+    """
     counts = {**before}
     for number, message in placed:
         receipt, count = receipt_of(message), counts.get(number, 0)

@@ -16,7 +16,7 @@ _GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
-    """The columns of one schema's chunk, and the key fields that its values lack."""
+    """The columns of a chunk with one schema, and the key fields that are not in the values of that schema."""
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
@@ -31,7 +31,7 @@ class Decoder:
         self._layouts: dict[int, _Layout] = {}
 
     def __call__(self, message: Message) -> Decoded:
-        """Return a message's row or tombstone, else a DeadLetter with the reason. Raise KafkaUnavailable."""
+        """Return a message's row or tombstone, or a DeadLetter with the reason. Raise KafkaUnavailable."""
         try:
             return self._row(message) if message.value is not None else self._tombstone(message)
         except (Poison, Unwritable) as error:
@@ -73,7 +73,7 @@ class Decoder:
         return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
-        """Return the fields of the key. A key that is not a record becomes the value of its one field."""
+        """Return the fields of the key. A key that is not a record is the value of the topic's only key field."""
         if message.key is None:
             raise Poison("there is no key")
         schema_id, key = _decoded(message.key, "key", self._schemas)
@@ -99,7 +99,10 @@ class Decoder:
 
 
 def record(data: bytes, part: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
-    """Return schema id and fields of a message's key or value. Raise Poison, or KafkaUnavailable for the registry."""
+    """Return the schema id and the fields of a message's key or value.
+
+    Raise Poison if it is not a valid record, and KafkaUnavailable if the registry does not answer.
+    """
     schema_id, value = _decoded(data, part, schemas)
     if not isinstance(value, dict):
         raise Poison(f"the {part} (schema {schema_id}) is not a record")
@@ -117,7 +120,7 @@ def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     schema = schemas.get(schema_id)
     try:
         datum, remaining = avro.decoded(data, schema)
-    except Exception as error:  # The library may raise anything for the bytes.
+    except Exception as error:  # The library may raise any exception for bad bytes.
         message = f"{type(error).__name__}: {error}"
         raise Poison(f"the {part} is not Avro of schema {schema_id} ({message[:200]})") from error
     if remaining:

@@ -12,8 +12,8 @@
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local one without the offset |
 | array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
 
-UTF-8, commas, lines that end with LF, and a first line of names. NUL and lone surrogates cannot be written, even in
-JSON, as no database accepts them.
+The text is UTF-8 with commas between values. Each line ends with LF, and the first line has the names of the columns.
+NUL and lone surrogates cannot be written, even in JSON, because no database accepts them.
 """
 
 import json
@@ -28,7 +28,7 @@ from uuid import UUID
 from feed_assets.core.errors import FeedAssetsError
 
 NAME = "feed_assets/1"
-"""Name of this dialect in signals. A change of the written text gets a new name."""
+"""Name of this dialect in signals. If the written text changes, the dialect gets a new name."""
 
 NULL = "\\N"
 
@@ -37,7 +37,7 @@ _HAS_NUL = "a text with a NUL, which no database accepts"
 
 
 class Unwritable(FeedAssetsError):
-    """The dialect cannot represent a value; the message says why."""
+    """An error for a value that the dialect cannot represent. Its text is the reason."""
 
 
 def _quoted(text: str) -> str:
@@ -51,7 +51,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def _json(value: object) -> str:
     try:
         text = _dumped(value)
-    except ValueError:  # A rare number that JSON lacks: only now each value is checked.
+    except ValueError:  # A number that JSON lacks. This is rare, so only now each value is checked.
         text = _dumped(_spelled(value))
     except RecursionError as error:
         raise Unwritable("lists and records that are nested too deeply") from error
@@ -104,11 +104,11 @@ _CELLS: dict[type, Callable[[Any], str]] = {
     list: lambda value: _quoted(_json(value)),
     dict: lambda value: _quoted(_json(value)),
 }
-"""Functions that return a value's cell, by type, for all types of Avro values. `csv` takes twice the time."""
+"""Functions that return a value's cell, by type, for all types of Avro values. Python's `csv` takes twice the time."""
 
 
 def line(values: Sequence[object]) -> bytes:
-    """Return one line with its newline. Raise Unwritable for NUL and lone surrogates."""
+    """Return one line of CSV with its newline. Raise Unwritable for NUL and lone surrogates."""
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable(_HAS_NUL)
@@ -122,7 +122,7 @@ _CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\n]*))([,\n])')
 
 
 def read(content: bytes) -> Iterator[list[str | None]]:
-    """Yield the lines of a chunk, the names first. None stands for NULL. Raise ValueError for other text."""
+    """Yield the lines of a chunk, beginning with the names. None stands for NULL. Raise ValueError for invalid text."""
     cells, at = list[str | None](), 0
     while at < len(content):
         match = _CELL.match(content, at)

@@ -1,4 +1,4 @@
-"""Exclusive writing to the end of a topic under a name."""
+"""A writer to a topic. Of several writers with the same name, only the newest can write."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ _TRANSACTION_SECONDS = 60
 
 
 class Appender:
-    """A writer. Once it exists, earlier writers of its name can no longer write. Raises KafkaUnavailable."""
+    """A writer to a topic. Once it exists, earlier writers with the same name can no longer write to the topic."""
 
     def __init__(self, clients: Clients, topic: str, name: str) -> None:
         self._clients, self._topic = clients, topic
@@ -19,9 +19,9 @@ class Appender:
             self._producer.init_transactions(SECONDS)
 
     def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:
-        """Return each partition's last messages that satisfy `is_kept`, reading back until `is_enough`, or all.
+        """Return the last messages of each partition that satisfy `is_kept`. Raise KafkaUnavailable if Kafka fails.
 
-        Raise KafkaUnavailable if Kafka fails.
+        Messages further back are read until `is_enough` accepts the messages, or until all are read.
         """
         reader = self._clients.reader()
         try:
@@ -35,7 +35,10 @@ class Appender:
             reader.close()
 
     def write(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write keys and values, all or none. Raise FencedOff. After KafkaUnavailable all or none were written."""
+        """Write keys and values, all or none. Raise FencedOff if a later writer exists.
+
+        After KafkaUnavailable, it is unknown whether all or none were written.
+        """
         with translated(f"write to {self._topic}"):
             self._producer.begin_transaction()
             for key, value in messages:

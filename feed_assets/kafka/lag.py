@@ -19,10 +19,11 @@ from feed_assets.kafka.partition import refuse_another
 
 @dataclass(frozen=True)
 class Lag:
-    """A topic partition: the offset up to which it is signalled, its end, and the offsets between them.
+    """The lag of a topic partition: its end, the offset up to which it is signalled, and the offsets between them.
 
-    `behind` counts from the first message without a signal, and `since` is that message's time (UTC). If there is none,
-    they are 0 and None: only ends of transactions may follow. `behind` is an upper bound of the number of messages.
+    `behind` is the number of offsets from the first message without a signal to the end. `since` is the time of that
+    message (UTC). If each message has a signal, they are 0 and None. The number of messages may be smaller than
+    `behind`, because ends of transactions take offsets, too.
     """
 
     partition: int
@@ -33,8 +34,8 @@ class Lag:
 
 
 def ends(clients: Clients, topic: str) -> dict[int, int]:
-    """Return where each partition ends. Raise KafkaUnavailable and NoTopic."""
-    with closing(clients.peeker()) as reader, translated(f"look where {topic} ends"):
+    """Return the end offset of each partition. Raise KafkaUnavailable and NoTopic."""
+    with closing(clients.peeker()) as reader, translated(f"find where {topic} ends"):
         return {each: high for each, (_, high) in topic_reader.bounds(reader, topic).items()}
 
 
@@ -53,7 +54,7 @@ def why_unsignalled(clients: Clients, topic: str) -> str:
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """Return each partition's lag. Raise KafkaUnavailable, NoTopic, SignalsLost, or LogTrimmed if it was recreated."""
-    with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
+    with closing(clients.peeker()) as reader, translated(f"find how far {topic} is signalled"):
         bounds, topic_id = topic_reader.bounds(reader, topic), companion_topics.id_of(clients.admin(), topic)
         signalled = _signalled(reader, topic, bounds, topic_id)
         begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}

@@ -1,7 +1,7 @@
-"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all of them.
+"""Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all messages.
 
 Offsets give counts only if the broker stamps messages on arrival (`LogAppendTime`) and removes only the oldest ones.
-Also, nobody may write in transactions, whose ends take an offset, too.
+Also, no producer may use transactions, because the end of a transaction takes an offset, too.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,10 @@ from feed_assets.kafka.companion_topics import config_of, id_of
 from feed_assets.kafka.messages import Message
 
 CELL = 10_000
-"""Offsets of a partition that are counted as one part: after a kill, at most these are counted again."""
+"""The number of offsets in a cell. A cell is a block of a partition's offsets that is counted and reported as one part.
+
+After a kill, at most one cell per partition is counted again.
+"""
 
 _BYTES = 64 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,25 +35,25 @@ Offsets = Mapping[int, int]
 
 
 def refusal(clients: Clients, topic: str) -> str | None:
-    """Return why a topic's configuration rules out counts by offsets; None if they are possible."""
+    """Return why a topic's configuration does not allow counts by offsets; None if it does."""
     with translated(f"describe {topic}"):
         config = config_of(clients.admin(), topic)
     stamped, removed = config["message.timestamp.type"].value, config["cleanup.policy"].value
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may arrive in any window at any time"
     return (
-        None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages between others are removed"
+        None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: messages in the middle are removed"
     )
 
 
 def same_topic(clients: Clients, topic: str, counted_id: str | None) -> str:
-    """Return the broker's id of a topic. Raise LogTrimmed if it is not the known one, or KafkaUnavailable."""
+    """Return the broker's id of a topic. Raise LogTrimmed if it differs from `counted_id`, or KafkaUnavailable."""
     with translated(f"describe {topic}"):
         topic_id = id_of(clients.admin(), topic)
     if counted_id not in (None, topic_id):
         raise LogTrimmed(
-            f"{topic} was deleted and recreated: expected the topic that was counted, as offsets begin again. Declare "
-            "it with another dataset for its counts."
+            f"{topic} was deleted and recreated: expected the topic that was counted, because offsets begin again. "
+            "Declare it with another dataset for its counts."
         )
     return topic_id
 
@@ -77,7 +80,7 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 
 def moment_of(message: Message) -> datetime:
-    """Return when a message was created or arrived, whichever its topic records (UTC)."""
+    """Return a message's timestamp (UTC). It is the time of creation or of arrival, as the topic is configured."""
     return EPOCH + message.moment * _MILLISECOND
 
 
@@ -85,7 +88,7 @@ def moment_of(message: Message) -> datetime:
 class ByOffsets:
     """Numbers of messages in each window between two times, and the offsets at the last time.
 
-    `ranges` are the first and last offset of each window, by partition with messages in it.
+    `ranges` has the first and last offset of each window, for each partition with messages in that window.
     """
 
     windows: Mapping[datetime, int]
@@ -94,13 +97,13 @@ class ByOffsets:
 
 
 def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[datetime]) -> ByOffsets:
-    """Count from each time to the next, by the broker's clock. All times are in the past.
+    """Count the messages from each time to the next, by the broker's timestamps.
 
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The offsets at the first time, by partition. The broker is queried for missing ones.
-        bounds: The times (UTC).
+        after: The offsets at the first time, by partition. The broker is queried for partitions that are missing.
+        bounds: The times (UTC), all in the past.
 
     Raises:
         LogTrimmed: The broker has removed messages after the first time, so their number is unknown.
@@ -127,7 +130,7 @@ _Ends = Mapping[int, tuple[int, int]]
 
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
-    """Return the first offsets at or after a time. Without such a message, return the end before this query."""
+    """Return each partition's first offset at or after a time. Without such a message, return its end in `ends`."""
     stamp = (moment - EPOCH) // _MILLISECOND
     queries = [TopicPartition(topic, partition, stamp) for partition in ends]
     offsets = reader.offsets_for_times(queries, timeout=SECONDS)
@@ -153,7 +156,7 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
 
 @dataclass(frozen=True)
 class CountedRange:
-    """Counts by window of one partition's messages in a block of offsets, as far as they were read."""
+    """A cell, as far as it was read: the numbers of messages by window in a block of one partition's offsets."""
 
     partition: int
     start: int
@@ -169,19 +172,19 @@ Cells = Mapping[int, CountedRange]
 def by_reading(
     clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
 ) -> tuple[list[CountedRange], Cells, bool]:
-    """Count the messages after some cells, by their timestamps, whoever set them.
+    """Read and count the messages after the cells that were counted last, by the timestamps of the messages.
 
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The cell that was counted last, and its next offset, by partition.
+        after: The cell that was counted last, by partition.
         limit: The most messages to read.
         seconds: Seconds to wait for the broker.
         start_of: A function that returns the start of a time's window (UTC).
 
     Returns:
-        The changed cells, each partition's last cell, and whether there were no more messages. A cell is always the
-        same, whoever counts it: it is reported as a part, which grows with its next offset.
+        The changed cells, each partition's last cell, and whether there were no more messages. A cell has the same
+        offsets, whichever process counts it. A report of a cell with a greater next offset replaces earlier reports.
 
     Raises:
         LogTrimmed: The broker has removed messages that were not counted yet.
@@ -207,6 +210,6 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
-    """Return the earlier count of a cell, if it is its partition's last one; else an empty count."""
+    """Return the earlier count of a cell, if the cell is the last one of its partition; else an empty count."""
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

@@ -10,7 +10,7 @@ OPERATION, OFFSET = "_operation", "_offset"
 Headers = Sequence[tuple[str, bytes | None]]
 
 _LATEST = 253_370_764_800_000
-"""The year 9999, in milliseconds since 1970, where dates end."""
+"""The beginning of the year 9999, in milliseconds since 1970. Later times do not fit into a date."""
 
 
 class Message(NamedTuple):
@@ -24,7 +24,7 @@ class Message(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """Return the timestamp, limited to valid dates: one wrongly in microseconds would be too late."""
+        """Return the timestamp, limited to valid dates. Some producers wrongly send microseconds, for example."""
         return min(max(self.timestamp, 0), _LATEST)
 
 
@@ -40,7 +40,7 @@ class ChunkRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A message without a value: the row of this key is deleted. It fits into a chunk of any schema."""
+    """A message without a value, which deletes the row with its key. It fits into a chunk of any schema."""
 
     offset: int
     key: Mapping[str, object]

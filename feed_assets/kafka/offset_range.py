@@ -1,6 +1,6 @@
 """A stretch of one topic partition: its messages become chunks that are written, but not signalled yet.
 
-The service, a run and Spark's executors write the same chunks, with the same bytes under the same keys.
+The connector, a run that catches up and Spark's executors use this code. So they write the same bytes to the same keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from feed_assets.kafka.registry_schemas import Schemas
 from feed_assets.kafka.signal_message import Signal, minute_of
 
 _IN_MEMORY = 256 << 10
-"""Bytes of an open chunk in memory; the rest is on disk."""
+"""The most bytes of an open chunk in memory. A larger chunk is on disk."""
 
 
 class PartitionOfTopic(NamedTuple):
@@ -36,7 +36,7 @@ class PartitionOfTopic(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A chunk that was put, as its signal and dead letters, which are to be published."""
+    """The signal and dead letters of a chunk whose file is written. They must still be published."""
 
     signal: Signal
     dead: tuple[DeadLetter, ...]
@@ -48,9 +48,9 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Chunking:
-    """Values shared by all topic partitions of a process.
+    """Clients and functions that all topic partitions of a process share.
 
-    `on_step` is called with the name of each step before the step. `clock` returns seconds, like `monotonic`.
+    `on_step` is called before each step with the step's name. `clock` returns seconds, like `monotonic`.
     """
 
     clients: Clients
@@ -61,9 +61,9 @@ class Chunking:
 
 
 class Stretch:
-    """Cutter and writer of chunks from an offset on. If `until` is after the offset, the first chunk ends there.
+    """Cutter and writer of chunks from the offset `start` on. If `until` is greater, the first chunk ends there.
 
-    `replaces`: the first chunk may replace an existing one that was not signalled.
+    If `replaces` is True, the first chunk may replace an existing file that was not signalled.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Stretch:
 
     @property
     def next_offset(self) -> int:
-        """Return the first offset that was not read."""
+        """Return the first offset that was not taken yet."""
         return self._cutter.next
 
     def take(self, message: Message) -> Iterator[Kept]:
-        """Take a message, and yield the chunks that it ends. Each is put when it is requested."""
-        decoded = self._decode(message)  # Decoded first: no chunk's time runs during a request to the registry.
+        """Take a message, and yield the chunks that it ends. A chunk's file is written when the chunk is requested."""
+        decoded = self._decode(message)  # Before the clock is read: a request to the registry may take long.
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """Yield the chunks that end before an offset, knowing that no messages precede it."""
+        """Yield the chunks that end at or before an offset. Call this when no more messages before it can come."""
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:
@@ -100,7 +100,7 @@ class Stretch:
         return map(self._keep, filter(None, [self._cutter.due(now)]))
 
     def close(self) -> None:
-        """Discard the chunk that was not put."""
+        """Discard the open chunk, which has no file yet."""
         self._cutter.drop()
 
     def _keep(self, chunk: Chunk) -> Kept:

@@ -1,7 +1,7 @@
-"""One topic partition of this process: its messages become chunks that are written and signalled.
+"""One topic partition that this process reads: its messages become chunks that are written and signalled.
 
-Chunks are put and signalled one after another. A kill before the signal leaves an unsignalled file, and the same chunk
-is cut again. A kill after the signal leaves nothing to do. There is no other state.
+Chunks are written and signalled one after another. A kill before the signal leaves a file without a signal, and the
+next process cuts the same chunk again. A kill after the signal leaves nothing to do. There is no other state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,13 +21,14 @@ from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 
 _AT_ONCE = 16
-"""Producers that are made at the same time."""
+"""Producers that are created at the same time."""
 
 
 def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
     """Return a signal writer for each topic partition. Earlier writers can no longer write. `about` is by topic.
 
-    All are created at once, as a broker may delay each by up to a second. Raise FencedOff and KafkaUnavailable.
+    Writers are created in parallel, because a broker may delay each by up to a second. Raise FencedOff and
+    KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
@@ -39,7 +40,7 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
 
 
 class PartitionReader:
-    """A topic partition, read from the end of its signals. After `signalling`, nobody else can add signals."""
+    """A topic partition, read from the end of its signals on. Only the writer in `signalling` can now add signals."""
 
     def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
         self._chunking, self._signals = chunking, signalling
@@ -47,17 +48,17 @@ class PartitionReader:
         self.start = self._begin(reader)
         leftover = chunk_files.content_of(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
         self.until = chunk_files.end_of(leftover, is_packed=topic.gzip)
-        """The end of the first chunk if it exists unsignalled, else 0."""
+        """The end of the first chunk, if its file exists without a signal; else 0."""
         replaces = leftover is not None
         self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
     @property
     def next_offset(self) -> int:
-        """Return the first offset that was not read."""
+        """Return the first offset that was not taken yet."""
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message, and yield the signals of the chunks that it ends. Each is written when it is requested."""
+        """Take a message, and yield the signals of chunks that it ends. A signal is written when it is requested."""
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
@@ -65,11 +66,11 @@ class PartitionReader:
         return self.write(self._stretch.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
-        """Signal chunks, each after its file exists, so that readers of the signal find it."""
+        """Signal chunks whose files are already written, so that readers of a signal always find its file."""
         return map(self._write, chunks)
 
     def drop(self) -> None:
-        """Discard what is not signalled."""
+        """Discard the open chunk."""
         self._stretch.close()
 
     def _begin(self, reader: Consumer) -> int:
@@ -92,14 +93,14 @@ class PartitionReader:
 
 
 def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: int) -> None:
-    """Raise LogTrimmed if a signal belongs to a deleted topic that was recreated under the same name."""
+    """Raise LogTrimmed if the last signal is about a deleted topic, which was recreated under the same name."""
     if last.topic_id == topic_id and last.next_offset <= high:
         return
     name = place.topic
     raise LogTrimmed(
         f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, but "
         f"{name} was deleted and recreated. Its offsets begin again: delete the topic {signals_of(name)}, move away "
-        f"the chunks of {name}, and declare it as another table, as the data read from the old one stay."
+        f"the chunks of {name}, and declare it as another table: the data read from the old one stay."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reader of offset ranges of one topic, from several partitions at once, each up to its end."""
+"""Reader of one offset range from each of several partitions of a topic."""
 
 from collections.abc import Iterator, Mapping
 from time import monotonic
@@ -16,7 +16,7 @@ from feed_assets.kafka.topic_reader import Placed, message_of
 
 
 class Reached(NamedTuple):
-    """The offset up to which a partition was read: its end, or an earlier one where an open transaction begins."""
+    """The offset up to which a partition was read: the range's end, or the beginning of an open transaction."""
 
     partition: int
     offset: int
@@ -25,7 +25,7 @@ class Reached(NamedTuple):
 def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> Iterator[Placed | Reached]:
     """Yield the messages in each partition's range as they arrive, and `Reached` once per partition.
 
-    Raise KafkaUnavailable, also if nothing arrives for a while, LogTrimmed and KafkaException.
+    Raise KafkaUnavailable if nothing arrives for a while, LogTrimmed if messages were removed, and KafkaException.
     """
     following = _Following(reader, topic, ranges)
     last_answer = monotonic()
@@ -39,7 +39,7 @@ def follow(reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> I
 
 
 class _Following:
-    """Partitions being read. `unfinished` has the ends not reached yet, `_next` the next offset of each."""
+    """The state of the partitions being read: `unfinished` has the ends not reached yet, `_next` the next offsets."""
 
     def __init__(self, reader: Consumer, topic: str, ranges: Mapping[int, OffsetRange]) -> None:
         self._reader, self._topic = reader, topic

@@ -18,28 +18,28 @@ _REFUSED_SECONDS = 10.0
 """Seconds before an unusable schema is requested again: a registry's replica may lag behind."""
 
 _NOT_FOUND = 40403
-"""The registry's own code. A wrong URL would give a plain 404."""
+"""The registry's error code for an unknown schema. A wrong URL would give a plain 404 instead."""
 
 _NO_REFERENCE = frozenset({40401, 40402})
-"""Its codes for a missing subject and a missing version."""
+"""The registry's error codes for a missing subject and a missing version."""
 
 _REFUSED_KEPT = 1000
-"""The most unusable schemas that are remembered: each message may name another one."""
+"""The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
 
 
 class Poison(Exception):
-    """A message cannot be a record; the text is the reason."""
+    """An error for a message that is not a valid record. Its text is the reason."""
 
 
 class _Unknown(Exception):
-    """The registry has no such schema."""
+    """An error for a schema that the registry does not have."""
 
 
 class Schemas:
-    """Schemas by id, parsed. An unusable one is requested again after a while, not for each message."""
+    """Parsed schemas by id. An unusable schema is requested again only after some seconds, not for each message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -61,12 +61,12 @@ class Schemas:
         return self._known[schema_id]
 
     def check(self) -> None:
-        """Request a schema that may not exist. Raise KafkaUnavailable if no registry answers."""
+        """Raise KafkaUnavailable if no registry answers. The requested schema need not exist."""
         with suppress(Poison):
             self.get(0)
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
-        """Return the id of a schema, which is registered if necessary. Raise KafkaUnavailable."""
+        """Register a schema unless it is registered already, and return its id. Raise KafkaUnavailable."""
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
@@ -121,7 +121,7 @@ class Schemas:
             yield
         except InvalidSchema:
             raise
-        except Exception as error:  # The client's versions use different HTTP libraries.
+        except Exception as error:  # The HTTP library, and so the error, depends on the client's version.
             if isinstance(error, SchemaRegistryError) and error.error_code == _NOT_FOUND:
                 raise _Unknown from error
             raise self._unavailable(action, error) from error

@@ -1,45 +1,48 @@
-"""Limits of a schema. Without them, whoever registers a schema decides what each of its messages costs."""
+"""Limits for schemas. Without them, anybody who registers a schema could make each of its messages very expensive."""
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 SCHEMA_BYTES = 1 << 20
-"""Bytes of a schema's text with all referenced schemas. A registry keeps each text in a message of up to 1 MB."""
+"""The most bytes of a schema with all referenced schemas. A registry stores each in a message of at most 1 MB."""
 
 REQUESTS = 100
-"""Requests to the registry for one schema id: for itself and each schema that it refers to."""
+"""The most requests to the registry for one schema id: for the schema, and for each schema that it refers to."""
 
 NAMES = 10_000
-"""Named types of a schema including referenced ones."""
+"""The most named types of a schema, including those of referenced schemas."""
 
 LEVELS = 100
-"""Nested types, also nested by name. Readers use up to three stack frames for each, of Python's 1,000."""
+"""The most levels of nested types. Readers need up to three stack frames for each level; Python allows 1,000."""
 
 JSON_LEVELS = 6 * LEVELS
-"""Nested brackets in a text: a record in a union in a record has four."""
+"""The most nested brackets in a text. A record in a union in a record has four."""
 
 BRANCHES = 1_000
-"""Branches of a union. A table column compares each branch with all others."""
+"""The most branches of a union. Code that makes a table column compares each branch with all others."""
 
 DIGITS = 1_000
-"""Digits of a decimal, also PostgreSQL's limit: one byte may stand for as many zeros as the scale says."""
+"""The most digits of a decimal; also PostgreSQL's limit. Without a limit, one byte could stand for endless zeros."""
 
 NULLS, REPEATED_NULLS = 1_000, 16
-"""Values without bytes per message, and per item of an array or map. They let few bytes stand for a large value."""
+"""The most values that take no bytes, per message and per item of an array or map.
+
+Without a limit, a few bytes could stand for a huge value.
+"""
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _OF_FASTAVRO = frozenset({"__fastavro_parsed", "__named_schemas"})
 
 
 class InvalidSchema(ValueError):
-    """A text is not a valid Avro schema, or exceeds a limit."""
+    """An error for a text that is not a valid Avro schema, or exceeds a limit."""
 
 
 def loaded(text: str) -> Any:
-    """Return the JSON of a schema. Raise InvalidSchema for a text that is too long or too deep, ValueError for others.
+    """Return the parsed JSON of a schema. Raise InvalidSchema if it is too long or too deep, ValueError if not JSON.
 
-    Raise InvalidSchema also for an attribute that fastavro uses itself, as the schema would then count as checked.
+    Also raise InvalidSchema for an attribute that fastavro uses itself. With it, fastavro would not check the schema.
     """
     check_most(len(text.encode(errors="replace")), SCHEMA_BYTES, "bytes")
     try:
@@ -76,7 +79,7 @@ class _Size(NamedTuple):
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a parsed schema contains itself, so that a message decides how deep its values are.
+    """Return whether a parsed schema contains itself. Then a message decides how deep its values are nested.
 
     Raise InvalidSchema if a limit is exceeded.
     """
@@ -162,7 +165,7 @@ def _fixed(size: Any) -> _Size:
 
 
 def _check_digits(schema: Mapping[str, Any]) -> None:
-    """Raise InvalidSchema for a decimal with too many digits. The parser has refused a larger scale or no number."""
+    """Raise InvalidSchema for a decimal with too many digits. fastavro has already refused an invalid precision."""
     if schema.get("logicalType") == "decimal":
         check_most(schema.get("precision") or 0, DIGITS, "digits of a decimal")
 

@@ -1,8 +1,8 @@
 """The connector: it reads topics, and writes and signals their chunks, until it is stopped.
 
-A session is a member of the consumer group with its assigned partitions. Any failure ends the session. After a pause
-the next one continues where the signals end, as after a kill. Unsignalled messages of a revoked partition are dropped,
-as its next owner reads them again.
+A session is one membership in the consumer group, with the partitions that the group assigns to it. Any failure ends
+the session. After a pause, the next session continues after the last signals, like a new process after a kill. If a
+partition is revoked, its unsignalled messages are dropped, because its next owner reads them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,10 +49,10 @@ class Counts:
 
 
 def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
-    """Make chunks of topics until `stopping` is set; wait for missing topics and unavailable services.
+    """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
 
-    Raise FencedOff; or LogTrimmed, SignalsLost or MessageUnreadable for a partition that needs a person, at the end if
-    others are read.
+    Raise FencedOff if another process has taken over. Raise LogTrimmed, SignalsLost or MessageUnreadable for a
+    partition that needs a person: at the end, or at once if no other partition is read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -67,7 +67,7 @@ def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses
 
 
 _UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
-"""Errors of messages: they come again whenever these are read. A packed one may unpack to any size."""
+"""Errors for messages that cannot be unpacked, for example because of their size. A retry would not help."""
 
 
 class ConnectorSession:
@@ -111,17 +111,17 @@ class ConnectorSession:
 
     def _take(self, consumer: Consumer, received: Received) -> None:
         partition = self._open.get((received.topic() or "", received.partition() or 0))
-        if error := received.error():  # Also if the broker lacks the next messages: the next opening reports that.
+        if error := received.error():  # If the broker has removed the next messages, the next session reports that.
             if error.code() not in _UNREADABLE:
                 self._heed(error, received.topic() or "")
-            elif partition is not None:  # Else it is left already, and what was fetched before comes still.
+            elif partition is not None:  # If it is None, the partition was left after these messages were fetched.
                 self._leave(consumer, partition, error)
         elif partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received)))
 
     def _leave(self, consumer: Consumer, partition: PartitionReader, error: KafkaError) -> None:
-        """Read a partition no more, whose next messages nobody can unpack. Without others there is an error."""
+        """Stop reading a partition whose next messages cannot be unpacked. Raise the error if no other one is read."""
         place = partition.place
         unreadable = MessageUnreadable(
             f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
@@ -158,7 +158,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Open and return a partition. If it needs a person return None, or raise the error if it was the last one."""
+        """Open and return a partition. If it needs a person, set it aside and return None."""
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:
@@ -166,12 +166,12 @@ class ConnectorSession:
         return None
 
     def _set_aside(self, place: PartitionOfTopic, error: LogTrimmed | SignalsLost | MessageUnreadable) -> None:
-        """Keep and print why a partition is not read: it needs a person."""
+        """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
         say(f"connector: does not read {place}: {error}")
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        """Drop open chunks. The partitions' next owners read them again from the last signals."""
+        """Drop all open chunks. The next owners of the partitions read again from the last signals on."""
         self._drop()
         consumer.unassign()
 

@@ -1,4 +1,4 @@
-"""One signal as Avro, and its checks: anybody who may write to its topic could have written it."""
+"""A signal, its form in Avro, and its checks: anybody with access to the topic may have written it."""
 
 import json
 import re
@@ -37,7 +37,7 @@ SCHEMA = {
 }
 _PARSED = avro.parsed(json.dumps(SCHEMA), {})
 _LAST_OFFSET = 2**63 - 2
-"""The last valid offset: the offset after it is used as a version, too."""
+"""The greatest valid offset. The offset after it is used as a version, and must fit into 64 bits."""
 
 _MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -72,7 +72,7 @@ class Signal:
         try:
             fields, remaining = avro.decoded(value, _PARSED)
             signal = cls(**fields)
-        except Exception as error:  # The library may raise anything for the bytes.
+        except Exception as error:  # The library may raise any exception for bad bytes.
             raise InvalidEvent(
                 f"{value[:60]!r} is not a signal ({type(error).__name__}: {str(error)[:200]})."
             ) from error
@@ -87,12 +87,12 @@ class Signal:
 
 
 def minute_of(minutes: int) -> str:
-    """Return a minute since 1970 in the form of signals."""
+    """Return a minute, given in minutes since 1970, in the form that signals use."""
     return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def check(signal: Signal) -> None:
-    """Raise InvalidEvent for a signal that no connector writes, with the field and the expected value."""
+    """Raise InvalidEvent for a signal that no connector writes. The error names the field and the expected value."""
     _check_offsets(signal)
     _check_file(signal)
     for minute in signal.minutes:
@@ -100,7 +100,7 @@ def check(signal: Signal) -> None:
 
 
 def check_place(signal: Signal, topic: str, partition: int) -> None:
-    """Raise InvalidEvent for a signal that is in the topic partition of another one."""
+    """Raise InvalidEvent if a signal is not about this topic and partition."""
     if (signal.topic, signal.partition) != (topic, partition):
         raise InvalidEvent(f"it is about {signal.topic}/{signal.partition}: expected {topic}/{partition}.")
 
@@ -123,7 +123,7 @@ def _check_offsets(signal: Signal) -> None:
 
 
 def _check_file(signal: Signal) -> None:
-    """Raise InvalidEvent unless the path is that of the chunk at the first offset. No other file is read."""
+    """Raise InvalidEvent unless the path is that of the chunk at the first offset. So no other file is ever read."""
     if signal.path is None:
         if signal.records:
             raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")

@@ -1,8 +1,8 @@
 """Signals: messages that announce a chunk, on the downstream topic, in the partition with the same number.
 
-The signals are the state: reading continues after the last one. A signal and its chunk's dead letters are written in
-one transaction, by a producer with the topic partition's transactional id. Only the producer that opened it last can
-write. An unfinished transaction of a killed producer is undone.
+The signals are the connector's only state: reading continues after the last one. A signal and its chunk's dead letters
+are written in one transaction, by a producer with the topic partition's transactional id. Only the last producer with
+that id can write. If a producer is killed, its unfinished transaction is aborted.
 """
 
 from collections.abc import Iterable
@@ -21,25 +21,25 @@ from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.signal_message import Signal
 
 TRANSACTION_SECONDS = 60
-"""Seconds after which the broker undoes an unfinished transaction."""
+"""Seconds after which the broker aborts an unfinished transaction."""
 
 _ROOM = 4096
 """Bytes of a letter beyond its message: our headers, and the broker's overhead."""
 
 LEFT = 4096
-"""Bytes kept of a dead letter's value that is too long for the broker."""
+"""Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
-"""Headers of a dead letter: its message's offset and, in milliseconds since 1970, its possibly invalid time."""
+"""Headers of a dead letter: the offset of its message, and its timestamp (milliseconds since 1970, maybe invalid)."""
 
 CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
-    """Return the last committed signal of a topic partition; None if there never was one.
+    """Return the last committed signal of a topic partition; None if there never was one. Raise KafkaUnavailable.
 
-    Raise SignalsLost if the broker has deleted it, or if somebody else has written after it; and KafkaUnavailable.
+    Raise SignalsLost if the broker has deleted the last signal, or if somebody else has written a message after it.
     """
     name = signals_of(topic)
     if messages := topic_reader.tail(reader, name, partition, bool):
@@ -50,7 +50,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
-            "offset. If that is no longer 0, declare it as another table, as other chunks would repeat messages."
+            "offset. If that is no longer 0, declare it as another table: its chunks would repeat messages."
         )
     return None
 
@@ -68,7 +68,7 @@ def _signal_of(topic: str, partition: int, message: Message) -> Signal:
 
 
 def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
-    """Return the last signals of each partition, newest first; none if there never were any. Raise KafkaUnavailable."""
+    """Return up to `limit` last signals of each partition, newest first. Raise KafkaUnavailable."""
     name = signals_of(topic)
     with closing(clients.reader()) as reader:
         try:
@@ -86,7 +86,7 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return the beginning of a letter that is too long for a broker. Its headers name the full message's place."""
+    """Return only the beginning of a letter that is too long for the broker. A header has the value's full length."""
     value = letter.message.value or b""
     message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
     return DeadLetter(message, letter.reason)
@@ -111,8 +111,8 @@ class Signals:
     def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:
         """Write a signal and its chunk's dead letters, all or none.
 
-        Raise FencedOff; or KafkaUnavailable, after which both are possible: `last` shows which, after a new writer is
-        made.
+        Raise FencedOff if a later writer exists. After KafkaUnavailable, it is unknown whether all or none were
+        written. Create a new writer then: after that, `last` shows what was written.
         """
         began = monotonic()
         try:
@@ -126,7 +126,7 @@ class Signals:
             raise self._failed(error, monotonic() - began) from error
 
     def _bury(self, letter: DeadLetter) -> None:
-        """Produce the message unchanged, with its headers and ours: the reason, and its place."""
+        """Produce a letter: its message with its own headers, and our headers with the reason and the place."""
         message = letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
@@ -141,6 +141,10 @@ class Signals:
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
-        """Return our error. After a long outage the broker has undone the transaction, and answers as if fenced off."""
+        """Return our error for an error of Kafka.
+
+        After a long outage, the broker has aborted the transaction and answers as if another producer existed. That
+        answer then counts as KafkaUnavailable, not as FencedOff.
+        """
         action = f"signal {self.topic}/{self.partition}"
         return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))

@@ -1,7 +1,7 @@
-"""Chunks of a large backlog, made by Spark's executors from planned offset ranges with the service's own cutter.
+"""Chunks of a large backlog. Spark's executors make them from planned offset ranges, with the connector's own cutter.
 
-Executors put chunks, and the driver signals them in offset order. Only chunks that end at a grid block, another schema
-or a full size are made here: they depend only on their messages, so repeating gives the same bytes.
+Executors write the files of chunks, and the driver signals them in the order of offsets. The time limit ends no chunk
+here. So chunks depend only on their messages, and a repeated task writes the same bytes.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 pa: Any = pyarrow  # It has no type hints.
 
 SPAN = 100_000
-"""Usual offsets of one task: some seconds of an executor."""
+"""The usual number of offsets of one task. An executor needs some seconds for them."""
 
 SPANS = 128
-"""Tasks of one Spark job. Their results, mainly dead letters, are in the driver's memory."""
+"""The most tasks of one Spark job. Their results, mainly dead letters, must fit into the driver's memory."""
 
 DEAD_BYTES = 4 << 20
 """Bytes of dead letters after which a task ends. The next job continues there."""
@@ -57,7 +57,7 @@ _TOLD_DDL = (
 
 @dataclass(frozen=True)
 class Executors:
-    """Spark, whose session starts only for a lag of at least `least` offsets. Each task calls `chunking`."""
+    """Access to Spark. The session starts only for a lag of at least `least` offsets. Each task calls `chunking`."""
 
     session: "Callable[[], SparkSession]"
     chunking: Callable[[], Chunking]
@@ -65,7 +65,7 @@ class Executors:
 
 
 class TaskRange(NamedTuple):
-    """The offsets of one task, up to a grid line. If `until` is not 0, its first chunk ends there."""
+    """The offsets of one task in partition `number`. If `until` is after `start`, the task's first chunk ends there."""
 
     number: int
     start: int
@@ -74,7 +74,10 @@ class TaskRange(NamedTuple):
 
 
 def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit: int) -> list[TaskRange]:
-    """Return the ranges of partitions, in turns, up to the last grid line before each one's end."""
+    """Return the ranges of tasks, up to the last multiple of `limit` before each partition's end.
+
+    The first range of each partition comes first, then the second ranges, and so on.
+    """
     ordered_ranges = list[tuple[int, TaskRange]]()
     for number, each in opened.items():
         first = max(each.start, each.until)
@@ -87,7 +90,7 @@ def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit:
 def cut(
     executors: Executors, name: str, topic: Topic, task_ranges: Sequence[TaskRange]
 ) -> Iterator[tuple[TaskRange, Kept]]:
-    """Make the chunks of some ranges, in order of ranges and offsets. A range may end early, at the end of a chunk.
+    """Yield the chunks of some ranges, in the order of ranges and offsets. A task may end early, after any chunk.
 
     Raise KafkaUnavailable if a task fails repeatedly, and SparkUnavailable.
     """
@@ -131,7 +134,7 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterat
                 for kept in ended:
                     yield kept
                     size += _size(kept)
-            except ChunkDiffers:  # Whoever opens the partition there next finds the chunk, and cuts the same one.
+            except ChunkDiffers:  # A chunk with other content exists. It is cut again when the partition is reopened.
                 return
             if size > DEAD_BYTES:
                 return

@@ -1,8 +1,9 @@
-"""The form in which a schema is read. By itself, fastavro also accepts bytes that are not valid values.
+"""Forms of schemas with which fastavro reads strictly. With a plain schema, it also accepts invalid bytes.
 
-It looks up an enum's symbol and a union's branch in a list, where -1 is the last item. It reads an int as a long, and
-accepts any byte as a boolean. Here all four are keys of a mapping with only the valid values. Except for an int (0.15
-µs), that costs no more than the list. A number with more bytes than necessary is accepted, as in every library.
+fastavro looks up an enum's symbol and a union's branch in a list, where -1 is the last item. It reads an int as a long,
+and accepts any byte as a boolean. A form replaces these four by lookups in a mapping that has only the valid values.
+Only for an int does that cost more time (0.15 µs). A number with more bytes than necessary is still accepted, as in
+every library.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ class _Choices(dict[int | str, Any]):
 
 
 class _Booleans(dict[int, bool]):
-    """Booleans by the number that fastavro makes of the byte."""
+    """Booleans by the number that fastavro decodes from a byte."""
 
     def __missing__(self, _: int) -> bool:
         raise ValueError("a boolean that is neither 0 nor 1")
@@ -41,11 +42,11 @@ _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), 
 
 
 class Forms:
-    """Forms of parsed schemas, made once per type: fastavro inserts the same object wherever a type is used."""
+    """Forms of parsed schemas. Each type gets one form, because fastavro uses one object wherever a type is used."""
 
     def __init__(self) -> None:
         self._known = dict[int, Any]()
-        """Forms by the identity of types, which their schema keeps alive."""
+        """Forms by the `id` of a type's object. The schema keeps the object alive, so the `id` is not reused."""
 
     def of(self, schema: Any) -> Any:
         """Return the form of a type."""

@@ -15,7 +15,7 @@ from feed_assets.kafka.messages import Headers, Message
 
 _POLL_SECONDS = 0.1
 _FEW = 2
-"""Offsets before the end that usually include the last message: itself, and the end of its transaction."""
+"""Number of offsets before the end that usually include the last message: its own, and its transaction's end."""
 
 
 class Placed(NamedTuple):
@@ -29,8 +29,8 @@ class Placed(NamedTuple):
 class ReadMessages:
     """Messages after a position, up to a limit.
 
-    `after` has each partition's next offset. `held` are the partitions with an open transaction: its messages, and all
-    after them, cannot be read yet. `is_complete`: there were no more messages.
+    `after` has each partition's next offset. `held` has the partitions with an open transaction: its messages, and all
+    messages after them, cannot be read yet. `is_complete` is True if there were no more messages.
     """
 
     after: dict[int, int]
@@ -42,7 +42,8 @@ class ReadMessages:
 def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> ReadMessages:
     """Read up to `limit` messages, and stop after `size` bytes. A partition not in `after` is read from its beginning.
 
-    The broker stores no position. Raise LogTrimmed; or KafkaUnavailable, also if nothing arrives within `seconds`.
+    The broker stores no position. Raise LogTrimmed if the broker has removed the next messages. Raise KafkaUnavailable
+    if Kafka fails, or if nothing arrives within `seconds`.
     """
     consumer, until = clients.reader(), monotonic() + seconds
     try:
@@ -73,9 +74,10 @@ def tail(
     is_enough: Callable[[Sequence[Message]], bool],
     is_kept: Callable[[Message], bool] = _any,
 ) -> list[Message]:
-    """Return a partition's last messages that satisfy `is_kept`, reading back until `is_enough`, or all.
+    """Return a partition's last messages that satisfy `is_kept`. Raise KafkaUnavailable.
 
-    Any number of transaction ends and undone messages may follow the last one. Raise KafkaUnavailable.
+    Begin further and further back, until `is_enough` accepts the messages or all are read. One step may not suffice,
+    because any number of transaction ends and aborted messages may follow the last message.
     """
     back = _FEW
     with translated(f"read {topic}/{partition}"):
@@ -90,7 +92,7 @@ def tail(
 
 
 def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
-    """Return the first message at or after an offset; None if there is none. Raise KafkaUnavailable."""
+    """Return the first message at or after an offset; None without such a message. Raise KafkaUnavailable."""
     with translated(f"read {topic}/{partition}"):
         return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), _any, limit=1)), None)
 
@@ -125,7 +127,7 @@ def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECO
 
 
 def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
-    """Return the partitions of a topic; none if there is no such topic. Raise KafkaException."""
+    """Return the partitions of a topic; [] if there is no such topic. Raise KafkaException."""
     metadata = client.list_topics(topic, seconds).topics[topic]
     if metadata.error is not None and metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
         raise KafkaException(metadata.error)
@@ -161,7 +163,10 @@ class _Reading:
             raise KafkaException(error)
 
     def _end(self, partition: int, end: int) -> None:
-        """Record a partition's end, after any ends of transactions, as the broker may remove these."""
+        """Record that a partition is read to its end, including ends of transactions after the last message.
+
+        The broker may remove such ends. A position before them could then become invalid.
+        """
         self.unfinished.discard(partition)
         if end:
             self.result.after[partition] = end

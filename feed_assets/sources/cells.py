@@ -1,4 +1,4 @@
-"""Cells of others' tables, cut in the database, so that a huge cell is never fetched."""
+"""Cells of tables that others own. The database cuts long cells, so that a huge cell is never fetched."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,10 @@ _TEXTS, _PARSED = (sa.String, sa.LargeBinary), (sa.JSON, sa.ARRAY)
 
 
 def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend: str) -> sa.ColumnElement[Any]:
-    """Return `column` with values cut just beyond ROW_BYTES. On PostgreSQL, JSON and composite values become text.
+    """Return an expression for `column` that cuts long values. A cut value has one character more than ROW_BYTES.
 
-    SQLite accepts any value in a column of any type.
+    On PostgreSQL, JSON and composite values become text. On SQLite, the type of each value decides, because a column of
+    any type may contain any value.
     """
     short = sa.func.substr(column, 1, ROW_BYTES + 1)
     if backend == "sqlite":
@@ -34,7 +35,7 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:
-    """Return a row with the texts made by `cut` parsed again. A text that is not JSON stays a text."""
+    """Return a row in which the JSON texts made by `cut` are parsed again. Other texts stay texts."""
     if backend != "postgresql":
         return row
     return {name: _loaded(value) if isinstance(kinds[name], _PARSED) else value for name, value in row.items()}
@@ -43,5 +44,5 @@ def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, A
 def _loaded(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):  # It has a number with thousands of digits, or is nested too deeply.
+    except (ValueError, RecursionError):  # For example, a number with thousands of digits, or too deep nesting.
         return value

@@ -1,8 +1,9 @@
-"""Waiting for the writers of a PostgreSQL table: transactions do not commit in the order of their numbers.
+"""Wait for the writers of a PostgreSQL table: transactions may not commit in the order of the numbers that they drew.
 
-INSERT locks its table before it draws a number, and holds the lock until its transaction ends; commits become visible
-before the lock is released. So once a number h is visible, each transaction with a lower one holds such a lock or has
-ended. A snapshot taken after those end has all numbers up to h. docs/event-sources.md lists the exceptions.
+INSERT locks its table before it draws a number from a sequence. PostgreSQL releases the lock after the transaction's
+commit is visible. So when a row with number h is visible, each transaction with a lower number has ended, or still has
+its lock. After these transactions have ended, a new snapshot has all rows up to h. docs/event-sources.md lists the
+exceptions.
 """
 
 import logging
@@ -32,15 +33,15 @@ _BELOW = """
             WHERE ev_class = below.oid AND refclassid = 'pg_class'::regclass
         ) AS next
     )"""
-"""The table, its partitions and children, and the tables that a view reads."""
+"""SQL that selects the table, its partitions and child tables, and the tables that a view reads."""
 
 
 def _of_all_below(select: str) -> sa.TextClause:
     return sa.text(" ".join((_BELOW, select)))
 
 
-# RowExclusiveLock is what INSERT, UPDATE, DELETE, MERGE and COPY take, also under a stronger LOCK TABLE. The
-# stronger modes write no rows: waiting for them would mean waiting for every vacuum.
+# INSERT, UPDATE, DELETE, MERGE and COPY take a RowExclusiveLock, even after a stronger LOCK TABLE. A stronger lock
+# alone does not mean that rows are written. Waiting for such locks would mean waiting for every vacuum.
 _WRITERS = _of_all_below("""
     SELECT l.virtualtransaction AS id, l.pid, extract(epoch FROM clock_timestamp() - min(a.xact_start)) AS seconds
     FROM pg_locks AS l JOIN below ON below.oid = l.relation LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
@@ -58,7 +59,7 @@ _Writers = list[sa.Row[tuple[str, int | None, float | None]]]
 
 @dataclass(frozen=True)
 class Waiting:
-    """The limit of a read's wait for transactions that may still commit an earlier event."""
+    """The time for which a read waits for transactions that may still commit an earlier event."""
 
     limit: timedelta = timedelta(seconds=5)
     clock: Callable[[], float] = time.monotonic
@@ -66,10 +67,10 @@ class Waiting:
 
 
 def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
-    """Wait until the transactions that now write to the table have ended; return a message if one does not end in time.
+    """Wait until all transactions that now write to the table have ended. Return a message if that takes too long.
 
-    Later writers have higher numbers. The connection must see what others commit (autocommit).
-    Raise SourceUnavailable for a table whose writers cannot be seen.
+    Transactions that begin later draw higher numbers, so they are not awaited. The connection must be in autocommit
+    mode, so that each query sees the latest commits. Raise SourceUnavailable for a table whose writers cannot be seen.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
@@ -87,7 +88,10 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """Return the writers, only those of `among` if given. Prepared transactions, which have no pid, always count."""
+    """Return the transactions that write to a table; only those of `among`, if given.
+
+    Prepared transactions, which have no pid, are always returned.
+    """
     writers = connection.execute(_WRITERS, {"table": name}).all()
     return [writer for writer in writers if among is None or writer.id in among or writer.pid is None]
 

@@ -14,11 +14,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EventBatch:
-    """New events of a source after a position, in its order, and the rows that are not valid events.
+    """New events of a source after a position, in the source's order, and the rows that are not valid events.
 
-    `position` is where the next read continues; it is saved with these events, in one transaction. `is_complete`: there
-    were no more events. `waits` explains, for a person, why more are held back: a writer has not ended, or a line is
-    incomplete. `reports` are for the state store, as `report_state` takes them, and may also be repeated.
+    The next read continues at `position`, which is saved in the same transaction as these events. `is_complete` is True
+    if there were no more events. `waits` explains to a person why more events must wait, for example because a writer
+    has not ended or a line is incomplete. `reports` are for the state store, in the form that `report_state` accepts. A
+    later batch may repeat them.
     """
 
     events: tuple[WriteEvent, ...]
@@ -30,20 +31,20 @@ class EventBatch:
 
 
 class Reader(Protocol):
-    """An event table that others own: read, never written."""
+    """A reader of an event table that others own. It never writes to the table."""
 
     def read(self, after: str | None, limit: int, seconds: float, /) -> EventBatch:
         """Return up to `limit` rows after a position of this source; None means the beginning.
 
-        Raise SourceUnavailable if it cannot be read. `seconds` limits a database's whole read; a blackboard has its own
-        limits. Nothing is skipped. A row may be repeated (the position was lost, a file rewritten): events have an
-        identity.
+        `seconds` limits the whole read of a database or topic. A blackboard has its own time limits. No row is skipped.
+        A row may be repeated, for example after a file was rewritten: the ledger recognises an event that it already
+        has. Raise SourceUnavailable if the source cannot be read.
         """
         ...
 
 
 class Positions:
-    """Positions of one declaration, as text. A changed declaration, with other rows or columns, starts anew."""
+    """Positions of one declaration, as texts. If the declaration changes, reading starts from the beginning."""
 
     def __init__(self, *declared: object) -> None:
         self._of = sha256(repr(declared).encode()).hexdigest()[:16]
@@ -53,7 +54,7 @@ class Positions:
         return json.dumps({"of": self._of, **place})
 
     def load(self, position: str | None) -> dict[str, Any] | None:
-        """Return the position of a text; None for the beginning."""
+        """Return the position in a text. Return None without a text, or if the declaration has changed."""
         if position is None:
             return None
         place: dict[str, Any] = json.loads(position)
@@ -66,7 +67,7 @@ class Positions:
 def batch_of(
     rows: list[WriteEvent | Rejected], position: str | None, is_complete: bool, waits: str | None
 ) -> EventBatch:
-    """Return a batch of rows in their order."""
+    """Return a batch that has these rows, in their order."""
     events = tuple(row for row in rows if isinstance(row, WriteEvent))
     rejected = tuple(row for row in rows if isinstance(row, Rejected))
     return EventBatch(events, rejected, position, is_complete, waits)

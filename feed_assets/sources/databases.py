@@ -1,4 +1,4 @@
-"""Databases that others own: opened only to read, with their errors translated into ours."""
+"""Databases that others own. They are opened only for reading, and their errors are translated into ours."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 30
 """Seconds for all queries of one read: Dagster stops a tick after 60."""
 
 LATE_SECONDS = 2
-"""Seconds for a read, and for its connection, when the tick's time is already over. It is libpq's minimum."""
+"""Seconds to connect, and to read, if the time of the tick is already over. libpq allows no shorter time to connect."""
 
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""
@@ -35,7 +35,10 @@ Types = dict[str, sa.types.TypeEngine[object]]
 
 @contextmanager
 def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Connection]:
-    """Yield a read-only connection, for `seconds` unless None. Raise SourceUnavailable if the database fails."""
+    """Yield a read-only connection that may be used for `seconds`; None means without a limit.
+
+    Raise SourceUnavailable if the database fails.
+    """
     is_late = seconds is not None and seconds <= LATE_SECONDS
     engine = _late_reader if is_late else _reader
     with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
@@ -46,7 +49,7 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
 def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
     """Cancel PostgreSQL's work on a connection when the time is over, and raise SQLAlchemy's TimeoutError.
 
-    If the server does not react to that either, close the connection: the client itself would wait forever.
+    If the server does not react to the cancellation, close the connection. Otherwise the client would wait forever.
     """
     driver: Any = connection.connection.dbapi_connection
     if seconds is None or connection.dialect.name != "postgresql" or not hasattr(driver, "fileno"):
@@ -72,8 +75,8 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # It has just ended, or cannot be canceled. `shut` follows.
-        driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` holds the interpreter's lock until the server answers.
+    with suppress(Exception):  # The query has just ended, or cannot be canceled. Then `shut` follows.
+        driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` would hold the GIL until the server answers.
 
 
 def engine_of(url: str) -> sa.Engine:
@@ -83,7 +86,7 @@ def engine_of(url: str) -> sa.Engine:
 
 @contextmanager
 def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
-    """Turn errors of a database or its driver into errors of this kind, without the password."""
+    """Turn errors of a database or its driver into errors of the class `kind`, without the password."""
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:
@@ -114,12 +117,12 @@ def _late_reader(url: str) -> sa.Engine:
 
 
 def _hurry(_dialect: sa.Dialect, _record: object, _args: list[str], options: dict[str, Any]) -> None:
-    if "connect_timeout" in options:  # Only PostgreSQL has it.
+    if "connect_timeout" in options:  # Only PostgreSQL has this option.
         options["connect_timeout"] = LATE_SECONDS
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:
-    """Raise SourceUnavailable for a missing database, which SQLite would otherwise make."""
+    """Raise SourceUnavailable if the database file is missing. Otherwise SQLite would create it."""
     if not Path(args[0]).is_file():
         raise SourceUnavailable(f"There is no SQLite database {args[0]}: correct the path, or have its owner make it.")
 

@@ -21,7 +21,7 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 BoardNamed = Callable[[str | None], Blackboard]
-"""A function that returns the blackboard with a name; for None, ours."""
+"""A function that returns the blackboard with a name. For None, it returns our own."""
 
 
 @typed
@@ -34,7 +34,7 @@ class SqlTable:
         table: The table's name.
         order_by: A column that grows with each event and is never null, preferably a number that the database draws.
         columns: The column for each fact about an event.
-        where: The values to read, by column, if the table is split into parts.
+        where: If this source is only a part of the table: the values that select its rows, by column.
         schema: The table's schema in the database.
 
     Raises:
@@ -103,7 +103,7 @@ class EventTopic:
             raise InvalidDefinition(f"topic {self.topic!r}: expected 1 to 249 letters, digits, '_', '-' and '.'.")
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events. Raise InvalidSetting if no broker, or no needed registry, is set."""
+        """Return the reader of these events. Raise InvalidSetting if the broker or a needed registry is not set."""
         check_installed()
         from feed_assets.sources.topic_events import topic_events
 
@@ -113,15 +113,15 @@ class EventTopic:
 @typed
 @dataclass(frozen=True)
 class TopicCounts:
-    """Counts of the messages of a Kafka topic, for a dataset of the state store.
+    """Rules for counting the messages of a Kafka topic, for a dataset of the state store.
 
-    Its chunks are reported as parts, by the timestamps of the messages.
+    The topic's chunks are reported as parts, by the timestamps of their messages.
 
     Args:
         dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
-        tier: The reporter of the source's counts. `broker`: the broker's offsets, if it stamps messages on arrival and
-            nobody writes in transactions. `reader`: our own reading of all messages, for any other topic.
-        grain: The dataset's smallest windows: minutes that divide an hour, or `hour`.
+        tier: The tier of the source's counts. `broker` counts by the broker's offsets. It works only if the broker
+            stamps messages on arrival, and if no producer uses transactions. `reader` reads all messages of any topic.
+        grain: The length of the dataset's smallest windows: minutes that divide an hour, such as `5min`, or `hour`.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the grain is invalid.
@@ -138,11 +138,13 @@ class TopicCounts:
 @typed
 @dataclass(frozen=True)
 class SignalTopic:
-    """The signals of a Kafka topic that is cut into chunks: one event for each. `kafka_topic` declares it.
+    """The signals of a Kafka topic that is cut into chunks. Each signal is an event.
+
+    The function `kafka_topic` makes this declaration.
 
     Args:
         upstream: The name of the topic with the messages.
-        counts: How the record counts of its chunks are reported, if they are.
+        counts: The rules for reporting the record counts of the chunks; None if they are not reported.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -163,11 +165,13 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """The number of a Kafka topic's messages by window: reports without events. `kafka_topic` declares it.
+    """A Kafka topic whose messages are counted by window. The counts are reports to the state store; no events result.
+
+    The function `kafka_topic` makes this declaration.
 
     Args:
         counted: The topic's name.
-        by: How they are reported.
+        by: The rules for counting and reporting.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -189,7 +193,9 @@ class CountedTopic:
 @typed
 @dataclass(frozen=True)
 class LoadedTables:
-    """The tables that a loader keeps in a warehouse: an event for each load. `warehouse_table` declares it.
+    """The tables that a loader fills in a warehouse. New loads become events.
+
+    The function `warehouse_table` makes this declaration.
 
     Args:
         warehouse: The name of a warehouse in `FEED_ASSETS_WAREHOUSES`.
@@ -210,13 +216,14 @@ class LoadedTables:
 @typed
 @dataclass(frozen=True)
 class EventSource:
-    """A table of events that others own: in one part, split into several by table or pipeline, or only received.
+    """A table of events that others own.
 
     Args:
         name: The source's name, also used for its sensor: letters, digits and `_`.
-        parts: The places of its events; `()` if its owners send all events to the receiver.
-        out_of_order: An event whose marker is before its table's last one is recorded with a flag (`flag`), or
-            refused and kept as a reject (`refuse`).
+        parts: The places with its events, for example one per table or pipeline; `()` if its owners send all events to
+            the receiver.
+        out_of_order: The action for an event whose marker is before the last marker of its table: `flag` records it
+            with a flag, and `refuse` keeps it as a reject.
 
     Raises:
         InvalidName: The name is not a valid source name.
@@ -237,5 +244,5 @@ _ADAPTER = TypeAdapter(EventSource)
 
 
 def of_json(values: Any) -> EventSource:
-    """Return the declaration for some JSON values."""
+    """Return the declaration of an event source from the JSON values in an asset's metadata."""
     return _ADAPTER.validate_python(values)

@@ -23,14 +23,15 @@ _ROWS_PER_READ = 10_000
 class DeletesTable:
     """A table or view that lists the removed rows of another table, with their times. It is only read.
 
-    With an index on `deleted_at`, a read takes only as long as its result needs. Texts, as in SQLite, are scanned.
+    With an index on `deleted_at`, the database reads only the rows of the result. If the column contains texts, as in
+    SQLite, it reads all rows.
 
     Args:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
         table: The name of the table of deletes.
         key: The column or columns with the primary key of a deleted row.
         deleted_at: The column with the time of the delete: a moment (UTC if it has no zone), a whole number, or a text
-            of one of these. A row in which it is null is not deleted.
+            of one of these. A row with null in this column is not a delete.
         schema: The table's schema in the database.
 
     Raises:
@@ -44,16 +45,17 @@ class DeletesTable:
     schema: str | None = field(default=None, kw_only=True)
 
     def read(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """Return the keys deleted in `(start, end]`, markers of `core.events.encode`. None is the beginning.
+        """Return the keys that were deleted after marker `start`, up to and including marker `end`.
 
-        Each key is a tuple, one value for each column. Raise SourceUnavailable if the table cannot be read.
+        Markers are texts made by `core.events.encode`; `start` may be None for the beginning. Each key is a tuple with
+        one value for each column. Raise SourceUnavailable if the table cannot be read.
         """
         return (row[:-1] for row in self.rows(start, end))
 
     def rows(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the same keys, each followed by the time of its delete: a moment in UTC, or a whole number."""
+        """Yield the keys like `read`, each followed by the time of its delete: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(expand(self.url), None) as connection:  # Only runs read it, without a time limit.
+        with reading(expand(self.url), None) as connection:  # Only runs read this table, so without a time limit.
             column_types = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
@@ -72,7 +74,7 @@ class DeletesTable:
         if isinstance(marker, int) != isinstance(decode(end), int):
             raise SourceUnavailable(
                 f"{self.table}: column {self.deleted_at} has {value!r}: expected markers of the same kind as in the "
-                f"table that it belongs to, such as {decode(end)}."
+                f"table with the deleted rows, such as {decode(end)}."
             )
         return encode(marker)
 
@@ -84,7 +86,7 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that let the database skip rows. The exact range is applied to its result."""
+    """Return conditions that let the database skip rows. `rows` applies the exact range to the result."""
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []
@@ -92,7 +94,7 @@ def _range(
 
 
 def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
-    """Return a marker in the form that a column of this type compares; None if there is none, or the type is text."""
+    """Return a marker in a form that the database can compare with a column of this type. Return None for texts."""
     if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
         return marker
     if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):

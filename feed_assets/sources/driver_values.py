@@ -1,4 +1,4 @@
-"""Values that a driver cannot load. They become texts of one cell, instead of failing the whole read."""
+"""Values that a driver cannot load. Such a cell becomes a text, so that it does not fail the whole read."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ _LOADED = ("date", "time", "timetz", "timestamp", "timestamptz", "interval", "js
 
 
 def load_all(connection: Any, _record: object) -> None:
-    """Make a new connection return texts for what Python lacks: infinity, years beyond 9999, deeply nested JSON.
+    """Make a new connection return texts for values that Python cannot represent.
 
-    On SQLite this includes text that is not UTF-8.
+    Examples are infinite times, years beyond 9999, deeply nested JSON and, on SQLite, text that is not UTF-8.
     """
     if hasattr(connection, "adapters"):  # psycopg has adapters.
         for name in _LOADED:

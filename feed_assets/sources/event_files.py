@@ -24,9 +24,9 @@ _READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "p
 class FileEvents:
     """The events in the files below a prefix of the blackboard, in the order of the file names.
 
-    A new file must sort after the existing ones, which then no longer grow. Until then the last file may grow at its
-    end. Names that begin with '_' or '.' are ignored. A file that arrives late under an earlier name is read only when
-    the source is read from the beginning.
+    The name of a new file must sort after the existing names. Only the last file may grow, at its end. Names that begin
+    with '_' or '.' are ignored. If a file arrives later with an earlier name, it is read only when the source is read
+    from the beginning.
     """
 
     board: Blackboard = field(repr=False)
@@ -35,7 +35,7 @@ class FileEvents:
     columns: Columns = field(default_factory=Columns)
 
     def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> EventBatch:
-        """Return up to `limit` rows after a position. Raise SourceUnavailable if they cannot be read."""
+        """Return up to `limit` rows after a position. Raise SourceUnavailable if the files cannot be read."""
         place = FilePosition(**fields) if (fields := self._positions.load(after)) else FilePosition()
         with closing(self._records(place)) as records:
             rows, last, waits, is_complete = self._take(records, limit)
@@ -45,9 +45,9 @@ class FileEvents:
     def _take(
         self, records: Iterator[Record | Blank | Unfinished], limit: int
     ) -> tuple[list[WriteEvent | Rejected], FilePosition | None, str | None, bool]:
-        """Return up to `limit` rows, the position after them, why more must wait, and whether these are all.
+        """Return up to `limit` rows, the position after them, why later rows must wait, and whether these are all.
 
-        Blank lines in a row count as one, so that a read also ends if only such lines remain.
+        A run of blank lines counts as one row. Otherwise a file with only blank lines would never reach the limit.
         """
         rows: list[WriteEvent | Rejected] = []
         last, waits, count, size = None, None, 0, 0

@@ -1,4 +1,4 @@
-"""Rows of others' event tables, turned into write events."""
+"""Conversion of rows from event tables that others own to write events."""
 
 import json
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ class Columns:
 
     Args:
         table_name: The table that was written to.
-        marker: A moment (UTC if it has no zone) or a version from 0.
-        event_marker: The event's own time; by default the marker.
+        marker: A moment (UTC if it has no zone), or a version, which is a whole number of 0 or more.
+        event_marker: The event's own time. If it is missing, the marker is used.
         correlation_id: The id of the update that travels through the pipeline.
-        write_operation: One of `Operation`, in any case; by default UPSERT.
-        partition_key: The partition that was written; by default `''`, none.
-        context: A JSON object or its text; by default `{}`.
+        write_operation: A name in `Operation`, in upper or lower case. If it is missing, UPSERT is used.
+        partition_key: The partition that was written. If it is missing, `''` is used, which means no partition.
+        context: A JSON object or its text. If it is missing, `{}` is used.
         others_in_context: Whether all other columns go into the context, under their own names.
 
     Raises:
@@ -64,7 +64,7 @@ class Columns:
         return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
 
     def read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """Return the event of a row; if it is invalid, return the row and the reason."""
+        """Return the event of a row. If the row is invalid, return it as Rejected, with the reason."""
         try:
             event = self._event(row)
             check_event(event)
@@ -92,7 +92,7 @@ class Columns:
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
-    """Return a column's value; None also for '', which is a missing value in CSV."""
+    """Return a column's value. Return None for '', because CSV has no other form of a missing value."""
     if column is None or isinstance(column, Constant):
         return column.value if column else None
     return None if row.get(column) == "" else row.get(column)
@@ -118,7 +118,9 @@ def _operation(row: Mapping[str, Any], column: str | Constant | None) -> Operati
         return Operation(text.strip().upper())
     except ValueError:
         expected = ", ".join(Operation)
-        raise InvalidEvent(f"column {column}: found {text!r}, expected one of {expected}, in any case.") from None
+        raise InvalidEvent(
+            f"column {column}: found {text!r}, expected one of {expected}, in upper or lower case."
+        ) from None
 
 
 def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
 
 
 def _loaded(value: Any) -> Any:
-    """Return the content of JSON text; a mapping as it would be read from JSON."""
+    """Return the content of a JSON text. Convert a mapping to what its JSON text would contain."""
     text = json.dumps(cast(Mapping[str, Any], value), default=str) if isinstance(value, Mapping) else value
     return json.loads(text)
 

@@ -1,7 +1,8 @@
 """A sink that registers feeds of intake in an AWS Glue catalog: a table per feed, a partition per batch.
 
-The location of a partition is the newest valid update of its batch. So it is set again after a kill, and moved back if
-an update becomes invalid. A set of batches has no single folder with its valid files, so `batch` is a partition key.
+The location of a partition is the newest valid update of its batch. After a kill, the same location is set again. If an
+update becomes invalid, the location moves back to the update before it. The valid files of several batches are not in
+one folder, so each batch is a partition of its own, with the partition key `batch`.
 """
 
 import re
@@ -47,7 +48,7 @@ _TYPES = {
     "variant": "string",
     "void": "string",
 }
-"""Glue's names of types for which Spark has other names."""
+"""Glue's name for each type that has another name in Spark."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ class GlueTable:
 
     @property
     def _reading(self) -> dict[str, str]:
-        """Return how to read the files. It is set on table and storage, as engines differ in where they look."""
+        """Return parameters for reading the files. Both the table and its storage have them, because engines differ."""
         has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
         return {"skip.header.line.count": "1"} if has_header else {}
 
     @property
     def _written(self) -> dict[str, Any]:
-        """Return the CSV options that differ from RFC 4180. The serde has no encodings, and no text for NULL."""
+        """Return the serde's parameters for a CSV dialect. The serde has none for an encoding or a text for NULL."""
         if self.dialect is None:
             return {}
         return {"Parameters": {"separatorChar": self.dialect.delimiter, "quoteChar": self.dialect.quote or "\0"}}
@@ -103,7 +104,7 @@ class GlueTable:
 
 @dataclass(frozen=True)
 class Registered:
-    """A batch to register: the values of its partition keys, and its location if it is valid."""
+    """A batch to register: the values of its partition keys, and its location, or None without a valid update."""
 
     table: GlueTable
     values: tuple[str, ...]
@@ -127,7 +128,7 @@ class GlueSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): tables that others register have other names."""
+        """Return (): tables of other writers have other names."""
         return ()
 
     def _declare(self, table: GlueTable) -> None:

@@ -36,7 +36,7 @@ def read_lineage_file(board: Blackboard, key: str, pipeline: str, table_name: st
 def rows_of_file(board: Blackboard, key: str, needed: Collection[str]) -> list[dict[str, str]] | None:
     """Return the objects in a file of JSON lines, each with the `needed` texts; None if the file is missing.
 
-    Raise SourceUnavailable for a line that lacks one, and Blackboard* if the file cannot be read.
+    Raise SourceUnavailable if a line lacks one of these texts, and Blackboard* if the file cannot be read.
     """
     content = board.get(key)
     return None if content is None else [_row(key, at, line, needed) for at, line in enumerate(content.splitlines(), 1)]

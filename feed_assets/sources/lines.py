@@ -1,4 +1,4 @@
-"""Records of a text file as bytes, found with little memory, whatever their length and content."""
+"""Split of a text file into records, in little memory even for long records or malformed content."""
 
 import logging
 import re
@@ -33,7 +33,11 @@ class Ends(Protocol):
         ...
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue the record. Return the position up to which bytes are decided, and whether the record ends there."""
+        """Continue the record from `start`.
+
+        Return the position up to which the bytes belong to the record, and whether the record ends there. If it does
+        not, the next data decides about the bytes after that position.
+        """
         ...
 
 
@@ -59,9 +63,9 @@ _FIELDS = rb"(?>(?:," + _FIELD + rb")*)"  # Not `*+`, which stops too early in P
 
 
 class QuotedNewlines:
-    """The rule of RFC 4180: a field in quotes may contain newlines. Other text is read as `csv` reads it.
+    """The rule of RFC 4180: a field in quotes may contain newlines. Malformed text is split as Python's `csv` does.
 
-    The patterns never backtrack: each byte is read once, whatever the quotes.
+    The patterns never backtrack, so each byte is read once, wherever the quotes are.
     """
 
     blank: ClassVar = re.compile(rb"[\r\n]*\n")
@@ -76,7 +80,7 @@ class QuotedNewlines:
         self._has_begun = False
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue up to the newline outside quotes. A final quote or comma waits for the next data."""
+        """Continue up to a newline outside quotes. The next data decides about a quote or comma at the end."""
         end, is_whole = self._scan(data, start)
         self.lines += data.count(b"\n", start, end)
         return end, is_whole
@@ -147,9 +151,9 @@ class Text:
 
 
 class Lines:
-    """The records after a position in a file. `place` is the end of the last record taken.
+    """The records after a position in a file. `place` is the position after the last record returned.
 
-    In a file that may still grow, the last record is complete once it ends with a newline.
+    In a file that may still grow, the last record is complete only if it ends with a newline.
     """
 
     def __init__(self, board: Blackboard, file: File, place: FilePosition, may_grow: bool, ends: Ends) -> None:
@@ -204,9 +208,9 @@ class Lines:
         self._at = end
 
     def _go_on(self, text: Text, remainder: bytes) -> None:
-        """Process the remaining byte, which needs the next one to be decided; at the end of the file it stands alone.
+        """Put the undecided last byte before the next chunk. At the end of the file, take it as it is.
 
-        A quote there closes the open one.
+        If that byte is a quote, it closes the open field.
         """
         if (chunk := next(self._chunks, None)) is not None:
             self._data, self._at = remainder + bytes(chunk), 0
@@ -221,11 +225,12 @@ class Lines:
 
 
 def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, FilePosition, Iterator[bytes]]:
-    """Return a file's size and its bytes after a position; all its bytes, if those read before have changed.
+    """Return a file's size, the position to read from, and the bytes after it.
 
-    Repeated rows are harmless, but skipped rows are not.
+    If the bytes before `place` have changed, the file is read from its beginning. Repeated rows are harmless, but
+    skipped rows are not.
     """
-    if place.etag and place.etag == file.etag:  # The file was not read to its end, so bytes follow.
+    if place.etag and place.etag == file.etag:  # The last read did not reach the end, so bytes follow.
         served, chunks = _served(board, file.key, place.offset)
         if served.etag == place.etag:
             return served.size, place, chunks
@@ -246,7 +251,7 @@ def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[byt
 
 
 def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | None:
-    """Return the bytes after a position; None if the bytes before it differ from those read earlier."""
+    """Return the bytes after a position. Return None if the bytes before it have changed since they were read."""
     remaining, crc, tail = place.offset, 0, b""
     while remaining and (chunk := next(chunks, None)) is not None:
         crc, tail, remaining = crc32(chunk[:remaining], crc), chunk[remaining:], remaining - min(remaining, len(chunk))

@@ -1,4 +1,4 @@
-"""Columns of markers: the SQL condition for a slice's rows, or the refusal of an unsuitable column."""
+"""Columns with markers. A suitable column gives the SQL condition for a slice's rows; an unsuitable one is refused."""
 
 import re
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.slices import Slice, condition
 
 MOMENT = "feed_assets_moment"
-"""The name of the function `moment` in each SQLite connection."""
+"""The name under which SQL on SQLite can call the function `moment`."""
 
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 """The accepted forms of moments. Markers have no digits beyond microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""The most that the day in a text differs from its day in UTC, as offsets are shorter than a day."""
+"""The most by which the date in a text can differ from its date in UTC: zone offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MarkerColumn:
         return condition(piece, self.sql, self.separator)
 
     def _days(self, piece: Slice) -> list[str]:
-        """Return bounds by the day in a text, so that the column's index is used."""
+        """Return bounds for the date in a text, so that SQLite can use the column's index."""
         bounds: list[str] = []
         if isinstance(piece.after, datetime) and piece.after.date() > date.min + _MOST_ZONE:
             bounds += [f"{self.sql} >= '{piece.after.date() - _MOST_ZONE}'"]
@@ -53,7 +53,7 @@ class MarkerColumn:
 
 
 def moment(value: object) -> str | None:
-    """Return a moment in an SQLite text as UTC with microseconds; None if it has none of the accepted forms.
+    """Return the moment in an SQLite text as UTC with microseconds. Return None for a text in another form.
 
     A moment without a zone is in UTC.
     """
@@ -70,7 +70,7 @@ def moment(value: object) -> str | None:
 def marker_column(
     connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], piece: Slice
 ) -> MarkerColumn:
-    """Return the column with a slice's markers. Raise SourceUnavailable if it contains something else."""
+    """Return the column with a slice's markers. Raise SourceUnavailable if it contains other values than markers."""
     sql = quoted_for(connection, by.name)
     is_moment = isinstance(piece.upto, datetime)
     if connection.dialect.name != "sqlite":
@@ -88,7 +88,7 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a quoted SQL name for a statement without parameters: else SQLAlchemy doubles `%` for some drivers."""
+    """Return a quoted SQL name for a statement without parameters, without the `%%` that SQLAlchemy may make of `%`."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 
@@ -96,7 +96,7 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 def _sorts(sql: str, separator: str) -> str:
     """Return a condition for texts that `moment` accepts and that sort like moments, with this separator.
 
-    It is pure SQL, as each read checks all rows: `moment` would take three times as long.
+    Each read checks all rows with it, so it is pure SQL. Calling `moment` would take three times as long.
     """
     # Without `+0 days` SQLite accepts 2024-02-31 as a day. IS never returns NULL.
     second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"
@@ -106,7 +106,7 @@ def _sorts(sql: str, separator: str) -> str:
 
 
 def _first(connection: sa.Connection, table: sa.TableClause, sql: str, condition: str) -> Any:
-    """Return the first value that meets a condition; None if there is none."""
+    """Return the first value that meets a condition. Return None if no value does."""
     where: sa.ColumnElement[Any] = sa.literal_column(f"{sql} IS NOT NULL AND {condition}")
     query = sa.select(sa.literal_column(sql, types.NullType())).select_from(table).where(where).limit(1)
     return connection.execute(query).scalar()

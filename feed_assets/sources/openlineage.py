@@ -33,7 +33,7 @@ class OpenLineageSink:
     url: str = field(repr=False)
 
     def publish(self, events: Sequence[tuple[int, RunEvent]]) -> tuple[str, ...]:
-        """Send events in order. Raise SinkUnavailable at the first that is not accepted."""
+        """Send events in order. Stop and raise SinkUnavailable at the first event that is not accepted."""
         parts = urlsplit(self.url.removeprefix(LINEAGE))
         for _, event in events:
             _write(parts, event) if parts.scheme == "file" else _send(parts, event)
@@ -53,7 +53,7 @@ def _write(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _send(parts: SplitResult, event: RunEvent) -> None:
-    """Post an event. Raise SinkUnavailable if it is refused: it blocks later events until a person acts."""
+    """Post an event. Raise SinkUnavailable if the endpoint refuses it. Then later events wait until a person acts."""
     opened, began = list[Opened](), monotonic()
     try:
         in_time(partial(_post, parts, event, opened), lambda: monotonic() > began + EVENT_SECONDS, opened)
@@ -64,7 +64,7 @@ def _send(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
-    """Post an event once; the next tick repeats a failed one. Redirects are not followed: POST would become GET."""
+    """Post an event once. If that fails, the next tick repeats it. Do not follow redirects: POST would become GET."""
     session = listing_session(opened)
     session.max_redirects = 0
     key = unquote(parts.password or "")

@@ -24,9 +24,10 @@ _DELTA = "DELTA_BYTE_ARRAY"
 def parquet_records(
     board: Blackboard, file: File, place: FilePosition, columns: Columns, _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Yield each row after a position. In this format, "lines" of a position are rows.
+    """Yield each row after a position. For Parquet, the line and offset of a position are numbers of rows.
 
-    A rewritten file that is not shorter is read from its beginning. The whole file is fetched for each batch.
+    If the file was rewritten, it is read from its beginning; a file with fewer rows than before is an error. The whole
+    file is downloaded for each batch.
     """
     # Imported here: a source without Parquet files does not need it.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
@@ -70,11 +71,11 @@ def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: st
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:
-    """Return the columns to read. Raise SourceUnavailable for lists, as a few bytes can encode endless ones."""
+    """Return the columns to read. Raise SourceUnavailable if a needed column has lists: few bytes can be huge lists."""
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
-            f"{file} has lists in {', '.join(wrong)}: expected texts, numbers, moments or structs. Have it written so."
+            f"{file} has lists in {', '.join(wrong)}: expected texts, numbers, moments or structs. Have it corrected."
         )
     needed = schema.names if columns.others_in_context else columns.named
     return [name for name in needed if name not in lists]
@@ -86,7 +87,7 @@ def _has_lists(kind: Any) -> bool:
 
 
 def _texts(metadata: Any) -> list[str]:
-    """Return the columns of texts in an encoding that stores repeated values once."""
+    """Return the text columns to read as dictionaries, in which a repeated value is stored once."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(metadata.num_columns))
     delta = {chunk.path_in_schema for chunk in chunks if _DELTA in chunk.encodings}
@@ -95,11 +96,11 @@ def _texts(metadata: Any) -> list[str]:
 
 
 _Found = tuple[int, int, dict[str, Any], int, str]
-"""A row: the number of file rows up to it, its own number, its values, its bytes, and why it is rejected."""
+"""A row: the number of file rows up to it, its own number, its values, its size, and why it is rejected, or ''."""
 
 
 class _Group:
-    """A row group, limited to the columns to read; `start` rows of the file precede it."""
+    """A row group with only the columns to read. `start` rows of the file precede it."""
 
     def __init__(self, opened: Any, number: int, names: Sequence[str], start: int) -> None:
         self._opened, self._number, self._names, self._start = opened, number, names, start
@@ -114,14 +115,14 @@ class _Group:
         return sum(chunk.total_uncompressed_size for chunk in self._chunks)
 
     def too_large(self, first: int) -> _Found:
-        """Return all its rows, after the `first` rows of the file, as one rejected row."""
+        """Return one rejected row that stands for all rows of the group after the `first` rows of the file."""
         begin, end = max(first, self._start) + 1, self._start + self.rows
         reason = f"rows {begin} to {end}, row group {self._number}, have {self.size} bytes uncompressed"
         reason += f": expected at most {GROUP_BYTES} in a row group. Have the file written with smaller row groups."
         return end, begin, {"rows": [begin, end], "bytes": self.size}, 0, reason
 
     def read(self, first: int) -> Iterator[_Found]:
-        """Yield its rows after the `first` rows of the file. If a row has too many bytes, its texts are cut."""
+        """Yield the group's rows after the `first` rows of the file. Cut the texts of a row with too many bytes."""
         number = self._start
         for batch in self._opened.iter_batches(self._rows_per_batch, row_groups=[self._number], columns=self._names):
             columns = {name: batch.column(name) for name in batch.schema.names}
@@ -133,19 +134,22 @@ class _Group:
 
     @property
     def _rows_per_batch(self) -> int:
-        """Return a number of rows small enough even if an encoding makes each row as large as its chunk."""
+        """Return how many rows to read at a time. Memory suffices even if each row is as large as a whole chunk."""
         expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
         mean = self.size // max(self.rows, 1)
         return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))
 
 
 def _is_of(path: str, names: Sequence[str]) -> bool:
-    """Return whether a column of the file is one of these, or part of a struct that is."""
+    """Return whether the column at a path has one of these names, or is part of a struct that has one."""
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 
 def _expands(chunk: Any) -> bool:
-    """Return whether values may be longer than their bytes in the file. Dictionary texts are read as stored."""
+    """Return whether a chunk's values may need more bytes in memory than in the file.
+
+    Top-level texts without delta encoding need no more, because they are read as dictionaries.
+    """
     if chunk.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
         return False
     in_dictionary = "." in chunk.path_in_schema or chunk.physical_type == "FIXED_LEN_BYTE_ARRAY"
@@ -153,7 +157,7 @@ def _expands(chunk: Any) -> bool:
 
 
 def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return a row and the bytes of its texts. Each row copies texts that the file stores once."""
+    """Return a row and the bytes of its texts. A text that the file stores once counts in each row that has it."""
     values = {name: cell.value if hasattr(cell, "dictionary") else cell for name, cell in cells.items()}
     texts = {name: each.as_buffer() for name, each in values.items() if hasattr(each, "as_buffer") and each.is_valid}
     size = sum(text.size for text in texts.values())
@@ -164,7 +168,7 @@ def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _value(cell: Any) -> Any:
-    """Return a cell's value; a text if Python has none: a moment out of range, invalid UTF-8, an unknown zone."""
+    """Return a cell's value, or a text if Python cannot represent it, such as a moment after the year 9999."""
     try:
         return cell.as_py()
     except (OverflowError, ValueError, KeyError):

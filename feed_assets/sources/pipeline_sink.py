@@ -1,6 +1,6 @@
-"""The pipelines of our events, published beside them: a table and its view, or JSON lines in a folder.
+"""Sinks for our pipelines, which are published beside our events: a table with a view, or JSON lines in a folder.
 
-Each change is a new version that is written at once, so nobody reads half of one. Earlier versions stay.
+Each change is published as a whole, as a new version, so no reader sees half of a version. Earlier versions stay.
 """
 
 import json
@@ -19,7 +19,7 @@ from feed_assets.sources.lineage_table import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
 
 PIPELINE_SECONDS = 5
-"""Seconds for a database to accept a version. Its events are published afterwards, whatever the outcome."""
+"""Seconds for a database to accept a version. The events are published afterwards, even if it does not."""
 
 LOG = "_log"
 """The suffix that turns the view's name into the name of the table with all versions."""
@@ -36,15 +36,16 @@ class PipelineSink(Protocol):
     """A place to which pipelines are published."""
 
     def publish(self, tables: Collection[PipelineTable], now: datetime) -> bool:
-        """Publish a version with these tables of ours, if the newest one differs; return whether one was published.
+        """Publish a version with our tables, if it differs from the newest version. Return whether it was published.
 
-        A kill at any moment leaves the previous version or this one. Failures are SinkUnavailable or Blackboard*.
+        After a kill at any moment, the newest version is the previous one or this one. Raise SinkUnavailable or
+        Blackboard* on failure.
         """
         ...
 
 
 def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
-    """Return where to publish the pipelines of a sink's events; None unless it is a table or folder of events."""
+    """Return the place for the pipelines of a sink's events. Return None unless the sink is a table or a folder."""
     if isinstance(sink, SqlSink):
         return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
     if isinstance(sink, FileSink):
@@ -54,7 +55,7 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 
 @dataclass(frozen=True)
 class SqlPipelines:
-    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Missing ones are created.
+    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Both are created if missing.
 
     The columns are those of `PipelineTable`, and `published_at`, a text that sorts like the markers of events (UTC).
     """
@@ -71,8 +72,8 @@ class SqlPipelines:
             answering(connection, PIPELINE_SECONDS),
         ):
             self._make(connection)
-            if connection.dialect.name == "postgresql":  # So a second process sees what the first has written.
-                # No advisory lock: any role that may connect could hold it.
+            if connection.dialect.name == "postgresql":  # The lock makes a second process wait for the first.
+                # An advisory lock is not safe: any role that may connect could hold it.
                 name = connection.dialect.identifier_preparer.format_table(self._log)
                 connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
             stored = connection.execute(sa.select(*self._view.c)).all()
@@ -105,9 +106,9 @@ class SqlPipelines:
 
 @dataclass(frozen=True)
 class FilePipelines:
-    """JSON lines in a folder of the blackboard: a file for each version, and one with the newest.
+    """JSON lines in a folder of the blackboard: a file for each version, and `newest.jsonl` with the newest.
 
-    A kill between the two leaves a version that was never the newest. The next tick publishes it again.
+    A kill between the two writes leaves a version that `newest.jsonl` does not have. The next tick publishes it again.
     """
 
     board: Blackboard
@@ -127,7 +128,10 @@ class FilePipelines:
 def _next(
     stored: Iterable[Mapping[str, str]], tables: Collection[PipelineTable], now: datetime
 ) -> list[dict[str, str]]:
-    """Return the rows of the next version, dated after the newest whatever the clock says; [] if nothing changed."""
+    """Return the rows of the next version; [] if nothing changed.
+
+    Its time is after that of the newest version, even if the clock is behind.
+    """
     stored = [*stored]
     newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)
     merged = together(newest, tables)

@@ -10,9 +10,9 @@ from feed_assets.core.limits import REASON_BYTES, excerpt
 
 @dataclass(frozen=True)
 class FilePosition:
-    """A position in a file: the `offset` (bytes; for Parquet, rows) and the line that were read last.
+    """A position in a file: how many bytes (`offset`; for Parquet, rows) and lines were read.
 
-    `etag` is the file's. `crc` is the checksum of the bytes read, `ended` whether those are all.
+    `etag` is the file's etag at that time. `crc` is the checksum of the bytes read. `ended` is True at the file's end.
     """
 
     file: str = ""
@@ -26,7 +26,7 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a file, or its JSON text and the reason why it is invalid; and the position after it."""
+    """A row of a file, and the position after it. An invalid row has no `row`, but its JSON text and the reason."""
 
     place: FilePosition
     line: int
@@ -47,13 +47,13 @@ class Blank:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The end of a file that is not complete yet."""
+    """The last line of a file, if it is not complete yet, and the reason."""
 
     reason: str
 
 
 def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> None:
-    """Raise SourceUnavailable unless every needed column exists, each once."""
+    """Raise SourceUnavailable if a needed column is missing, or if a column occurs twice."""
     columns = tuple(header)
     missing = [column for column in needed if column not in columns]
     if missing or len({*columns}) < len(columns):

@@ -20,7 +20,7 @@ from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
-"""The most lines per transaction, limited also by `READ_BYTES`: a publisher waits for one batch at most."""
+"""The most lines per transaction; `READ_BYTES` limits it, too. Another writer then waits for only one batch."""
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)
@@ -29,7 +29,7 @@ _MOVES = {"started": backfills.begin, "done": backfills.finish, "failed": backfi
 _OfWindow = QualityReport | BackfillReport
 
 Line = str | Rejected
-"""A line as it was read. A line that is too long to keep is already rejected."""
+"""A line as text, or already rejected because it is too long."""
 
 
 def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> ReportOutcome:
@@ -41,11 +41,11 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
         by: The name of the reporter; by default this process's user.
 
     Returns:
-        The numbers of reports that were recorded, known already, or rejected, the latter with their reasons; and the
-        number of windows whose state changed. A rejected report stops no other, and is kept in the ledger.
+        The numbers of reports that were recorded or already known, the rejected reports with their reasons, and the
+        number of windows whose state changed. A rejected report is kept in the ledger and does not stop other reports.
 
     Raises:
-        LedgerUnavailable: The ledger's database does not answer. Recorded reports stay; repeating all is harmless.
+        LedgerUnavailable: The ledger's database does not answer. Recorded reports stay. Repeating the call is harmless.
     """
     total = ReportOutcome()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
@@ -61,7 +61,7 @@ def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iter
 
 
 def lines_of(file: BinaryIO) -> Iterator[Line]:
-    """Yield the lines of a file or pipe that are not blank, in bounded memory whatever its content."""
+    """Yield the lines of a file or pipe, without blank lines, in bounded memory even for endless lines."""
     number = 0
     while head := file.readline(ROW_BYTES + 1):
         number += 1
@@ -93,7 +93,7 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> ReportOutcome:
-    """Record a batch: first counts, together, then reports on windows. After a kill, repeat the whole batch."""
+    """Record a batch: first all counts together, then each report on a window. Repetition is harmless."""
     counts, window_reports, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)

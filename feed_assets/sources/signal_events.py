@@ -21,14 +21,15 @@ from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""Fields that are not in the context: the event itself, or the reports to the state store, have them."""
+"""Fields of a signal that are not copied to the context: the event itself or the state store's reports have them."""
 
 
 @dataclass(frozen=True)
 class TopicSignals(Messages):
-    """The signals of an upstream topic. A signal is always the same event, however often it is read.
+    """The signals of an upstream topic as events. A signal gives the same event each time it is read.
 
-    Its marker is the offset after its chunk. So it covers the offsets from the previous marker on.
+    The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
+    previous event up to its own.
     """
 
     upstream: str
@@ -46,9 +47,10 @@ class TopicSignals(Messages):
         return replace(batch, events=self._with_lag(batch.events)) if batch.events else batch
 
     def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
-        """Return the events, each with its partition's number of offsets after its chunk at the time of reading.
+        """Return the events with `lag` and `partitions` in their contexts.
 
-        Each also has the number of partitions, as a page that shows only the last event shows only one of them.
+        `lag` is the number of offsets in the event's partition that now follow its chunk. `partitions` is the number of
+        the topic's partitions: otherwise, a page that shows only the last event would hide the other partitions.
         """
         with translated():
             end_by_partition = ends(self.clients, self.upstream)
@@ -71,7 +73,7 @@ class TopicSignals(Messages):
         if self.reported is None:
             return
         for partition, message in messages:
-            with suppress(InvalidEvent, InvalidName):  # The event of such a signal is rejected.
+            with suppress(InvalidEvent, InvalidName):  # `_row` rejects such a signal.
                 signal = Signal.of(message.value or b"")
                 self._event(partition, signal, moment_of(message))
                 if signal.minutes:
@@ -114,7 +116,7 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
-    """Return a topic's partitions as named in its events. Failures are SourceUnavailable or InvalidSetting."""
+    """Return a topic's partitions as named in its events. Raise SourceUnavailable or InvalidSetting on failure."""
     with translated():
         return [str(each) for each in sorted(topic_reader.partitions(clients_for(topic).admin(), topic, seconds))]
 

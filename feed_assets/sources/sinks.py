@@ -1,6 +1,6 @@
 """Sinks to which our own events are published: a SQL table, or JSON lines on the blackboard.
 
-Publishing again changes nothing, so the caller may be killed before it moves its cursor.
+Publishing the same events again changes nothing. So the caller may be killed before it saves its new position.
 """
 
 import json
@@ -26,7 +26,7 @@ SINK_SECONDS = 10
 """Seconds for a database to accept a batch: one tick publishes to all sinks, one after the other."""
 
 PIPELINES = "_pipelines"
-"""The suffix of a table or folder of events that gives the name of its pipelines (`sources/pipeline_sink.py`)."""
+"""Suffix that turns the name of a table or folder of events into that of their pipelines (`pipeline_sink.py`)."""
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -43,14 +43,17 @@ class Sink(Protocol[_Event_contra]):
     """A place to which events are published."""
 
     def publish(self, events: Sequence[tuple[int, _Event_contra]]) -> tuple[str, ...]:
-        """Publish events in the order of their numbers; return the names of others' items in their place.
+        """Publish events in the order of their numbers. Raise SinkUnavailable or Blackboard* on failure.
 
-        Failures are SinkUnavailable or Blackboard*.
+        Return the names of items, such as files, that another writer has put in the place of ours.
         """
         ...
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return others' items after event `after` that hide our next events from readers, except our `own` events."""
+        """Return items of other writers after our event number `after` that hide our next events from readers.
+
+        `own` returns the numbers of events that another process of ours may be publishing now.
+        """
         ...
 
 
@@ -74,14 +77,14 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
     """Return the prefix of a sink on the blackboard, else None.
 
-    Raise InvalidDefinition if a feed is in it, or in the folder of its pipelines.
+    Raise InvalidDefinition if a feed is in the sink's folder, or in the folder of its pipelines.
     """
     scheme, _, path = url.partition(":")
     prefix = path.strip("/")
     if scheme != "blackboard" or not prefix:
         return None
     try:
-        Feed.parse(prefix)  # A prefix has a feed's grammar, which excludes `_feed_assets`.
+        Feed.parse(prefix)  # A prefix follows the rules for feed names, which exclude `_feed_assets`.
     except InvalidName as error:
         raise InvalidDefinition(f"{url} is not a sink: expected a separate folder. {error}") from error
     for feed, folder in product(feeds, (prefix, f"{prefix}{PIPELINES}")):
@@ -96,8 +99,8 @@ def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
 class SqlSink:
     """A table on SQLite or PostgreSQL, created if missing, with the columns that SqlEvents expects and an `id`.
 
-    `marker` and `event_marker` are texts that sort: UTC moments as 2010-12-01T06:00:00.000000Z, whole numbers with 20
-    digits. Each (table_name, partition_key, correlation_id, marker) has one row.
+    `marker` and `event_marker` are texts that sort like their values: UTC moments as 2010-12-01T06:00:00.000000Z, whole
+    numbers with 20 digits. Each (table_name, partition_key, correlation_id, marker) has one row.
     """
 
     url: str = field(repr=False)
@@ -119,7 +122,7 @@ class SqlSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): another writer's row has its own id, and takes no place of ours."""
+        """Return (): the row of another writer has its own id, and hides none of ours."""
         return ()
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
@@ -144,15 +147,15 @@ class SqlSink:
 class FileSink:
     """JSON lines in a folder of the blackboard: a file for each batch, named by its first sequence number.
 
-    Two processes that publish from the same event write the same file: the second finds the first one's. A file is ours
-    if it contains what we would write. Any other file is skipped, without reading on or overwriting.
+    If two of our processes publish from the same event, they use the same file name, and the second finds the file of
+    the first. A file is ours if it contains what we would write. Any other file is skipped and never overwritten.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish the events that no file of ours has yet. Return the keys of others' files in their place."""
+        """Publish the events that no file of ours has yet. Return the keys of other writers' files in their place."""
         unpublished, number, foreign = self._unpublished(events)
         key = self._key(number)
         while unpublished:
@@ -167,25 +170,26 @@ class FileSink:
         return tuple(sorted(foreign))
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return the files after all our own: readers follow names, and would skip our next files.
+        """Return files of other writers whose names sort after our event number `after`.
 
-        `own` returns the numbers of the events that another process of ours may be publishing now.
+        Readers go through files in the order of names. After such a file, they would skip our next files. `own` returns
+        the numbers of events that another process of ours may be publishing now.
         """
         files = self._from(after + 1)
         numbers = own() if files else ()
         return tuple(file.key for file in files if self._number(file) not in numbers)
 
     def _unpublished(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
-        """Return the events that no file of ours has, the number that begins the next file, and others' files.
+        """Return the events that no file of ours has, the number that begins the next file, and other writers' files.
 
-        Files exist after a kill, beside another process, and after a position that moved back, as with a restored
-        ledger. Readers have passed them, so the next file follows the last one.
+        Files of ours may already exist: after a kill, from another process, or if a restored ledger has an older
+        position. Readers may have passed them, so the name of the next file must sort after the last of them.
         """
         at = {sequence: index for index, (sequence, _) in enumerate(events)}
         published, foreign, number = set[int](), set[str](), events[0][0] if events else 0
         for file in self._from(number) if events else ():
             if (first := self._number(file)) not in at:
-                continue  # `strangers` returns it.
+                continue  # `strangers` returns this file.
             if count := self._count(file.key, _lines(events[at[first] :])):
                 published |= {sequence for sequence, _ in events[at[first] : at[first] + count]}
                 number = first
@@ -195,7 +199,7 @@ class FileSink:
         return unpublished, next((each for each, _ in unpublished if each > number or not published), number), foreign
 
     def _count(self, key: str, lines: bytes) -> int:
-        """Return how many of these lines a file begins with, if it has nothing else or all of them; else 0."""
+        """Return how many of these lines a file begins with. Return 0 if anything else is within their length."""
         content = self.board.get(key, len(lines)) or b""
         return content.count(b"\n") if content.endswith(b"\n") and lines.startswith(content) else 0
 
@@ -203,12 +207,12 @@ class FileSink:
         return self.board.files_from(self.prefix, self._key(number))
 
     def _number(self, file: File) -> int:
-        """Return the number at the beginning of a file's name; -1 if there is none."""
+        """Return the number at the beginning of a file's name; -1 for a name without one."""
         match = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
         return int(match[1]) if match else -1
 
     def _beside(self, number: int) -> str:
-        """Return a name that sorts after all names with this number (`_` follows `.`), and before the next number."""
+        """Return a name that sorts after all names with this number (`_` is after `.`), and before the next number."""
         names = [file.key.removesuffix(_ENDS) for file in self._from(number) if self._number(file) == number]
         return f"{max(names, default=self._key(number))}_{_ENDS}"
 

@@ -1,6 +1,6 @@
 """Rows of a slice as a Spark frame: by JDBC if its driver is available, else by SQLAlchemy in Python workers.
 
-Both read ranges of the marker column in parallel, batch by batch, so the driver holds none of the rows.
+Both ways read ranges of the marker column in parallel, batch by batch, so the driver never has the rows in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,7 +81,7 @@ class _Table:
 def rows_of(
     piece: Slice, spark: SparkSession, url: str, table: str, *, by: str, schema: str | None = None
 ) -> DataFrame:
-    """Return the rows of a slice, with the columns of the table. Raise SourceUnavailable if they cannot be read."""
+    """Return the rows of a slice, with all columns of the table. Raise SourceUnavailable if they cannot be read."""
     at = expand(url)
     with reading(at, None) as connection:
         column_types = columns_of(connection, table, schema, (by,))
@@ -127,12 +127,12 @@ def _marker(value: object) -> Marker | None:
 
 
 def _condition(text: str) -> sa.ColumnElement[Any]:
-    """Return a condition rendered literally: in `sa.text`, a colon in a column's name begins a parameter."""
+    """Return a SQL condition without parameters. In `sa.text`, a colon in a column's name would begin a parameter."""
     return sa.literal_column(text)
 
 
 def _between(low: Any, high: Any, share: float) -> Marker:
-    """Return the marker at a share of the way between two. Moments without a zone are in UTC."""
+    """Return the marker at a share, from 0 to 1, of the way from `low` to `high`. Moments without a zone are in UTC."""
     if isinstance(low, int):
         return low + int((high - low) * share)
     marker: datetime = low + (high - low) * share
@@ -159,7 +159,7 @@ def _has_driver(spark: SparkSession, driver: str | None) -> bool:
 
 
 def _by_jdbc(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> DataFrame:
-    """Return rows that the JVM reads, each task one range."""
+    """Return rows that the JVM reads by JDBC. Each task reads the range of one condition."""
     at = sa.make_url(table.url)
     place = f"jdbc:{at.get_backend_name()}://{at.host or 'localhost'}:{at.port or 5432}/{at.database or ''}"
     properties = {
@@ -179,7 +179,7 @@ def _in_utc(column: StructField) -> str:
 
 
 def _by_arrow(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> DataFrame:
-    """Return rows that Spark's Python workers read, each task one range."""
+    """Return rows that Spark's Python workers read. Each task reads the range of one condition."""
     kinds = StructType([_with_zone(column) for column in table.kinds])
     columns = [_query_column(column, table) for column in kinds]
     queries: list[Any] = [
@@ -206,7 +206,7 @@ def _query_column(column: StructField, table: _Table) -> sa.ColumnElement[Any]:
 def _reader(
     url: str, table: str, queries: Sequence[Any], kinds: StructType
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a Python worker's function, which reads the ranges whose numbers it receives."""
+    """Return the function of a Python worker. It receives numbers of queries, and yields the rows of these queries."""
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         schema = arrow.to_arrow_schema(kinds, timezone="UTC")
@@ -230,16 +230,16 @@ def _batch(table: str, schema: Any, rows: Sequence[Any]) -> Any:
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise SourceUnavailable(
-                f"{table}: column {field.name} has a value that is no {field.type}: {reason}. Correct the row, or read "
-                "a view that casts it."
+                f"{table}: column {field.name} has a value that is not a valid {field.type}: {reason}. Correct the "
+                "row, or read a view that casts it."
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _exact(values: Sequence[Any], kind: Any) -> Sequence[Any]:
-    """Return values that Arrow can convert exactly. It would cut a float's fraction in a column of integers.
+    """Return values that Arrow can convert exactly. Raise an error for others, such as floats in an integer column.
 
-    SQLite enforces no declared types, and stores moments and dates as text.
+    SQLite does not enforce declared types, and stores moments and dates as text.
     """
     if pa.types.is_decimal(kind):
         return [value if value is None or isinstance(value, Decimal) else Decimal(str(value)) for value in values]
@@ -260,7 +260,7 @@ def _temporal(value: Any, kind: Any) -> date | None:
 
 
 def _kind_of(kind: types.TypeEngine[Any], dialect: str) -> DataType:
-    """Return the Spark type for a database type. A type without one becomes text, as the database prints it."""
+    """Return the Spark type for a database type. Types that Spark lacks become text, as the database prints them."""
     generic = _generic(kind)
     if isinstance(generic, types.DateTime):
         return TimestampType() if generic.timezone else TimestampNTZType()

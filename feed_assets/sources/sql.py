@@ -42,12 +42,12 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
 _CURE = "Declare the columns' names, and None for missing facts: columns=Columns(event_marker=None, …)."
 
 ROWS_PER_FETCH = 100
-"""Rows that are fetched at a time: each may have a cell of `ROW_BYTES`."""
+"""Rows that are fetched at a time. The number is small because each row may have a cell of `ROW_BYTES`."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The last `order_by` value that was read, and how often each of its rows was read: more may follow."""
+    """The last `order_by` value that was read, and how often each row with it was read. More such rows may follow."""
 
     last: Any = None
     read: Counter[str] = field(default_factory=Counter[str])
@@ -57,9 +57,10 @@ class _Place:
 class SqlEvents:
     """The events in a table or view at any SQLAlchemy URL. It needs only SELECT.
 
-    `order_by` is a column that grows with each event and is never null: a number that the database draws on insert,
-    else a moment. `where` selects a part of a source: the values to read, by column. Rows with equal `order_by` values
-    are not lost, whenever they arrive. On PostgreSQL, rows that commit late are not lost either (`waiting`).
+    `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
+    insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. If several rows have
+    the same `order_by` value, each is read, whenever it arrives. On PostgreSQL, rows that commit late are read, too,
+    because a read waits for earlier writers (`waiting`).
     """
 
     url: str = field(repr=False)
@@ -99,7 +100,7 @@ class SqlEvents:
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Return up to `limit` unread rows, with at most the bytes of one read, and whether these are all."""
+        """Return up to `limit` unread rows, or fewer if they have `READ_BYTES`, and whether these are all."""
         size, new = 0, list[dict[str, Any]]()
         rows = self._rows(connection, place, final, limit + place.read.total() + 1)
         first = next(rows, None)
@@ -114,7 +115,10 @@ class SqlEvents:
         return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
-        """Return the condition for rows before which no others can still appear, and which writers must end first."""
+        """Return the condition for the rows that can be read now: no earlier row can still appear.
+
+        Also return a message if a writer must end first.
+        """
         if connection.dialect.name != "postgresql":
             return sa.true(), None
         top = self._top(connection)
@@ -133,7 +137,7 @@ class SqlEvents:
             yield from (dict(row) for row in result.mappings())
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
-        """Raise SourceUnavailable if the last row is gone and others exist: numbers may have begun anew."""
+        """Raise SourceUnavailable if the last row read is missing, but others exist: numbers may have begun anew."""
         if place.last is None or (top := self._top(connection)) is None:
             return
         raise SourceUnavailable(
@@ -146,7 +150,10 @@ class SqlEvents:
         return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
-        """Return the query for this part. PostgreSQL's `order_by` is not cut: parts of texts may sort differently."""
+        """Return the query for the rows of this part, with cut cells.
+
+        On PostgreSQL, `order_by` is not cut, because a cut text may sort differently.
+        """
         uncut = self.order_by if self._backend == "postgresql" else None
         cells = [
             each if each.name == uncut else cut(each, self._types[each.name], self._backend) for each in self._from.c
@@ -158,7 +165,7 @@ class SqlEvents:
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 
     def _look_up(self, connection: sa.Connection) -> None:
-        """Look up the columns to read, with their types: SQLite would read a missing column's name as a text."""
+        """Look up the columns to read, with their types. SQLite would read the name of a missing column as a text."""
         if self._types:
             return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
@@ -168,7 +175,10 @@ class SqlEvents:
         )
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
-        """Return PostgreSQL's conditions for an `order_by` value that other values can follow."""
+        """Return conditions, on PostgreSQL, that exclude extreme `order_by` values such as infinity.
+
+        No later value could follow such a value.
+        """
         kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
         if bounds is None or self._backend != "postgresql":
@@ -189,7 +199,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # With the table's name, as in ORDER BY a bare name means the cut value.
+        return self._from.c[self.order_by]  # In ORDER BY, the bare name would mean the cut value.
 
     @property
     def _positions(self) -> Positions:
@@ -218,7 +228,7 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows without those already read at the last value, each as often as it was read."""
+    """Yield the unread rows. Skip each row with the last value as often as it was already read."""
     remaining = place.read.copy()
     for row in rows:
         if row[order_by] == place.last and remaining[_digest(row)] > 0:

@@ -18,7 +18,7 @@ from feed_assets.sources.records import Blank, FilePosition, Record, Unfinished,
 def json_records(
     board: Blackboard, file: File, place: FilePosition, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Yield each line, blank ones as Blank. A line that is not a JSON object has the reason."""
+    """Yield each line as a Record, and blank lines as Blank. A line that is not a JSON object has the reason."""
     lines = Lines(board, file, place, may_grow, Newlines())
     for text in lines:
         if isinstance(text, Blank):
@@ -72,7 +72,7 @@ def _values(text: Text) -> list[str] | str:
 
 
 def _row(header: tuple[str, ...], text: Text, values: list[str] | str) -> dict[str, Any] | str:
-    """Return a record by the header's names, or why it is invalid."""
+    """Return the values of a record by the names in the header, or why the record is invalid."""
     if isinstance(values, str):
         return values
     if not _is_text(text.text):
@@ -83,7 +83,7 @@ def _row(header: tuple[str, ...], text: Text, values: list[str] | str) -> dict[s
 
 
 def _too_long(place: FilePosition, text: Text) -> str:
-    """Return why a record is rejected whose beginning alone was kept; else ''."""
+    """Return why a record that is too long is rejected; '' for any other record."""
     if not text.is_too_long:
         return ""
     lines = f" up to line {place.line}" if place.line > text.line else ""
@@ -92,7 +92,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return a row, or its text with the reason why it is invalid."""
+    """Return the Record of a row. If `row` is the reason why it is invalid, the Record has that and the text."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)
@@ -100,7 +100,7 @@ def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Recor
 
 
 def _is_text(text: str) -> bool:
-    """Return whether the text was valid UTF-8."""
+    """Return whether a text was decoded from valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

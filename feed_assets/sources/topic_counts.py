@@ -35,10 +35,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """The source counts of one topic for a dataset of the state store, by windows of one length.
+    """The source counts of one topic for a dataset of the state store, by windows of the length `step`.
 
-    The broker's count of a window is reported once the window has been over for `step` by our clock, as clocks differ.
-    Reports may be repeated: one of the same window or cell is equal or newer.
+    The broker's count of a window is reported when the window has been over for one more `step`, because clocks differ.
+    Reports may be repeated: a later report of the same window, or of the same block of offsets, is equal or newer.
     """
 
     clients: Clients = field(repr=False)
@@ -93,7 +93,7 @@ class SourceCounts:
         return EventBatch((), (), position, bounds[-1] == last, reports=(self._report(counts.windows, counts.ranges),))
 
     def _first(self) -> datetime | None:
-        """Return the first window whose messages the broker still has completely; None for an empty topic."""
+        """Return the start of the first window of which the broker has all messages; None for an empty topic."""
         oldest = message_counts.oldest(self.clients, self.topic)
         starts = [self._start_of(each.moment) + (self.step if each.is_cut else timedelta()) for each in oldest]
         cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
@@ -102,7 +102,7 @@ class SourceCounts:
     def _report(
         self, windows: Mapping[datetime, int], ranges: Mapping[datetime, Mapping[int, tuple[int, int]]]
     ) -> dict[str, Any]:
-        """Return a report with each window's offsets, which are the broker's position to compare parts with."""
+        """Return a report with the count and offsets of each window. Offsets of parts are compared with these."""
         window_counts: list[dict[str, Any]] = []
         for start, count in sorted(windows.items()):
             offsets = {str(partition): [*each] for partition, each in sorted(ranges.get(start, {}).items())}

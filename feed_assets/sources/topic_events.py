@@ -24,7 +24,7 @@ from feed_assets.sources.text_rows import json_object
 
 @dataclass(frozen=True)
 class Messages(ABC):
-    """A topic's messages as events, in the order of each partition, without those of aborted transactions."""
+    """The messages of a topic as events, in the order of each partition. Aborted transactions are skipped."""
 
     clients: Clients = field(repr=False)
     topic: str
@@ -102,7 +102,7 @@ def translated() -> Generator[None]:
 
 
 def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
-    """Return the events in a topic at the settings' broker. Raise InvalidSetting if it or a registry is unset."""
+    """Return the events in a topic. Raise InvalidSetting if the broker or a needed registry is not set."""
     registry = settings().kafka_registry if form == "avro" else None
     if form == "avro" and registry is None:
         raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""A sink that is a Kafka topic: each of our events is one message, exactly once, in the order of its table."""
+"""A sink that is a Kafka topic. Each event is exactly one message, and the events of a table keep their order."""
 
 import json
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -15,11 +15,11 @@ from feed_assets.sources.topic_events import clients_for
 
 @dataclass(frozen=True)
 class TopicSink:
-    """A topic, which must exist. Messages are JSON objects as in files. The key is the table's name.
+    """A topic, which must exist. A message is a JSON object, as in a file of FileSink. Its key is the table's name.
 
-    A batch is one transaction of a producer that fences off our other producers. Then the topic's end shows what is
-    published already: after a kill, and beside another process, each event appears once. After a position that moved
-    back, as with a restored ledger, this holds for equal events.
+    A new producer first fences off our other producers. Then it reads the end of the topic, and writes only the events
+    that are not there yet, in one transaction. So each event appears once, even after a kill or beside another process.
+    If a restored ledger has an older position, events with equal content are not repeated, either.
     """
 
     clients: Clients = field(repr=False)
@@ -39,7 +39,7 @@ class TopicSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): another producer's message has its own offset, and takes no place of ours."""
+        """Return (): the message of another producer has its own offset, and hides none of ours."""
         return ()
 
 
@@ -54,7 +54,7 @@ def _reaches(messages: Sequence[Message], first: int) -> bool:
 
 
 def _is_ours(message: Message) -> bool:
-    """Return whether we wrote a message. Other messages, however many, are not kept."""
+    """Return whether we wrote a message. `publish` does not keep other messages in memory."""
     return _number(message) is not None
 
 

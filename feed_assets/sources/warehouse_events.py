@@ -26,7 +26,7 @@ from feed_assets.warehouse.shapes import Column
 from feed_assets.warehouse.target import engine_of
 
 OWNERS = "owners"
-"""The key of the owners in an event's context, beside the columns: those named by the topic's schema."""
+"""The key, in an event's context, of the owners that the table's schema names."""
 
 
 class Loaded(NamedTuple):
@@ -41,24 +41,24 @@ class Loaded(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the partition's name in positions."""
+        """Return the name that positions use for the topic partition."""
         return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True)
 class TableLoads:
-    """The loads of a warehouse's tables, from its state tables, which change in the same transaction as the rows.
+    """The loads of a warehouse's tables, read from its state tables. One transaction changes these and the rows.
 
-    Several loads between two reads are one event. For a topic, its marker is the first offset that is not loaded, so it
-    covers the offsets from the previous marker on. For a dataset, whose partitions are replaced, it is the time of the
-    load.
+    Several loads of a partition between two reads become one event. For a table of a topic, the event's marker is the
+    first offset that is not loaded yet. So the event covers the offsets from the previous marker on. A load of a
+    dataset replaces a partition, and the event's marker is the time of the load.
     """
 
     warehouse: str
     engine: Engine = field(repr=False)
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> EventBatch:
-        """Return events of up to `limit` partitions loaded since a position. Failures are SourceUnavailable."""
+        """Return events of up to `limit` partitions loaded since a position. Raise SourceUnavailable on failure."""
         if self.engine.absence():
             return EventBatch((), (), after, True)
         place = self._positions.load(after) or {}
@@ -79,7 +79,7 @@ class TableLoads:
         return EventBatch(events, (), position if events else after, is_complete)
 
     def _declared(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Return what the tables' schemas declare, for Dagster to show: columns, and owners as one text."""
+        """Return for Dagster the columns of each table, and its owners as one text, as its schema declares them."""
         shapes = {each: load_state.read(connection, each).shape for each in tables}
         return {
             table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
@@ -142,12 +142,12 @@ def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
 
 
 def table_loads(warehouse: str) -> TableLoads:
-    """Return the loads of a warehouse in the settings. Raise InvalidSetting if it is missing there."""
+    """Return the loads of a warehouse in the settings. Raise InvalidSetting if the settings lack it."""
     return TableLoads(warehouse, _engine(warehouse))
 
 
 def states(warehouse: str) -> list[TableState]:
-    """Return the tables of a warehouse in the settings, by its state tables. Raise SourceUnavailable on failure."""
+    """Return the states of the tables in a warehouse of the settings. Raise SourceUnavailable on failure."""
     engine = _engine(warehouse)
     if engine.absence():
         return []
@@ -185,7 +185,7 @@ def _ends(topic: str) -> dict[int, int]:
 
 
 def _loaded(connection: Connection) -> list[Loaded]:
-    """Return the partitions with any load."""
+    """Return the topic partitions that have been loaded at least once."""
     rows = load_state.tables(connection) if load_state.exists(connection) else []
     return [
         Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)

@@ -1,1 +1,1 @@
-"""Loading of chunks into tables that follow their topics, in any number of warehouses."""
+"""Loading of the chunks of topics, and of the updates of datasets, into tables of warehouses."""

@@ -1,7 +1,8 @@
 """The table of a dataset: it has the rows of each partition's newest valid update, according to the ledger's log.
 
-Changes are read only from the log, from a mark on, and compared with the table. So an update is never loaded twice, and
-a change that was overtaken or pruned is ignored. A mark of another ledger counts as the log's beginning.
+A mark is the position in the log up to which the table is loaded. For each partition with changes after the mark, the
+newest update is compared with the loaded one. So an update is never loaded twice, and older updates are skipped. A mark
+of another ledger counts as the log's beginning.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,13 +27,16 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
 CHANGES = 100
-"""Partitions loaded in one look. Then other tables have their turn."""
+"""The most changes that are read and loaded at a time. Then other tables get their turn."""
 
 AGAIN_SECONDS = 30.0
-"""Seconds before an update is checked again that is valid in the ledger, but not on the blackboard."""
+"""Seconds after which an update is tried again if it is valid in the ledger, but not on the blackboard."""
 
 MARK_AGE = timedelta(hours=1)
-"""Age at which the mark moves even without a change of the dataset: its change may be pruned from the log."""
+"""The age after which the mark moves even without a change of the dataset.
+
+Otherwise the change at the mark could be pruned from the log, and the mark would become invalid.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class _ChangePage(NamedTuple):
 
 
 class DatasetTable:
-    """A dataset's table, starting from its known state.
+    """The table of a dataset. Loading continues from its stored state and mark.
 
     Raises InvalidSetting for a warehouse that can only read chunks.
     """
@@ -86,7 +90,7 @@ class DatasetTable:
         return 0
 
     def look(self, now: float) -> bool:
-        """Load new updates. Return True if there are more than one look takes."""
+        """Load some new updates. Return True if there are more."""
         return not self._follow(now)
 
     def load_all(self) -> None:
@@ -95,7 +99,7 @@ class DatasetTable:
             pass
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the table's change for each update that is not loaded yet. The update is copied to read its schema."""
+        """Yield the table's change for each update that is not loaded yet. Its files are copied to read the schema."""
         from feed_assets.warehouse.replace import planned
 
         is_done = False
@@ -114,12 +118,15 @@ class DatasetTable:
         for due_update in page.due_updates:
             self._load(due_update, now)
         if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
-            self._keep(page.end)  # If some updates are missing, a later session begins before them.
+            self._keep(page.end)  # If updates are missing, the mark stays, so that a later session finds them.
         self._mark = page.end
         return page.is_last
 
     def _keep(self, mark: Mark) -> None:
-        """Make a later session begin at a mark, unless this loader lost its lease, as its mark may then be behind."""
+        """Store the mark at which a later session begins.
+
+        Raise WarehouseTaken if this loader has lost its lease: another loader may have stored a later mark.
+        """
         engine = self._target.engine
         with engine.open() as connection:
             connection.execute("BEGIN")
@@ -129,7 +136,7 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _ChangePage:
-        """Return the new updates of some changes, and missing ones that are due for another check."""
+        """Return the new updates of some changes, and the missing updates that are due for another try."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
@@ -149,7 +156,7 @@ class DatasetTable:
             return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
-        """Return the end of some changes since the mark, their partitions, and whether there are no more."""
+        """Read some changes after the mark. Return the mark after them, their partitions, and whether these are all."""
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
@@ -167,22 +174,25 @@ class DatasetTable:
             self._state = replace(self._place, self.name, self._state, exchange)
             self.loads += 1
         except (NoValidUpdate, UpdateChanged) as error:
-            say(f"warehouse {self._target.name}: {error} Its rows stay until the ledger has recorded that.")
+            say(f"warehouse {self._target.name}: {error} The old rows stay until the ledger has recorded that.")
             self._missing[due_update.partition] = now + AGAIN_SECONDS
 
     def _update(self, due_update: _DueUpdate) -> Update | None:
-        """Return the ledger's newest update with its present files; None if there is none. Raise NoValidUpdate."""
+        """Return the newest update in the ledger with its present files. Return None if no update is valid.
+
+        Raise NoValidUpdate if the update is not valid on the blackboard.
+        """
         return read.named(self._of.board, due_update.partition, due_update.row.id) if due_update.row else None
 
 
 def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
-    """Return the mark of a change in this ledger."""
+    """Return the mark of a change in the ledger's log."""
     at = log.moment(connection, sequence)
     return Mark(sequence, at.isoformat() if at else None)
 
 
 def _is_aged(mark: Mark, end: Mark) -> bool:
-    """Return whether a mark is so far behind the end of the log that it should move."""
+    """Return whether a mark is so much older than `end` that it should move."""
     if mark.at is None or end.at is None:
         return mark.at != end.at
     return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

@@ -1,7 +1,7 @@
 """State of the tables of datasets in a warehouse. It changes in the same transactions as their rows.
 
 `updates` has each partition's loaded update, `marks` each dataset's position in the ledger's log. `marks` only saves
-reading the whole log: a partition that already has its update is skipped.
+time: without a mark, the whole log is read, and partitions that already have their update are skipped.
 """
 
 from collections.abc import Collection
@@ -30,20 +30,20 @@ _TABLES = (
     LoaderTable("marks", ("dataset text PRIMARY KEY", "sequence bigint NOT NULL", "moment text")),
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
-"""Index for queries for new loads, which would scan all partitions. DuckDB needs none and keeps no updated key."""
+"""Index for queries for new loads. Without it, PostgreSQL would scan all partitions. DuckDB does not need it."""
 
 
 class Mark(NamedTuple):
-    """A change of the ledger's log, by its number and time (UTC). It does not exist in another ledger's log."""
+    """A change of the ledger's log, by its number and time (UTC). The log of another ledger has no such change."""
 
     sequence: int = 0
     at: str | None = None
 
 
 class LoadedUpdate(NamedTuple):
-    """The update of a partition's rows; None, without rows, if no update is valid any more.
+    """The loaded update of a partition. Its id is None, and the partition has no rows, if no update is valid any more.
 
-    Of two loads into a warehouse, the one that commits later has the greater `loaded_at` (UTC), whatever the clocks.
+    Of two loads into a warehouse, the one that commits later has the greater `loaded_at` (UTC), even if clocks differ.
     """
 
     dataset: str
@@ -55,7 +55,7 @@ class LoadedUpdate(NamedTuple):
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Create these tables if they are missing. Existing ones may have been made by a role with more rights."""
+    """Create these tables if they are missing. A role with more rights may have created them."""
     if not exists(connection):
         creates = [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in _TABLES]
         for statement in ("BEGIN", *creates, *([_INDEX] if engine.has_keys else []), "COMMIT"):
@@ -68,7 +68,10 @@ def exists(connection: Connection) -> bool:
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
-    """Return the loaded updates of some partitions by key. A table without a shape has no rows."""
+    """Return the loaded updates of some partitions by key. If the table has no shape, only updates without rows count.
+
+    A table without a shape does not exist, so it has no rows.
+    """
     if not keys:
         return {}
     is_there = f"SELECT 1 FROM {STATE}.tables WHERE topic = {literal(dataset)} AND shape IS NOT NULL"
@@ -81,7 +84,7 @@ def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[st
 
 
 def forget(connection: Connection, dataset: str) -> None:
-    """Delete the updates with rows, and the mark, in the transaction that makes a table anew."""
+    """Delete the mark, and the record of the updates that had rows, in the transaction that makes a table anew."""
     where = f"WHERE dataset = {literal(dataset)}"
     connection.execute(f"DELETE FROM {STATE}.updates {where} AND records > 0")
     connection.execute(f"DELETE FROM {STATE}.marks {where}")
@@ -96,7 +99,7 @@ def keep(
     version: str | None,
     rows: int,
 ) -> None:
-    """Store the update of a partition's rows."""
+    """Store which update a partition's rows are from."""
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
@@ -107,7 +110,7 @@ def keep(
 
 
 def mark(connection: Connection, dataset: str) -> Mark:
-    """Return the mark up to which the log was followed."""
+    """Return the stored mark of a dataset. Raise LoadFailed if no load can have written it."""
     if not exists(connection):
         return Mark()
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
@@ -131,7 +134,7 @@ def _is_moment(text: str | None) -> bool:
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:
-    """Store the mark from which the log is followed."""
+    """Store the mark of a dataset. The next session reads the log from there on."""
     at = "NULL" if to.at is None else literal(to.at)
     connection.execute(
         f"INSERT INTO {STATE}.marks VALUES ({literal(dataset)}, {to.sequence}, {at}) "

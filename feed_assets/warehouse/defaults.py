@@ -1,4 +1,4 @@
-"""The default of an Avro field as text in the chunks' dialect, equal to that of a message with the value."""
+"""Defaults of Avro fields as texts in the chunks' dialect. A message with the same value has the same text."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ def default_of(schema: Any, default: Any, named: Mapping[str, Any]) -> str | Non
 
 
 def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
-    """Return the value that Avro reads from a default's JSON. A union's default is one of its first non-null branch."""
+    """Return the value that a default's JSON stands for. In a union, it is a value of the first non-null branch."""
     if default is None:
         return None
     if isinstance(schema, list):
@@ -41,7 +41,7 @@ def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
 
 
 def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an Avro type that is not a union as an object with its `type`, even if it is written as a name."""
+    """Return an Avro type that is not a union as an object with a `type`, even if only its name is written."""
     if isinstance(schema, dict):
         return cast(Mapping[str, Any], schema)
     return named.get(schema, {"type": schema})
@@ -61,7 +61,7 @@ def _map(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> o
 
 
 def _bytes(schema: Mapping[str, Any], default: Any, _: Mapping[str, Any]) -> object:
-    """Return the bytes of a default, or their decimal. Each character stands for the byte with its number."""
+    """Return the bytes of a default, or the decimal in them. Each character stands for the byte with its code."""
     content = str(default).encode("latin-1")
     if schema.get("logicalType") != "decimal":
         return content

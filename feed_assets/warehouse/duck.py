@@ -20,7 +20,7 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
-"""The least line length that DuckDB is set to accept; no line is longer than its file."""
+"""The line limit for small files. For a larger file, its size is the limit, because no line is longer than its file."""
 
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
@@ -35,16 +35,16 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 BUSY_SECONDS = 5.0
-"""Seconds to wait for another process that has the file open. Most loads and queries end within them."""
+"""Seconds to wait for another process that has the file open. Most loads and queries take less time."""
 
 _AGAIN_SECONDS = 0.05
-"""Seconds between two attempts to open the file, as DuckDB itself does not wait."""
+"""Seconds between two attempts to open the file. DuckDB itself does not wait for another process."""
 
 _LOCKED = "lock on file"
 """DuckDB's error text for a file that another process has open."""
 
 _TURN = RLock()
-"""Lock while a file is open: DuckDB cannot open a file that another thread is just closing."""
+"""Lock that a thread holds while a file is open. DuckDB cannot open a file that another thread is just closing."""
 
 _MAY_BE_OVER = (
     duckdb.IOException,
@@ -62,7 +62,7 @@ class DuckDB(Engine):
 
     @property
     def now(self) -> str:
-        """Return this process's time. DuckDB's own time would be the start of the transaction."""
+        """Return SQL for this process's time. DuckDB's own time would be the start of the transaction."""
         return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
 
     @property
@@ -70,7 +70,7 @@ class DuckDB(Engine):
         return unquote(self._url.removeprefix("duckdb://"))
 
     def absence(self) -> str:
-        """Return why there is nothing to read if the file is missing, as opening would create it; else ''."""
+        """Return a message if the file is missing, because opening would create it; else ''."""
         return "" if Path(self._path).exists() else f"there is no file {self._path} yet: the first load makes it"
 
     @contextmanager
@@ -80,11 +80,11 @@ class DuckDB(Engine):
             yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by unhex."""
+        """Return SQL for the bytes, with unhex."""
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Delete the other rows, which takes half the time of creating another table."""
+        """Yield statements that delete all rows but the newest of each key. Copying those would take twice the time."""
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
@@ -94,7 +94,7 @@ class DuckDB(Engine):
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition, checked by DuckDB's own cast."""
+        """Return the condition. It uses DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
@@ -111,7 +111,10 @@ class DuckDB(Engine):
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
-    """Open a file, or `:memory:`, without row order, which costs a quarter more CPU, and INSERT all but one core."""
+    """Open a file, or `:memory:`. DuckDB need not keep the order of rows.
+
+    Keeping it would cost a quarter more CPU time, and INSERT would use only one core.
+    """
     with translated(Path(path)):
         return _opened(path, monotonic() + BUSY_SECONDS)
 
@@ -127,9 +130,9 @@ def _opened(path: str, until: float) -> duckdb.DuckDBPyConnection:
 
 
 def _spill_folder(path: str) -> str:
-    """Return the private folder for temporary files of a load, which contain rows of feeds.
+    """Return the folder for DuckDB's temporary files. It is private, because they contain rows of feeds.
 
-    For a file it is beside it, where DuckDB would also put it. Leftovers of a kill are removed by the next load.
+    The folder is beside the database file, as by default. The next load removes what a kill has left there.
     """
     if path == ":memory:":
         return _scratch().name
@@ -161,7 +164,7 @@ class _DuckConnection:
 
 
 def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "") -> str:
-    """Return the lines of copies as a table expression, with columns of these types."""
+    """Return a table expression that reads the lines of copies. `columns` has the names and types of its columns."""
     longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
     paths = ", ".join(literal(str(each.path)) for each in copies)
     types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
@@ -170,7 +173,7 @@ def lines(copies: Sequence[Copy], columns: Mapping[str, str], options: str = "")
 
 @contextmanager
 def translated(path: Path | None = None) -> Generator[None]:
-    """Translate DuckDB's errors into ours: temporary ones, and those that would recur."""
+    """Translate DuckDB's errors into ours: WarehouseBusy or WarehouseUnavailable if temporary, else LoadFailed."""
     try:
         yield
     except _MAY_BE_OVER as error:
@@ -191,7 +194,7 @@ def _advice(message: str, path: Path | None) -> str:
     if "not a valid DuckDB database" in message:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is not a DuckDB file."
     if message.startswith("Out of Memory"):
-        return f"It takes {_MEMORY} at most: load fewer chunks at once (`chunks`), or publish shorter values."
+        return f"DuckDB may use {_MEMORY}: load fewer chunks at once (`chunks`), or publish shorter values."
     return (
         "Find the other process that has the file open."
         if _LOCKED in message

@@ -1,4 +1,4 @@
-"""Kinds of warehouses: types, conversions of texts to values, and connections."""
+"""Engines: the types, conversions of texts to values, and connections of each kind of warehouse."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ TYPES = {
 """The types of kinds, except decimals."""
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
-"""Kinds that are staged as text, which is not a value yet, or not one that the warehouse can store."""
+"""Kinds that are staged as text, because a text may not be a value that the warehouse can store."""
 
 
-IS_ANOTHERS = "No load has created it: rename it, or drop it."
-"""Advice for a foreign table in the place of ours."""
+IS_ANOTHERS = "No load has created this table: rename it, or drop it."
+"""Advice if a table that is not ours has the name of one of our tables."""
 
 
 class RefusedRow(NamedTuple):
@@ -54,7 +54,7 @@ class Findings(NamedTuple):
 
 
 class Connection(Protocol):
-    """A connection that begins and ends transactions only by statements. It raises WarehouseUnavailable, LoadFailed."""
+    """A connection in which only statements begin and end transactions. It raises WarehouseUnavailable, LoadFailed."""
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement. Return its rows, if it has any."""
@@ -69,7 +69,7 @@ class Engine(ABC):
     """A kind of warehouse, at a URL."""
 
     clock: str = ""
-    """Its SQL expression for the time at which a statement runs."""
+    """The SQL expression for the time at which a statement runs."""
     json: str
     text: str = "text"
     """The type for texts of any length."""
@@ -80,39 +80,39 @@ class Engine(ABC):
     tells_deleted: bool
     """True if a DELETE can return its rows (RETURNING) and be undone alone (SAVEPOINT)."""
     counts_passed: bool = False
-    """True if a sequence in its condition can count the rows that a DELETE skips."""
+    """True if a DELETE can count the rows that it skips, with a sequence in its condition."""
     thins: bool = False
-    """True if finding the newest rows consumes the staging table. Otherwise both tables remain."""
+    """True if `newest` uses up the staging table. Otherwise that table remains."""
     most_digits: int
     """The most digits of a decimal."""
     own_columns: frozenset[str] = frozenset()
     """Built-in columns of every table, whose names no other column may have."""
     reads_chunks: bool = False
-    """True if it reads chunks directly from S3. Otherwise it gets this machine's copies."""
+    """True if the warehouse reads chunks directly from S3. Otherwise this machine sends its copies."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     @property
     def now(self) -> str:
-        """Return the time at which a statement runs, not the start of its transaction."""
+        """Return SQL for the time at which a statement runs, not for the start of its transaction."""
         return self.clock
 
     def absence(self) -> str:
-        """Return why there is nothing to read, if opening would create it; '' if it exists."""
+        """Return a message if the warehouse does not exist and opening would create it; else ''."""
         return ""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
-        """Return a connection until the block ends, which undoes uncommitted changes. Raise WarehouseUnavailable."""
+        """Return a context with a connection. Its end rolls back uncommitted changes. Raise WarehouseUnavailable."""
 
     @abstractmethod
     def bytes_of(self, text: str) -> str:
-        """Return the bytes of an expression with hexadecimal digits."""
+        """Return SQL for the bytes of an expression with hexadecimal digits."""
 
     @abstractmethod
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition that a text is not a valid value of a kind in this warehouse."""
+        """Return the SQL condition that a text is not a valid value of a kind in this warehouse."""
 
     @abstractmethod
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
@@ -141,14 +141,11 @@ class Engine(ABC):
         return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return the value of an expression with a text of the chunks' dialect, or with a staged value."""
+        """Return SQL for the value of an expression that is a text of the chunks' dialect, or a staged value."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
-        """Return the findings in copies of chunks before they are loaded.
-
-        The default finds nothing.
-        """
+        """Check copies of chunks before they are loaded, and return the findings. The default finds nothing."""
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:
@@ -160,7 +157,7 @@ class Engine(ABC):
         return iter(())
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Create a table with each key's staged row of the highest offset."""
+        """Yield statements that create the table `newest`: for each key, the staged row with the highest offset."""
         keys = self.keys(shape)
         rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
@@ -180,21 +177,21 @@ class Engine(ABC):
         return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column. Existing rows get its default."""
+        """Yield statements that add a column. Existing rows get its default."""
         yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
 
     def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
-        """Change a column to its new kind. Its old default is dropped and set again later."""
+        """Yield statements that change a column to its new kind, without a default. A later step sets its default."""
         name, kind = quoted(column.name), self.type_of(column.kind)
         yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
 
     def make_nullable(self, table: str, name: str, /) -> Iterator[str]:
-        """Allow NULL in a column."""
+        """Yield statements that allow NULL in a column."""
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} DROP NOT NULL"
 
     def set_default(self, table: str, column: Column, /) -> Iterator[str]:
-        """Set the value of rows that have none for a column."""
+        """Yield statements that set or drop the default of a column."""
         default = self._default(column)
         change = f"SET {default}" if default else "DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} {change}"
@@ -207,18 +204,18 @@ class Engine(ABC):
         for each in shape.columns:
             if each.kind.name in ("json", "decimal"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
-                yield wrong, f"{each.name} is no {self.type_of(each.kind)}"
+                yield wrong, f"{each.name} is not a valid {self.type_of(each.kind)}"
         yield from self.limits(shape)
 
 
 class ColumnGrowth(NamedTuple):
-    """A statement, and a query that returns rows while the statement is needed."""
+    """A statement, and a query that returns rows as long as the statement is still needed."""
 
     needed: str
     statement: str
 
 
 def comment(table: str, column: Column) -> Iterator[str]:
-    """Set a column's comment if it has one."""
+    """Yield the statement that sets a column's comment, if it has one."""
     if column.comment:
         yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"

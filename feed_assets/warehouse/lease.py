@@ -1,4 +1,4 @@
-"""The lease of a loader during long copies: it is renewed, or another loader would take it."""
+"""Renewal of a loader's lease during long copies. Otherwise another loader would take the lease."""
 
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +10,12 @@ from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
 
 RENEW_SECONDS = 10.0
-"""Seconds between two renewals outside of transactions. A transaction renews and holds the lease itself."""
+"""Seconds between two renewals outside of transactions. A load's transaction renews the lease itself."""
 
 
 @contextmanager
 def kept(engine: Engine, holder: str) -> Generator[None]:
-    """Renew the lease until the block ends. The block must have no transaction, which would block the renewals.
+    """Renew the lease until the block ends. The block must not open a transaction, which would block the renewals.
 
     Raise WarehouseTaken at the end of the block if the lease was lost.
     """
@@ -34,5 +34,5 @@ def _renewed(engine: Engine, holder: str, done: Event) -> None:
         try:
             with engine.open() as connection:
                 load_state.renew(connection, engine, holder)
-        except WarehouseUnavailable:  # If it is still unavailable after the copies, the transaction raises that.
+        except WarehouseUnavailable:  # If this lasts, the load's transaction raises the error.
             continue

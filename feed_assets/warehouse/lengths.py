@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """A size in bytes: of a column's text in the chunk, of the bytes behind its digits, or of a line."""
+    """A size in bytes, as SQL, and its limit. It is the size of a column's text or bytes, or of a whole line."""
 
     name: str
     size: str
@@ -21,10 +21,10 @@ class _Measure(NamedTuple):
 
 
 def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
-    """Return each column's longest text, and the rows whose text or line exceeds these sizes.
+    """Return the length of each column's longest text, and the rows with a text or line above these limits.
 
-    Columns `of_bytes` have two digits for each byte and are measured in bytes, so half the limit applies. One reading
-    finds the lengths, and whether there are such rows. Only then the rows are searched.
+    Columns `of_bytes` have two digits for each byte. They are measured in bytes, so half the limit applies. The chunks
+    are read once for the lengths. Only if something is too long, they are read again to find the rows.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:
@@ -56,7 +56,7 @@ def _measures(
 def _lengths(
     opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measures: Sequence[_Measure]
 ) -> list[tuple[int, int]]:
-    """Return for each measure the most bytes, and the most within its limit."""
+    """Return for each measure the greatest size, and the greatest size within its limit."""
     expressions = [
         f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
     ]

@@ -1,7 +1,8 @@
 """One load: a group of signals becomes rows of a table, in one transaction with the positions, or not at all.
 
-The manifest and the local copies are made before. A kill then leaves only these, which nobody reads. A kill within the
-transaction leaves the committed state. After a lost answer to COMMIT, the next loader reads the positions.
+Manifests and local copies are written before the transaction. A kill before it leaves only these files, which nobody
+reads. A kill in the transaction changes nothing in the table. If the answer to COMMIT is lost, the next loader sees by
+the positions whether the load was committed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,9 +48,10 @@ class TableChange(NamedTuple):
 
 
 def change(engine: Engine, table: str, state: TopicState, schema_id: int | None, shape: Shape | None) -> TableChange:
-    """Return the change for rows of a schema: create the table, migrate it to a newer schema, or widen it for an older.
+    """Return the change that a table needs before rows of a schema are loaded.
 
-    Raise InvalidShape and NotMigratable if that is impossible.
+    The table is created, migrated to a newer schema, or widened for an older schema. Raise InvalidShape or
+    NotMigratable if that is impossible.
     """
     if schema_id is None or shape is None:
         return TableChange((), state)
@@ -67,13 +69,13 @@ def change(engine: Engine, table: str, state: TopicState, schema_id: int | None,
 
 
 def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shape: Shape | None) -> TopicState:
-    """Load signals of one schema's shape into the table of their topic. Return the table's new known state.
+    """Load the chunks of signals with one schema into the table of their topic. Return the table's new state.
 
-    Raise WarehouseUnavailable if the table differs from its known state, WarehouseTaken, DiskFull, and errors of the
-    warehouse and the chunks.
+    Raise WarehouseUnavailable if the stored positions differ from those in `state`, WarehouseTaken, DiskFull, and
+    errors of the warehouse and the chunks.
     """
     positions, topic_id = _positions(topic, state, run.signals), run.signals[0].signal.topic_id
-    change(place.engine, topic, state, run.schema_id, shape)  # Raises a refusal before anything is copied.
+    change(place.engine, topic, state, run.schema_id, shape)  # Raises its errors before anything is copied.
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
@@ -118,20 +120,20 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Return the table's column for each column of files. Key columns have the same name in all, even in tombstones."""
+    """Return the table's column for each column of files. A key column has the same name in all files."""
     columns = {each: each for each in (OPERATION, OFFSET, *table.key)}
     return {**columns, **(places(table, shape) if shape else {})}
 
 
 class _Rows:
-    """The rows of a load, while they pass through staging into a table."""
+    """The steps that bring the rows of a load through the staging table into their table."""
 
     def __init__(self, place: LoadContext, connection: Connection, table: str, shape: Shape) -> None:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
     def merge(self, batches: Sequence[ChunkGroup], destinations: Mapping[str, str]) -> None:
-        """Stage the rows, refuse bad ones, keep the newest, and merge them. Raise InvalidShape and KeyStrayed."""
+        """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
         if len({each.partition for each in batches}) > 1:  # Checked before DuckDB deletes the older rows.
@@ -163,7 +165,10 @@ class _Rows:
             self._connection.copy(statements.STAGING, typed, batch)
 
     def _make_way(self, quoted_table: str) -> None:
-        """Delete the rows that newer ones replace. Also check for the rare case that a row in the table is newer."""
+        """Delete the table's rows that staged rows replace, except the rare rows that are newer than their staged row.
+
+        Raise KeyStrayed if a key comes from two partitions.
+        """
         if self._engine.counts_passed and not self._passed(quoted_table):
             return
         run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
@@ -179,7 +184,7 @@ class _Rows:
             run(statements.replace(quoted_table, shape))
 
     def _passed(self, quoted_table: str) -> bool:
-        """Delete the rows that can be replaced without a check. Return whether others remain."""
+        """Delete the rows that staged rows replace. Return whether rows were skipped because they need a check."""
         *_, answer = [
             self._connection.execute(each) for each in statements.replace_and_count(quoted_table, self._shape)
         ]
@@ -189,7 +194,7 @@ class _Rows:
         for *key, one, other in strays:
             key_text = ", ".join(f"{name} {value!r}" for name, value in zip(self._shape.key, key, strict=True))
             raise KeyStrayed(
-                f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, as else the "
-                "newest row is unknown. Produce a key to one partition; if the topic got more partitions, make the "
+                f"{self._table}: the key {key_text} comes from partitions {one} and {other}: expected one, otherwise "
+                "the newest row is unknown. Produce a key to one partition; if the topic got more partitions, make the "
                 "table anew."
             )

@@ -27,7 +27,7 @@ FOLDER = "manifests"
 """Prefix of the keys of manifests on the blackboard."""
 
 _AT_ONCE = 8
-"""Chunks that are copied or checked at a time, as a store answers slowly."""
+"""Chunks that are copied or checked at the same time, because a store answers slowly."""
 
 
 class Copy(NamedTuple):
@@ -54,13 +54,13 @@ class ChunkGroup(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Return whether its objects are compressed."""
+        """Return whether the objects of the chunks are compressed."""
         return self.copies[0].is_packed
 
 
 @contextmanager
 def room() -> Generator[Path]:
-    """Yield a local folder for a load's copies until the block ends. Raise DiskFull."""
+    """Yield a local folder for a load's copies. It is removed at the end of the block. Raise DiskFull."""
     try:
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             yield Path(folder)
@@ -71,7 +71,7 @@ def room() -> Generator[Path]:
 
 
 def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[ChunkGroup]:
-    """Write a manifest for each statement of a load, under a unique key."""
+    """Group the copies for the statements of a load. Write a manifest for each group, under a unique key."""
     chunk_groups = list[ChunkGroup]()
     for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
         chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
@@ -81,7 +81,7 @@ def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Chunk
 
 
 def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
-    """Return the manifest of some copies for Redshift's COPY, where a missing file fails the load."""
+    """Return the manifest of some copies for Redshift's COPY. With it, a missing file makes the load fail."""
     entries = [
         {"url": f"{board.url}/{each.file.key}", "mandatory": True, "meta": {"content_length": each.file.size}}
         for each in copies
@@ -90,7 +90,7 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
 
 
 def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
-    """Copy chunks to a folder. Raise ChunkBroken for one that differs from its signal."""
+    """Copy the chunks of signals to a folder. Raise ChunkBroken for a chunk that differs from its signal."""
     with_files = [each for each in signals if each.path]
     targets = [folder / f"{number}.csv" for number in range(len(with_files))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -98,7 +98,7 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
-    """Return a chunk without the rows of some offsets, written beside the manifests."""
+    """Write a chunk without the rows of some offsets as a new object beside the manifests. Return its copy."""
     names = dialect.line(copy.columns)
     at = copy.columns.index(OFFSET)  # No column before it contains a comma.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
@@ -111,7 +111,7 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
     """Raise ChunkBroken for a chunk whose object has changed since it was copied.
 
-    The warehouse has read it in between. If it is unchanged, the content that was read is known.
+    Call this after the warehouse has read the objects. If they are unchanged, it has read the checked content.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = [*pool.map(board.file, [each.file.key for each in copies])]
@@ -129,7 +129,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # Decompressed as a whole: the digest check must also detect broken gzip.
+    if str(signal.path).endswith(".gz"):  # Decompressed after the digest check of all parts.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:
@@ -150,7 +150,7 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
-    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it has another place, or is missing."""
+    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it is missing or in another place."""
     path = str(signal.path)
     key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
     if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":

@@ -1,4 +1,4 @@
-"""Groups of signals that are loaded together: signals are collected up to a number or a time, then split by schema.
+"""Groups of signals that are loaded together. Signals are collected up to a number or a time, then split by schema.
 
 A topic partition's chunks are loaded in the order of offsets, so a group ends where another schema begins. Loading a
 separate buffer for each schema would move a partition's position past rows that are not loaded.
@@ -21,14 +21,17 @@ class Signalled(NamedTuple):
 
 
 class LoadGroup(NamedTuple):
-    """Signals of one schema, ordered within each partition; `schema_id` is null if all rows are tombstones."""
+    """Signals of one schema, ordered within each partition. `schema_id` is None if all rows are tombstones."""
 
     schema_id: int | None
     signals: tuple[Signalled, ...]
 
 
 def runs(signals: Iterable[Signalled]) -> Iterator[LoadGroup]:
-    """Split signals where their partition's schema changes, the oldest first. Those without a schema join any group."""
+    """Split signals into groups with one schema each, oldest schema first. The order within a partition stays.
+
+    A signal without a schema, which has only tombstones, joins any group.
+    """
     queues: dict[int, deque[Signalled]] = {}
     for each in signals:
         queues.setdefault(each.signal.partition, deque()).append(each)
@@ -49,7 +52,7 @@ def _popped(queue: deque[Signalled], schema_id: int | None) -> Iterator[Signalle
 
 @dataclass
 class Buffer:
-    """The signals of a topic that are not loaded yet. It reads no clock itself."""
+    """The signals of a topic that are not loaded yet. The caller passes the time, so the buffer reads no clock."""
 
     chunks: int
     seconds: float
@@ -68,7 +71,7 @@ class Buffer:
         self.signals.append(signal)
 
     def due(self, now: float) -> list[LoadGroup]:
-        """Return the groups to load now, in order: all of them, if the buffer is full or its time is over."""
+        """Return all groups in order, if the buffer is full or its time is over; else []."""
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []
         signals, self.signals = self.signals, []

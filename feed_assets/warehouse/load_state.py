@@ -1,7 +1,7 @@
-"""State of a warehouse's tables, in the warehouse itself. It changes in the same transaction as their rows.
+"""State of a warehouse's tables, stored in the warehouse. It changes in the same transaction as the tables' rows.
 
-`positions` has the offset up to which each topic partition is loaded, `tables` each topic's schema and shape, `lease`
-the loader. `refused` has the places of rows that the warehouse could not store.
+`positions` has the offset up to which each topic partition is loaded. `tables` has each topic's schema and shape.
+`lease` has the loader that may write. `refused` has the places of rows that the warehouse could not store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
 _REFUSED_AT_ONCE = 1000
-"""Rows of `refused` in one statement."""
+"""The most rows that one statement inserts into `refused`."""
 
 _MOST_OF_A_PROBLEM = 16_000
 """The most characters of a problem: in UTF-8 they fit into a text column of any warehouse."""
 
 _NOBODY = ""
-"""Holder of a released lease. Its row stays, so that two loaders that start at once wait for each other."""
+"""Holder of a released lease. The lease's row stays. So if two loaders start at once, one waits for the other."""
 
 
 class Position(NamedTuple):
-    """A topic partition's first offset that is not loaded, and the offset from which to search for its signal."""
+    """A topic partition's first offset that is not loaded, and the offset from which to read the topic of signals."""
 
     next_offset: int
     signal_offset: int
@@ -47,9 +47,9 @@ class TopicState:
 
 
 class TableState(NamedTuple):
-    """A topic partition in the state tables; for a topic without positions, only the topic.
+    """A topic partition in the state tables. For a topic without positions, the partition is None.
 
-    `refused` counts rows that the warehouse could not store, `problem` is why the table has stopped.
+    `refused` counts rows that the warehouse could not store. `problem` is the reason why the table has stopped.
     """
 
     topic: str
@@ -100,7 +100,7 @@ def create(engine: Engine) -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Create the state tables if they are missing. Another loader, or a role with more rights, may have made them."""
+    """Create the state tables if they are missing. Another loader may create them at the same time."""
     if exists(connection):
         return
     try:
@@ -144,18 +144,21 @@ def _lease(connection: Connection) -> tuple[str, datetime]:
 
 
 def _lease_of_nobody(engine: Engine) -> str:
-    """Return the statement that adds a missing lease row. It runs when its table is made, so there are never two."""
+    """Return the statement that adds the lease's row if it is missing.
+
+    It also runs in the transaction that creates the table, so two loaders never add two rows.
+    """
     row = f"SELECT 1, {literal(_NOBODY)}, {engine.now}"
     return f"INSERT INTO {STATE}.lease {row} WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
-    """Renew the lease. Others wait for its row until our transaction ends. Raise WarehouseTaken if we lost it."""
+    """Renew the lease. Other loaders wait until our transaction ends. Raise WarehouseTaken if we lost it."""
     condition = f"WHERE holder = {literal(holder)}"
     connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {condition}")
     if not connection.execute(f"SELECT 1 FROM {STATE}.lease {condition}"):
         raise WarehouseTaken(
-            "another loader has taken over this warehouse, as this one did not renew its lease for too long. The "
+            "another loader has taken over this warehouse, because this one did not renew its lease in time. The "
             "loaded data are complete. End one of the two."
         )
 
@@ -166,13 +169,13 @@ def release(connection: Connection, holder: str) -> None:
 
 
 def read(connection: Connection, topic: str) -> TopicState:
-    """Return the known state of a topic. Raise LoadFailed for a state that no load can have written."""
+    """Return the stored state of a topic. Raise LoadFailed for a state that no load can have written."""
     schema_id, shape, topic_id = _table(connection, topic)
     return TopicState(schema_id, shape, _positions(connection, topic), topic_id)
 
 
 def shape(connection: Connection, topic: str) -> Shape | None:
-    """Return the known shape of a topic's table, whatever its positions. Raise LoadFailed as `read` does."""
+    """Return the stored shape of a topic's table, even if its positions are invalid. Raise LoadFailed like `read`."""
     return _table(connection, topic)[1]
 
 
@@ -207,7 +210,7 @@ def _positions(connection: Connection, topic: str) -> dict[int, Position]:
 
 
 def write(connection: Connection, engine: Engine, topic: str, before: TopicState, state: TopicState) -> None:
-    """Store the known state of a topic with the positions that moved, and clear its problem."""
+    """Store the new state of a topic, with only the positions that differ from `before`. Clear its problem."""
     schema_id = "NULL" if state.schema_id is None else state.schema_id
     shape = "NULL" if state.shape is None else literal(state.shape.model_dump_json())
     topic_id = "NULL" if state.topic_id is None else literal(state.topic_id)
@@ -251,7 +254,7 @@ def note(connection: Connection, topic: str, problem: str) -> None:
 
 
 def tables(connection: Connection) -> list[TableState]:
-    """Return every topic partition in the state tables, by name and number."""
+    """Return every topic partition in the state tables, sorted by name and number."""
     refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"
     rows = connection.execute(
         "SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, COALESCE(r.refused, 0), problem "

@@ -1,7 +1,7 @@
 """The loader of one warehouse: it reads signals and the ledger's log, and loads new data until it is stopped.
 
-A session begins from the state tables. Any failure ends it, and another one begins after a pause, as after a kill.
-Only a table that cannot continue stops, with its reason in the state tables. One loader holds the lease.
+A session begins with the state in the state tables. After any failure or kill, a new session begins in the same way. If
+one table cannot continue, only that table stops, and the state tables get the reason. Only one loader has the lease.
 """
 
 import os
@@ -34,7 +34,7 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.target import Target
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks for signals."""
+"""Seconds between two checks for new signals and updates."""
 
 LEASE_SECONDS = 3 * RENEW_SECONDS
 """Seconds without a renewal after which a loader loses its lease."""
@@ -46,7 +46,7 @@ _NAMED = 10
 """The most tables that a line names."""
 
 AGAIN_SECONDS = 60.0
-"""Seconds after which a table is tried again that somebody else holds."""
+"""Seconds after which a table is tried again if another transaction has locked it."""
 
 BUSY_SECONDS = 600.0
 """Seconds for which `once` waits for another process that has the warehouse open."""
@@ -60,7 +60,7 @@ TableSources = Mapping[str, Topic | DatasetUpdates]
 
 
 class Follower(Protocol):
-    """A table that follows its topic or dataset. It raises the error that stops it."""
+    """A table that is loaded from its topic or dataset. Its methods raise the error that stops the table."""
 
     name: str
     loads: int
@@ -72,29 +72,29 @@ class Follower(Protocol):
         ...
 
     def look(self, now: float) -> bool:
-        """Read new signals and updates, and load due ones. Return True if there is more to read than one look takes."""
+        """Read some new signals or updates, and load what is due. Return True if there is more to read now."""
         ...
 
     def load_all(self) -> None:
-        """Load all available data, whatever the limits."""
+        """Load all available data now, even if the limits for waiting are not reached."""
         ...
 
     def plan(self) -> Iterator[TableChange]:
-        """Yield the table's changes for each schema of data that are not loaded yet."""
+        """Yield the table's change for each new schema in data that are not loaded yet."""
         ...
 
 
 def follower(
     connection: Connection | None, loading: Target, holder: str, name: str, source: Topic | DatasetUpdates
 ) -> Follower:
-    """Return a table in its stored state. Without a connection, the warehouse does not exist yet."""
+    """Return the table `name` in its stored state. `connection` is None if the warehouse does not exist yet."""
     state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
     if connection and state.shape:
         loader_tables.refuse_others(connection, name)
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)
-    # Imported here, as it needs Kafka's packages, which a dataset does not.
+    # Imported here because it needs Kafka's packages, which a dataset does not need.
     from feed_assets.warehouse.table import Loading, TopicTable
 
     if not isinstance(loading, Loading):
@@ -109,10 +109,10 @@ def run(
     pauses: tuple[float, float] = PAUSES,
     clock: Callable[[], float] = monotonic,
 ) -> None:
-    """Load topics and datasets until `stopping` is set, and wait for unavailable services. A topic needs a `Loading`.
+    """Load topics and datasets until `stopping` is set. Wait for unavailable services.
 
-    All waiting is `stopping.wait`, and `clock` returns seconds, so that a test can control time. Raise WarehouseTaken;
-    and when no table can continue, the error that stopped the first one.
+    For topics, `loading` must be a `Loading`. A test can control time by `stopping.wait` and `clock`. Raise
+    WarehouseTaken if another loader has the lease. If all tables have stopped, raise the error of the first one.
     """
     lease_holder, pause = holder(), pauses[0]
     say(f"warehouse {loading.name}: loads {counted(len(sources), 'table')}: {shortened([*sources], _NAMED)}")
@@ -134,11 +134,10 @@ def once(
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
 ) -> int:
-    """Load all present data, whatever the limits. Return the number of loads.
+    """Load all present data, even if the limits for waiting are not reached. Return the number of loads.
 
-    Wait up to `BUSY_SECONDS` for a warehouse that another process has open, as `run` does.
-
-    Raise the error that stopped a table after the others are loaded; ServiceUnavailable and WarehouseTaken at once.
+    Wait up to `BUSY_SECONDS` for a warehouse that another process has open. If a table stops, load the others, and then
+    raise its error. Raise ServiceUnavailable and WarehouseTaken at once.
     """
     lease_holder, pause, loads, until = holder(), pauses[0], 0, clock() + BUSY_SECONDS
     while True:
@@ -175,7 +174,7 @@ class LoaderSession:
         self._tables: dict[str, Follower] = {}
         self._stopped: dict[str, FeedAssetsError] = {}
         self._busy: dict[str, tuple[float, TableBusy]] = {}
-        """The tables that somebody else holds: when each is tried again, and why."""
+        """Tables that another transaction has locked: the time of the next attempt, and the error."""
         self._renewed = self._reported = 0.0
         self._reported_loads = 0
 
@@ -196,7 +195,7 @@ class LoaderSession:
             raise next(iter(self._stopped.values()))
 
     def _look(self) -> bool:
-        """Let each table look once. Return True if one of them has more to read now."""
+        """Load what is due in each table. Return True if a table has more to read now."""
         behind = set[str]()
 
         def look(name: str) -> None:
@@ -218,7 +217,7 @@ class LoaderSession:
 
     @contextmanager
     def _begun(self) -> Generator[None]:
-        """Take the lease, and release it at any end but a kill."""
+        """Take the lease, and open the tables. Release the lease at the end of the block."""
         engine = self._loading.engine
         with engine.open() as connection:
             load_state.prepare(connection, engine)
@@ -239,17 +238,18 @@ class LoaderSession:
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
-        """Release the lease, so that the next loader can begin at once. A failure here hides no earlier error."""
+        """Release the lease for the next loader. A failure is only printed: raising it could hide an earlier error."""
         try:
             with self._loading.engine.open() as connection:
                 load_state.release(connection, self._holder)
         except FeedAssetsError as error:
             say(
-                f"warehouse {self._loading.name}: becomes free only in {LEASE_SECONDS:g} s, as its lease stays: {error}"
+                f"warehouse {self._loading.name}: the next loader must wait {LEASE_SECONDS:g} s, because the lease "
+                f"could not be released: {error}"
             )
 
     def _each(self, work: Callable[[str], None]) -> None:
-        """Call `work` for each table that has not stopped, but for those that somebody else holds."""
+        """Call `work` for each table that has not stopped. Skip tables that another transaction has just locked."""
         for name in [each for each in self._sources if each not in self._stopped]:
             try:
                 if name in self._busy:
@@ -268,7 +268,7 @@ class LoaderSession:
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:
-        """Continue without a table, and store the reason. If the lease is lost, the next loader may load the table."""
+        """Continue without a table, and store the reason. Raise WarehouseTaken if another loader has the lease now."""
         self._stopped[name] = error
         say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
         try:

@@ -1,6 +1,6 @@
 """The loader's state tables, and checks whether another role has altered them.
 
-Rows on which loads depend are never repaired: a wrong position would skip rows, so the table stops instead.
+A load never repairs altered rows, because a wrong position would skip data. The table stops instead.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.statements import DELETED, STATE
 
 _SHOWN = 80
-"""The most characters of a foreign value in a message."""
+"""The most characters of an unexpected value in a message."""
 
 _ROWS = 3
-"""The most foreign rows in a message."""
+"""The most unexpected rows in a message."""
 
 _TYPES = {"varchar": "text", "character varying": "text", "timestamp with time zone": "timestamptz"}
 """Our names of types, by the names that warehouses report."""
@@ -27,20 +27,20 @@ _RESTORE = (
 
 
 class LoaderTable(NamedTuple):
-    """A state table: definitions of its columns, where `{text}` is a text of any length, and further clauses."""
+    """A state table: its column definitions and further clauses. `{text}` stands for the type of unlimited texts."""
 
     name: str
     columns: Sequence[str]
     clauses: Sequence[str] = ()
 
     def create(self, engine: Engine, begin: str = "CREATE TABLE") -> str:
-        """Return the statement that creates it."""
+        """Return the statement that creates the table."""
         definitions = ", ".join([*self.columns, *self.clauses]).format(text=engine.text)
         return f"{begin} {STATE}.{self.name} ({definitions})"
 
     @property
     def form(self) -> str:
-        """Return its kind and its columns with types, in the form of `_forms`."""
+        """Return the expected kind, columns and types of the table, in the same form as `_forms`."""
         columns = [each.format(text="text").split()[:2] for each in self.columns]
         return f"BASE TABLE ({', '.join(map(' '.join, columns))})"
 
@@ -84,7 +84,7 @@ def refuse_others(connection: Connection, table: str) -> None:
     )
     for schema, kind in rows:
         raise LoadFailed(
-            f"{schema}.{table} is a {kind}: expected the loaded table, as rows would go elsewhere. Put the "
+            f"{schema}.{table} is a {kind}: expected the loaded table, or rows would go elsewhere. Put the "
             f"table back, or drop the {kind}. {reset_advice(table)}"
         )
 
@@ -95,15 +95,15 @@ def altered(name: str, content: str, expected: str, advice: str) -> LoadFailed:
 
 
 def rows_text(rows: Sequence[Sequence[Any]]) -> str:
-    """Return foreign rows as one short line."""
+    """Return unexpected rows as one short line."""
     return ", ".join(f"({', '.join(repr(each)[:_SHOWN] for each in row)})" for row in rows[:_ROWS])
 
 
 def is_number(value: object) -> bool:
-    """Return whether a foreign value is a whole number of 0 or more."""
+    """Return whether a value in a state table is a whole number of 0 or more."""
     return type(value) is int and value >= 0
 
 
 def reset_advice(table: str) -> str:
-    """Return how to continue without a table's state."""
+    """Return the advice to make a table anew, without its old state."""
     return f"Make the table anew: `feed-assets warehouse reset WAREHOUSE {table} --apply`."

@@ -1,4 +1,4 @@
-"""Typed steps from a table's shape to that of a newer schema. Columns that stay lose no value.
+"""Typed steps from a table's shape to that of a newer schema. No remaining column loses a value.
 
 A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. Renamed columns
 are found by Avro's aliases. A column is dropped if the newer schema no longer has its field.
@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Step that gives a column a kind that can store all its values; `was` is its present kind."""
+    """Step that gives a column a wider kind, which can store all its values. `was` is the present kind."""
 
     name: str
     kind: Kind
@@ -66,7 +66,7 @@ class SetComment:
 
 
 _OF_MANY_TEXTS = frozenset({"uuid", "decimal"})
-"""Kinds in which several texts stand for one value."""
+"""Kinds in which different texts may stand for the same value."""
 
 Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
 
@@ -98,10 +98,10 @@ def migrate(table: Shape, newer: Shape) -> Migration:
 
 
 def loosened(table: Shape, older: Shape) -> Migration:
-    """Return the steps after which a table can also store an older schema's rows without loss.
+    """Return the steps after which a table can also store rows of an older schema without loss.
 
-    The higher schema id counts as newer, but a registry may assign ids out of order, and chunks of both may alternate.
-    So columns get wider or nullable, and a field that the table never had is added.
+    The schema with the higher id counts as newer. But a registry may assign ids in another order, and chunks of both
+    schemas may alternate. So columns become wider or nullable, and fields that the table never had are added.
     """
     sources = _sources(older, table)
     columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
@@ -122,7 +122,7 @@ def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Colu
 
 
 def places(table: Shape, older: Shape) -> dict[str, str]:
-    """Return the table's column for each column of an older schema's file, by its name there; none for dropped ones.
+    """Return the table's column for each column in files of an older schema. Columns that were dropped are left out.
 
     Raise NotMigratable if the table cannot store a column's values.
     """
@@ -138,7 +138,7 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
 
 
 def grown(table: Shape, other: Shape) -> Shape:
-    """Return a table's shape with texts at least as long as those of another schema's shape."""
+    """Return a table's shape in which texts are at least as long as in the shape of another schema."""
     lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
     length_by_field = {each.name: each.kind.length for each in other.columns}
     lengths += [(source.name, length_by_field[name]) for name, source in _sources(table, other).items()]
@@ -161,7 +161,8 @@ def _check_key(table: Shape, other: Shape) -> None:
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
     """Return the table's present column for each column of a newer shape, by its name or one of its aliases.
 
-    If names shift (b was a, c was b), the columns do, too: c comes first, so that it is renamed before b.
+    Names may shift: field b has the alias a, and field c the alias b. Then c comes first in the result, so that the
+    column b is renamed to c before a is renamed to b.
     """
     columns, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
     sources: dict[str, Column] = {}
@@ -175,7 +176,10 @@ def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
 def _moved(
     name: str, columns: Mapping[str, Column], fields: Mapping[str, Column], used_names: set[str]
 ) -> dict[str, str]:
-    """Return the alias whose column a field takes, and what the field with that alias as its name takes instead."""
+    """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
+
+    If another field has that alias as its name, that field needs another column. Its alias is then in the mapping, too.
+    """
     for alias in fields[name].aliases:
         if alias not in columns or alias in used_names:
             continue
@@ -198,7 +202,7 @@ def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
 
 
 def _added(column: Column) -> Column:
-    """Return the column as nullable, as existing rows may have no value for it."""
+    """Return the column as nullable, because existing rows may have no value for it."""
     return column.model_copy(update={"is_nullable": True})
 
 
@@ -217,5 +221,5 @@ def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
     noun = "topic" if table.key else "dataset"
     return NotMigratable(
         f"{why}. The table is {table}, the schema {other}. Give the {noun} a schema that fits the table, or make "
-        "the table anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
+        "the table anew by `feed-assets warehouse reset`: see 'Made anew' in docs/warehouse.md."
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 LINES_BYTES = 32 << 20
-"""Approximate bytes of a file of lines. DuckDB reserves this size to read it, as a single line may be that long."""
+"""Approximate bytes of a file of lines. DuckDB reserves this size to read it, because one line may be that long."""
 
 _FORM = (
     r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *, """
@@ -64,7 +64,7 @@ class Rows:
 
     @property
     def shape(self) -> Shape:
-        """Return the shape of a table for the rows; all columns are nullable. Raise UnreadableUpdate, InvalidShape."""
+        """Return the shape of a table for the rows. All columns are nullable. Raise UnreadableUpdate, InvalidShape."""
         types = self.types
         if reserved := types.keys() & TAKEN:
             raise InvalidShape(
@@ -97,14 +97,14 @@ def _kind(name: str, column_type: "DuckDBPyType") -> Kind:
 
 
 def _text(value: str, kind: "DuckDBPyType") -> str:
-    """Return an expression for a value's text in the dialect."""
+    """Return a SQL expression for the text of a value in the chunks' dialect."""
     if _KINDS.get(kind.id) == _JSON:
         return f"CAST({_json(value, kind)} AS VARCHAR)"
     return f"lower(hex({value}))" if kind.id == "blob" else f"CAST({value} AS VARCHAR)"
 
 
 def _json(value: str, kind: "DuckDBPyType", depth: int = 0) -> str:
-    """Return an expression for a value in the dialect's JSON, where values without an exact form are texts."""
+    """Return a SQL expression for a value in the dialect's JSON. Values that JSON cannot represent exactly are text."""
     inner = f"e{depth}"
     match kind.id:
         case "list":

@@ -19,16 +19,16 @@ _LONGEST_NAME = 63
 """The most bytes of an identifier: PostgreSQL silently cuts a longer one."""
 
 _LONGEST_KEY = 2600
-"""Bytes of a row's key that always fit into an index."""
+"""The most bytes of a row's key. A key of this size always fits into an index."""
 
 _OTHER_BYTES = 16
-"""The most of these bytes that a key column takes if it is not a text."""
+"""The most bytes of a key column that is not a text."""
 
 _DIGITS = {"bytes": " / 2"}
 """Divisors for kinds that are staged with two digits per byte."""
 
 _OLDEST = 160_000
-"""The first version with pg_input_is_valid, as the server numbers it."""
+"""The number of the oldest supported version, the first with pg_input_is_valid."""
 
 _URL = "of its url in FEED_ASSETS_WAREHOUSES; in a password / ? # @ : [ ] and % are written as %2F and so on"
 _ADVICE = {
@@ -39,20 +39,20 @@ _ADVICE = {
     "could not translate host name": f"Correct the host {_URL}",
     "failed to resolve host": f"Correct the host {_URL}",
 }
-"""Advice by the text of a failed connection: if the server did answer, waiting does not help."""
+"""Advice by a part of the error text of a connection. These errors need a person: waiting does not help."""
 
 _RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
 
 _READ_BYTES = 1 << 20
 
 WAIT_SECONDS = 5
-"""Seconds that a load waits for a lock. Whoever reads the table meanwhile waits behind it."""
+"""The most seconds for which a load waits for a lock. New readers of the table wait behind the load meanwhile."""
 
 IDLE_SECONDS = 30
-"""Seconds after which an idle transaction is undone, so that a hanging loader does not block others."""
+"""Seconds after which the server aborts an idle transaction, so that a hanging loader does not block others."""
 
 _NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
-"""Errors that the driver calls operational, but that concern only one table."""
+"""Errors that the driver calls operational, although they concern only one table and a retry does not help."""
 
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
@@ -88,11 +88,11 @@ class PostgreSQL(Engine):
             yield connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by decode."""
+        """Return SQL for the bytes, with decode."""
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition, checked by PostgreSQL's own function, which exists since version 16."""
+        """Return the condition. It uses PostgreSQL's own function, which exists since version 16."""
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
@@ -147,14 +147,14 @@ class _Connection:
 
 @contextmanager
 def translated(url: str) -> Generator[None]:
-    """Translate the driver's errors into ours: temporary ones, and those that would recur."""
+    """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed."""
     try:
         yield
     except _NEVER as error:
         raise LoadFailed(f"the warehouse cannot store it: {masked(' '.join(str(error).split()), url)}") from None
     except psycopg.errors.LockNotAvailable as error:
         raise TableBusy(
-            f"a lock did not come within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
+            f"the lock was not free within {WAIT_SECONDS} s: {masked(' '.join(str(error).split()), url)}. Somebody has "
             "the table open in a transaction: end it (pg_stat_activity shows whose it is)."
         ) from None
     except _MAY_BE_OVER as error:

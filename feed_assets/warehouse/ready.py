@@ -1,6 +1,6 @@
 """Preparation of a load before its transaction: omit rows that the warehouse cannot store, and lengthen text columns.
 
-A kill leaves unused chunks and manifests, and perhaps text columns that are longer than needed.
+A kill leaves chunks and manifests that nobody uses, and perhaps text columns that are longer than needed.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from feed_assets.warehouse.shapes import Shape
 
 
 class Ready(NamedTuple):
-    """Input of a load: the table's known state with sufficient text lengths, the rows' shape, and their batches."""
+    """Input of a load: the table's state with sufficient text lengths, the rows' shape, their batches, refused rows."""
 
     state: TopicState
     shape: Shape | None
@@ -29,7 +29,7 @@ class Ready(NamedTuple):
 def readied(
     engine: Engine, board: Blackboard, topic: str, state: TopicState, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
-    """Find rows in the copies that the warehouse cannot store, and write the manifests of the others."""
+    """Find rows in the copies that the warehouse cannot store, and write manifests for all other rows."""
     findings = engine.look(copies, shape or state.shape)
     longer, fitted = _fitted(engine, state, shape, findings)
     batches = load_files.batches(board, topic, _held(board, topic, copies, findings))
@@ -37,10 +37,10 @@ def readied(
 
 
 def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
-    """Lengthen a table's text columns, if that is impossible in a transaction.
+    """Lengthen a table's text columns now, if the warehouse cannot do so in the load's transaction.
 
-    It may be killed at any moment. The state tables get the new lengths only with the next load, so each statement runs
-    only if its query shows that it is needed. A column that is already longer harms nobody.
+    The state tables get the new lengths only with the load. After a kill in between, a column may be longer than they
+    say, which is harmless. So a query first shows whether a statement is still needed.
     """
     if state.shape is None or longer.shape is None:
         return
@@ -57,7 +57,7 @@ def _fitted(
         return state, fitted
     other = fitted or engine.fitted(
         state.shape, findings.lengths
-    )  # There are only tombstones: use the names of the key.
+    )  # With only tombstones, the files have the key's columns.
     return replace(state, shape=grown(state.shape, other)), fitted
 
 

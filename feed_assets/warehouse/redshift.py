@@ -1,4 +1,4 @@
-"""Amazon Redshift, which reads the chunks itself, by COPY with a manifest. None of this ran on a real cluster."""
+"""Amazon Redshift, which reads the chunks itself, by COPY with a manifest. This code never ran on a real cluster."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
 
 LENGTHS = (256, 1024, 4096, 16_384, 65_535)
-"""Bytes of a text column: it begins with the first length, and grows as needed."""
+"""Lengths of text columns in bytes. A column begins with the first length, and grows to the next ones as needed."""
 
 LONGEST_ROW = 4 << 20
 """The most bytes of a line for COPY."""
@@ -32,15 +32,15 @@ _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
 
 
 class Redshift(Engine):
-    """A cluster or workgroup. Its tables have no defaults and no NOT NULL, as neither could be changed later.
+    """A cluster or workgroup. Its tables have no defaults and no NOT NULL, because Redshift cannot change these later.
 
-    Loads need neither: rows get their defaults from the staging table.
+    Loads do not need them: rows get their defaults from the staging table.
     """
 
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
     has_keys, tells_deleted, most_digits = False, False, 38
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
-    """Sort by offsets, as slices do. Keys chosen by Redshift could include a column that a migration must drop."""
+    """Sort rows by offset, because slices are offset ranges. Redshift might choose a column that is dropped later."""
     reads_chunks = True
     own_columns = frozenset({"oid", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "deletexid", "insertxid"})
 
@@ -69,42 +69,42 @@ class Redshift(Engine):
                 opened.close()
 
     def connection(self, opened: Any) -> "_RedshiftConnection":
-        """Return a connection that wraps one of the driver."""
+        """Return our connection for an open connection of the driver."""
         connection = _RedshiftConnection(opened, self._url, self._iam_role)
         connection.execute("SET timezone TO 'UTC'")
         return connection
 
     def bytes_of(self, text: str) -> str:
-        """Return the bytes, converted by FROM_HEX."""
+        """Return SQL for the bytes, with FROM_HEX."""
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition, checked by Redshift's own reading of the text."""
+        """Return the condition. It uses Redshift's own conversion of the text."""
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield the condition for a key that ends with a blank, which Redshift treats as equal to one without."""
+        """Yield the condition for a key that ends with a blank. Redshift treats it as equal to the key without it."""
         for each in shape.key_columns:
             if each.kind.name == "text":
                 name = quoted(each.name)
                 yield f"OCTET_LENGTH({name}) <> OCTET_LENGTH(RTRIM({name}))", f"the key {each.name} ends with a blank"
 
     def type_of(self, kind: Kind) -> str:
-        """Return the type of a kind; for texts by their length."""
+        """Return the type of a kind. The type of a text contains its length."""
         if kind.name == "text":
             return f"varchar({kind.length or LENGTHS[0]})"
         return _TYPES.get(kind.name) or super().type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
-        """Return the value of an expression. Texts are not cast, as a cast would cut long ones."""
+        """Return SQL for the value of an expression. Texts are not cast, because a cast would cut long ones."""
         if kind.name == "json":
             return f"JSON_PARSE({text})"
         return text if kind.name == "text" else super().value(text, kind)
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that differ only in case, as in DuckDB, and for long names and schemas."""
+        """Raise InvalidShape also for names that differ only in case, and for too long names and schemas."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
@@ -126,7 +126,7 @@ class Redshift(Engine):
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
     def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:
-        """Yield an ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It works only for texts."""
+        """Yield an ALTER COLUMN TYPE. It works only for texts, and Redshift refuses it inside a transaction."""
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         column_condition = (
@@ -139,7 +139,7 @@ class Redshift(Engine):
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Create the table with ROW_NUMBER."""
+        """Yield a statement that creates the table with ROW_NUMBER."""
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
@@ -149,13 +149,13 @@ class Redshift(Engine):
         return f"{quoted(column.name)} {self.type_of(column.kind)}"
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Add a column, and update existing rows to its default."""
+        """Yield statements that add a column, and update existing rows to its default."""
         yield from super().add(table, column)
         if column.default is not None:
             yield f"UPDATE {table} SET {quoted(column.name)} = {self.value(literal(column.default), column.kind)}"
 
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
-        """Replace the column by another one: only texts can be altered, and not in a transaction."""
+        """Yield statements that replace a column by a new one. Redshift cannot alter columns in a transaction."""
         name = quoted(column.name)
         text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift has no cast for it.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
@@ -166,11 +166,11 @@ class Redshift(Engine):
         yield from comment(table, column)
 
     def make_nullable(self, _table: str, _name: str, /) -> Iterator[str]:
-        """Do nothing: every column is nullable."""
+        """Return no statements: every column is nullable."""
         return iter(())
 
     def set_default(self, _table: str, _column: Column, /) -> Iterator[str]:
-        """Do nothing: no column has a default."""
+        """Return no statements: no column has a default."""
         return iter(())
 
 
@@ -185,7 +185,7 @@ def _fitted(column: Column, lengths: Mapping[str, int]) -> Column:
 
 
 def _folded(identifier: str) -> str:
-    """Return a quoted name as Redshift stores it."""
+    """Return the name in a quoted identifier, in the form in which Redshift stores it."""
     return identifier[1:-1].replace('""', '"').lower()
 
 
@@ -194,13 +194,16 @@ class _RedshiftConnection:
         self._opened, self._url, self._iam_role = opened, url, iam_role
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement with doubled backslashes, which Redshift reads as escapes. Only literals contain any."""
+        """Run a statement with doubled backslashes, because Redshift reads a single one as an escape.
+
+        Only literals contain backslashes.
+        """
         with translated(self._url), self._opened.cursor() as cursor:
             cursor.execute(statement.replace("\\", "\\\\"))
             return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
 
     def copy(self, table: str, columns: Mapping[str, str], batch: ChunkGroup) -> None:
-        """Copy chunks, then set the partition of their rows, as COPY has no constants."""
+        """Copy chunks, and then set the partition of their rows: COPY cannot set a constant."""
         names = ", ".join(map(quoted, columns))
         source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"
         form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
@@ -210,7 +213,7 @@ class _RedshiftConnection:
 
 @contextmanager
 def translated(url: str) -> Generator[None]:
-    """Translate the driver's errors into ours: temporary ones, and those that would recur."""
+    """Translate the driver's errors into ours: WarehouseUnavailable if they may be temporary, else LoadFailed."""
     try:
         yield
     except (driver.InterfaceError, driver.OperationalError, OSError) as error:
@@ -224,7 +227,7 @@ def translated(url: str) -> Generator[None]:
 
 
 def _may_be_over(error: driver.Error) -> bool:
-    """Return whether a retry may succeed, as after error 1023, a conflict with another transaction."""
+    """Return whether a retry may succeed, for example after error 1023, a conflict with another transaction."""
     facts = _facts(error)
     return str(facts.get("C", "")).startswith(_MAY_BE_OVER) or str(facts.get("M", "")).strip().startswith("1023")
 

@@ -1,7 +1,8 @@
 """One load of a dataset's table: another update's rows replace those of a partition, in one transaction.
 
-The rows are copied to this machine before. A kill then leaves nothing that is read. A kill within the transaction
-leaves the old rows. After a lost answer to COMMIT, the next loader reads `feed_assets.updates`.
+The rows are copied to this machine before the transaction. A kill before it leaves only these copies, which nobody
+reads. A kill in the transaction leaves the old rows. If the answer to COMMIT is lost, the next loader reads in
+`feed_assets.updates` whether the load was committed.
 """
 
 from dataclasses import replace as with_
@@ -23,7 +24,7 @@ from feed_assets.warehouse.shapes import Shape
 
 
 class Exchange(NamedTuple):
-    """The update to load for a partition, and the one whose rows the table has now."""
+    """The update to load for a partition, its data version, and the id of the update whose rows the table has now."""
 
     key: str
     held: str | None
@@ -40,10 +41,10 @@ class _Lines(NamedTuple):
 
 
 def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchange) -> TopicState:
-    """Replace a partition's rows by those of an update, or by none. Return the table's new known state.
+    """Replace a partition's rows by those of an update, or delete them if there is no update.
 
-    Raise UpdateChanged if it differs from its listing, WarehouseUnavailable if the table differs from its known state,
-    WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
+    Return the table's new state. Raise UpdateChanged if the update's files have changed, WarehouseUnavailable if the
+    stored state is not `state`, WarehouseTaken, DiskFull, and errors of the warehouse and a schema.
     """
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
@@ -57,14 +58,14 @@ def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchang
 
 
 def planned(place: LoadContext, table: str, state: TopicState, update: Update) -> TableChange:
-    """Return the change that `replace` would make to the table for an update. Raise the same errors."""
+    """Return the change that `replace` would make to the table for an update. Raise the same errors as `replace`."""
     with load_files.room() as folder:
         rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, state, update, rows.shape if rows else None)
 
 
 def _changed(engine: Engine, table: str, state: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
-    """Return the change for an older or newer update's rows. Columns that other partitions use are not dropped."""
+    """Return the change that the table needs for an update's rows. Columns that other partitions may use stay."""
     if update is None or shape is None:
         return TableChange((), state)
     number = int(update.id.replace(".", ""))
@@ -75,13 +76,16 @@ def _changed(engine: Engine, table: str, state: TopicState, update: Update | Non
 
 
 def _both(table: Shape, update: Shape) -> Shape:
-    """Return the columns of a table, as an update has them if it does, then those that only the update has."""
+    """Return a shape with the columns of a table, followed by those that only the update has.
+
+    A column of both is in the form that the update has.
+    """
     update_columns, table_columns = ({each.name: each for each in shape.columns} for shape in (update, table))
     return Shape(columns=tuple((table_columns | update_columns).values()), key=())
 
 
 def _fetched(place: LoadContext, update: Update, folder: Path) -> Rows | None:
-    """Return the rows of an update, copied whole and compared with their listing; None if it has no file."""
+    """Copy the files of an update, compare them with their listing, and return their rows; None without files."""
     read.download(place.board, update, folder)
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     return Rows(paths) if paths else None
@@ -102,12 +106,12 @@ def _exchange(
     exchange: Exchange,
     lines: _Lines | None,
 ) -> None:
-    """Run the transaction."""
+    """Run the transaction of a load."""
     engine, shape, update = place.engine, changed.state.shape, exchange.update
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    if state.shape is None and shape is not None:  # Only its row in `tables` may have been deleted.
+    if state.shape is None and shape is not None:  # A new table has none of the recorded rows.
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
@@ -123,7 +127,7 @@ def _exchange(
 
 
 def _refuse_moved(connection: Connection, table: str, state: TopicState, exchange: Exchange) -> None:
-    """Raise WarehouseUnavailable if an earlier session's transaction changed the table after this one began."""
+    """Raise WarehouseUnavailable if another session has changed the table since this session read its state."""
     held_update = dataset_state.held(connection, table, [exchange.key]).get(exchange.key)
     if held_update != exchange.held or load_state.read(connection, table) != state:
         raise WarehouseUnavailable(

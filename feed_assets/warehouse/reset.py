@@ -1,4 +1,4 @@
-"""Reset of a table: it is dropped, and the warehouse deletes its load state, in one transaction."""
+"""Reset of a table: one transaction drops the table and deletes its rows in the state tables."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import STATE, deleted_of
 
 STOP = "stop"
-"""Value that keeps the table's position: loaded data count as loaded, though their rows are dropped."""
+"""Value for `begin` that keeps the positions. Loaded data still count as loaded, although their rows are dropped."""
 
 
 def plan(connection: Connection, table: str, begin: int | str | None) -> list[str]:
@@ -19,7 +19,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     Args:
         connection: The warehouse.
         table: The topic or the dataset.
-        begin: The first offset to load in every partition, STOP, or None for everything that is signalled.
+        begin: The first offset to load in each partition, STOP to load only later data, or None to load everything.
 
     Raises:
         InvalidName: The warehouse has no such table, or an offset is given for a dataset.
@@ -36,7 +36,7 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
 
 
 def _dropped(table: str, shape: Shape | None) -> Iterator[str]:
-    """Drop the tables of loads. Without a shape there was no load, and a table of that name is somebody else's."""
+    """Yield statements that drop the tables of loads. Without a shape there was no load: such a table is not ours."""
     if shape is not None:
         yield f"DROP TABLE IF EXISTS {quoted(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from feed_assets.kafka import avro
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
-"""Columns that do not come from fields: a chunk has the first and the last, a table the last two."""
+"""Columns that are not fields of the schema. A chunk has the first and the last, a table the last two."""
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
 DELETED_AT = "_deleted_at"
-"""The column beside the key in the table of deleted keys."""
+"""The column with the time of a deletion, in the table of deleted keys."""
 
 Schema = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ Schema = Mapping[str, Any]
 class Kind(BaseModel):
     """The kind of a column's values, independent of a warehouse. A decimal has `scale` digits after the point.
 
-    A text has a length in bytes if a warehouse has to know it; else 0.
+    `length` is the length of a text in bytes, if the warehouse needs it; else 0.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,7 +55,7 @@ class Kind(BaseModel):
 
 
 class Column(BaseModel):
-    """A column. `default` is a text of the chunks' dialect, `aliases` are former names."""
+    """A column of a table. `default` is a text of the chunks' dialect, and `aliases` are former names."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -71,14 +71,17 @@ class Column(BaseModel):
 
 
 class Shape(BaseModel):
-    """The columns of a table except PARTITION and OFFSET, and its key's columns. A dataset's table has no key."""
+    """The columns of a table except PARTITION and OFFSET, and the names of its key columns.
+
+    The table of a dataset has no key.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     dropped: tuple[str, ...] = ()
-    """Columns that newer schemas no longer have. An older schema's field with such a name is not new."""
+    """Columns that were dropped because a newer schema lacks them. Rows of older schemas do not add them again."""
     owners: tuple[str, ...] = ()
     """The owners in the schema's attribute `owners`."""
 
@@ -119,11 +122,11 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
 _JSON = Kind(name="json")
 _DIGITS = {"integer": 10, "bigint": 19}
 _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
-"""Kinds that every warehouse converts to the same text as in chunks."""
+"""Kinds whose values every warehouse converts to the same texts as in chunks."""
 
 
 def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
-    """Return the shape of a table for a parsed schema. Key fields that the value lacks are text.
+    """Return the shape of a table for a parsed schema. A key field that the schema lacks becomes a text column.
 
     Raise InvalidShape if no table can have it.
     """
@@ -150,7 +153,7 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
 
 
 def _owners(record: Schema) -> tuple[str, ...]:
-    """Return the owners; () if the attribute is not a list of texts, as Avro does not define it."""
+    """Return the owners; () if the attribute is not a list of texts. Avro does not define it, so it may be anything."""
     attribute: Any = record.get("owners")
     owners = cast(list[Any], attribute) if isinstance(attribute, list) else []
     return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
@@ -177,7 +180,7 @@ def _default(field: Schema, named: Schema) -> str | None:
 
 
 def kind_of(schema: Any, named: Schema) -> Kind:
-    """Return the kind of an Avro type. A union's kind is the widest one that holds all, or else text."""
+    """Return the kind of an Avro type. For a union, it is the kind that can store all branches, or else text."""
     kinds = tuple(_kinds(schema, named))
     return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
 
@@ -204,7 +207,7 @@ def _branches(schema: Any) -> list[Any]:
 
 
 def widens(old: Kind, new: Kind) -> bool:
-    """Return whether each value of one kind is one of another, with the same meaning of its text in a chunk."""
+    """Return whether kind `new` can store each value of kind `old`, and reads the texts in chunks in the same way."""
     match old.name, new.name:
         case ("integer", "bigint" | "double") | ("real", "double"):
             return True

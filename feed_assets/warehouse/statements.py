@@ -24,19 +24,19 @@ STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Our own schemas: for the state tables, and for each table's deleted keys."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
-"""Temporary tables: the rows of the files, and each key's newest row. No topic has a blank in its name."""
+"""Temporary tables: all rows of the files, and each key's newest row. No topic's name contains a blank."""
 
 _PASSED = '"feed_assets passed"'
 """A temporary sequence that counts the rows that a deletion skips."""
 
 
 def deleted_of(table: str) -> str:
-    """Return the table with a table's deleted keys."""
+    """Return the name of the table that has the deleted keys of another table."""
     return f"{DELETED}.{quoted(table)}"
 
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
-    """Create a table and, if it has a key, the table of its deleted keys."""
+    """Yield the statements that create a table and, if it has a key, the table of its deleted keys."""
     position_columns = (
         [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
     )
@@ -93,7 +93,7 @@ def _altered(
 
 
 def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[ColumnGrowth]:
-    """Yield statements that make a table's texts as long as in another shape of it."""
+    """Yield statements that make a table's text columns as long as in the shape `longer`."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:
             for each in _places(table, new.name, shape):
@@ -106,7 +106,7 @@ def _places(table: str, column: str, shape: Shape) -> list[str]:
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
-    """Create the staging table. `ignored` are columns of files that the table lacks."""
+    """Return the statement that creates the staging table. `ignored` are columns of files that the table lacks."""
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
@@ -116,7 +116,7 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
-    """Store place and reason of each staged row that the warehouse cannot store, and delete the row."""
+    """Yield statements that delete staged rows that the warehouse cannot store, and record their places and reasons."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
         is_known = (
@@ -129,7 +129,7 @@ def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
 
 
 def strays_among(shape: Shape) -> str:
-    """Select a staged key that comes from two partitions: its values, and both partitions."""
+    """Return a query for a staged key that comes from two partitions: its values, and both partitions."""
     names = _names(shape.key)
     return (
         f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
@@ -138,9 +138,10 @@ def strays_among(shape: Shape) -> str:
 
 
 def obstacle(quoted_table: str, shape: Shape) -> str:
-    """Select a key that the table has from another partition, or else one that it has with a newer row.
+    """Return a query for one key that prevents a simple replacement of rows.
 
-    The result has its values and the two partitions, which are equal in the second case. The table is searched once.
+    The table has the key from another partition or, if there is no such key, in a newer row. The result has the key's
+    values and both partitions, which are equal in the second case. One search of the table finds both cases.
     """
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
@@ -151,12 +152,15 @@ def obstacle(quoted_table: str, shape: Shape) -> str:
 
 
 def replace(quoted_table: str, shape: Shape) -> str:
-    """Delete the rows with staged keys, whichever row is newer."""
+    """Return the statement that deletes the table's rows with staged keys, even rows that are newer."""
     return f"DELETE FROM {quoted_table} USING {NEWEST} s WHERE {_same_key(shape, quoted_table, 's')}"
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
-    """Delete rows and select an obstacle from the deletion's result, so that the large table is searched once."""
+    """Return a statement that deletes like `replace`, and selects an obstacle from the deleted rows.
+
+    So the large table is searched only once.
+    """
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_newer = f'{quoted_table}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
@@ -168,9 +172,10 @@ def replace_and_ask(quoted_table: str, shape: Shape) -> str:
 
 
 def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
-    """Delete rows, and count the skipped ones, which are newer or strays, in the same pass.
+    """Yield statements that delete the rows that staged rows replace.
 
-    A row from the last statement means that there are skipped rows, which are still in the table.
+    They skip and count rows that are newer or come from another partition. If the last statement returns a row, rows
+    were skipped and are still in the table.
     """
     passed = f"nextval({literal(_PASSED)})"
     is_passed = f"{quoted_table}.{PARTITION} <> s.{PARTITION} OR {quoted_table}.{OFFSET} >= s.{OFFSET}"
@@ -180,13 +185,13 @@ def replace_and_count(quoted_table: str, shape: Shape) -> Iterator[str]:
 
 
 def drop_older(quoted_table: str, shape: Shape) -> str:
-    """Delete staged newest rows that are not newer than the table's rows."""
+    """Return the statement that deletes the rows of table NEWEST that are not newer than those in `quoted_table`."""
     is_newer = f"t.{OFFSET} >= {NEWEST}.{OFFSET}"
     return f"DELETE FROM {NEWEST} USING {quoted_table} t WHERE {_same_key(shape, 't', NEWEST)} AND {is_newer}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
-    """Merge the newest rows into the table. Each is at least as new as the row that it replaces."""
+    """Yield statements that insert the rows of the table NEWEST, or record their keys as deleted, and clean up."""
     target, deleted = quoted(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
@@ -201,12 +206,12 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
 
 
 def remove(table: str, key: str) -> str:
-    """Remove the rows of a dataset's partition."""
+    """Return the statement that deletes the rows of a dataset's partition."""
     return f"DELETE FROM {quoted(table)} WHERE {PARTITION} = {literal(key)}"
 
 
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
-    """Insert the staged rows into a dataset's partition."""
+    """Yield statements that insert the staged rows into a dataset's partition, and drop the staging table."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = _names((*(each.name for each in shape.columns), PARTITION))
     yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"

@@ -1,4 +1,4 @@
-"""Loading of one topic into its table: the signals that were read, and how far they are loaded."""
+"""Loading of one topic into its table: signals are read, collected in groups, and their chunks are loaded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from feed_assets.warehouse.statements import STATE
 from feed_assets.warehouse.target import Target
 
 ANSWER_SECONDS = 5
-"""Seconds for the broker to answer. A stopping loader waits no longer, and a running one tries again."""
+"""Seconds for the broker to answer. A stopping loader waits no longer than this; a running loader tries again."""
 
 _READ_BYTES = 16 << 20
 """Bytes of signals that are read at once."""
@@ -47,7 +47,7 @@ class Loading(Target):
 
 
 class TopicTable:
-    """A topic's table, starting from its known state."""
+    """The table of a topic. Loading continues from its stored state."""
 
     def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
         self._loading, self.name, self._key, self._state = loading, name, key, state
@@ -63,12 +63,12 @@ class TopicTable:
         return len(self._buffer.signals)
 
     def look(self, now: float) -> bool:
-        """Read new signals, and load due ones. Return True if there is more to read than one look takes."""
+        """Read some new signals, and load those that are due. Return True if there are more to read now."""
         is_complete = self._read(now, self._buffer.room)
         return not (self._load(self._buffer.due(now)) and is_complete)
 
     def load_all(self) -> None:
-        """Load everything that is signalled, whatever the limits."""
+        """Load all signalled chunks now, even if the limits for waiting are not reached."""
         is_done = False
         while not is_done:
             is_complete = self._read(0, self._buffer.room)
@@ -112,13 +112,16 @@ class TopicTable:
         return page.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
-        """Return the signal in a message; None, with a printed line, for another. The next one reveals a lost one."""
+        """Return the signal in a message. For any other message, print a line and return None.
+
+        If a signal was lost in this way, the gap before the next signal reveals it.
+        """
         try:
             signal = Signal.of(message.value or b"")
             signal_message.check_place(signal, self.name, partition)
         except InvalidEvent as error:
             place = f"{signals_of(self.name)}/{partition} offset {message.offset}"
-            say(f"warehouse {self._loading.name}: {place} is skipped, as it is not a signal: {error}")
+            say(f"warehouse {self._loading.name}: {place} is skipped, because it is not a signal: {error}")
             return None
         return signal
 
@@ -130,16 +133,17 @@ class TopicTable:
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
-        """Raise LogTrimmed for a recreated topic, as its signals would be skipped by the old offsets."""
+        """Raise LogTrimmed if a signal is of a recreated topic. The old offsets would make the loader skip it."""
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
-            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, as offsets "
-            f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
+            f"{self.name} was deleted and recreated: expected the topic from which its table was loaded, because "
+            f"offsets begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} "
+            "--apply`."
         )
 
     def _refuse_beyond(self) -> None:
-        """Raise LoadFailed, once per session, for a position after the topic's end, which would skip messages."""
+        """Raise LoadFailed for a position after the topic's end, which would skip messages. Check once per session."""
         if self._is_within or not self._state.positions:
             return
         try:
@@ -156,7 +160,7 @@ class TopicTable:
         self._is_within = True
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
-        """Load groups in order. Return False, before all are loaded, if the signals must be read again."""
+        """Load groups in order. Return False if the signals must be read again before the rest can be loaded."""
         for each in due:
             try:
                 self._state = load(self._place, self.name, self._state, each, self._shape_of(each))
@@ -169,12 +173,18 @@ class TopicTable:
         return True
 
     def _anew(self) -> str:
-        """Return how to make a table for the new schema. From the beginning, the old schema's rows would come first."""
+        """Return the advice to make the table anew from these rows on.
+
+        From the beginning of the topic, the load would fail again, because rows of the old schema come first.
+        """
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
         return f"`{command}` makes the table anew, with only these and later rows."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
-        """Read all signals again, once; loaded ones are skipped. The signals' topic may have been recreated."""
+        """Read all signals again, because their topic may have been recreated. Loaded signals are skipped.
+
+        Raise the error if that was already tried.
+        """
         if self._is_anew:
             raise error
         say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
@@ -193,7 +203,7 @@ class TopicTable:
 
 
 def _without(run: LoadGroup) -> str:
-    """Return how to continue without a group's chunks."""
+    """Return the advice to continue without the chunks of a group."""
     nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
     offsets = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
     return f"To continue without these rows, set next_offset in feed_assets.positions to {offsets}."

@@ -18,7 +18,7 @@ class Target:
 
     @cached_property
     def engine(self) -> Engine:
-        """Return the engine for its kind of warehouse."""
+        """Return the engine for the kind of warehouse at the URL."""
         return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role, self.name)
 
 

@@ -151,7 +151,7 @@ def test_a_wake_whose_store_never_answers_holds_up_its_own_key_alone(door, ledge
         try:
             assert is_asked.wait(60)
             refused = team.call(wake)
-            assert (refused.status_code, "under way" in refused.json()["error"]) == (429, True)
+            assert (refused.status_code, "in progress" in refused.json()["error"]) == (429, True)
             assert other.call(f"/wake/{HELD}?partition=2026-01-01").status_code == 200
             assert team.get("/health").status_code == 200
         finally:

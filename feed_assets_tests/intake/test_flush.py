@@ -307,7 +307,7 @@ def test_a_retry_during_a_slow_ledger_read_is_accepted_once(quiet, monkeypatch, 
     if end == "is answered":
         assert push(quiet, event(1), key="k")["repeated"]
     else:
-        with pytest.raises(RefusedRequest, match="is in progress: send it again later"):
+        with pytest.raises(RefusedRequest, match="is in progress: send the request again later"):
             push(quiet, event(1), key="k")
     assert flushed(quiet) == ""
     assert numbers(published(quiet.services.board)) == [1]

@@ -73,5 +73,5 @@ def test_an_array_is_judged_by_the_same_digits():
             found.append(str(error))
     assert found[:2] == ["big: not a bigint", "d: not a decimal(5,2)"]
     assert isinstance(found[2], int)
-    with pytest.raises(RefusedRequest, match="field 'big' is there twice"):
+    with pytest.raises(RefusedRequest, match="field 'big' occurs twice"):
         [*events(b"[" + AT + b'"big":1,"big":2}]', "array")]

@@ -139,7 +139,7 @@ def test_a_sync_that_fails_is_no_success_and_leaves_no_frame(spool, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "fdatasync", fails)
-        with pytest.raises(SpoolBroken, match="Nothing of this request was accepted"):
+        with pytest.raises(SpoolBroken, match="No event of this request was accepted"):
             spool.append([frame(1)])
     assert kept(spool) == []
 

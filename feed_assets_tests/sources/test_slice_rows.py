@@ -153,9 +153,9 @@ def test_with_a_jdbc_driver_each_range_is_read_by_a_predicate(spark, url, expect
 @each_case(
     ("kind", "value", "expected"),
     [
-        (pa.int64(), "one", "column number has a value that is no int64: .*"),
-        (pa.int64(), 2.5, "column number has a value that is no int64: .*"),
-        (pa.decimal128(10, 2), 9.999, "column number has a value that is no decimal.*: .*"),
+        (pa.int64(), "one", "column number has a value that is not a valid int64: .*"),
+        (pa.int64(), 2.5, "column number has a value that is not a valid int64: .*"),
+        (pa.decimal128(10, 2), 9.999, "column number has a value that is not a valid decimal.*: .*"),
         (pa.timestamp("us", "UTC"), 1706680800, "found 1706680800, expected a moment .* as 2024-01-31 06:00:00"),
         (pa.timestamp("us", "UTC"), 1706680800.5, "found 1706680800.5, expected a moment .*"),
         (pa.date32(), 19753, "column number .*: found 19753, expected a day .* as 2024-01-31"),

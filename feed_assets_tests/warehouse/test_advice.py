@@ -39,7 +39,7 @@ def test_a_wrong_password_names_the_setting_and_how_it_is_written():
 
 def test_a_block_that_does_not_fit_into_memory_is_no_lock():
     with (
-        pytest.raises(WarehouseUnavailable, match=r"It takes 1GB at most: load fewer chunks at once"),
+        pytest.raises(WarehouseUnavailable, match=r"DuckDB may use 1GB: load fewer chunks at once"),
         duck.translated(),
     ):
         raise duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 1.1 GiB")
@@ -69,7 +69,7 @@ def test_a_table_made_by_others_is_reported(url):
     name = f"t_{uuid4().hex}"
     with engine_of(url).open() as connection:
         connection.execute(f"CREATE TABLE {name} (a integer)")
-        with pytest.raises(LoadFailed, match="No load has created it: rename it, or drop it"):
+        with pytest.raises(LoadFailed, match="No load has created this table: rename it, or drop it"):
             connection.execute(f"CREATE TABLE {name} (a integer)")
 
 

@@ -403,7 +403,7 @@ def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monke
     monkeypatch.setattr(load_state, "release", lambda connection, _: fails(connection, "the second"))
     with pytest.raises(WarehouseUnavailable, match="the first error"):
         load(target, dataset)
-    assert "becomes free only in 30 s, as its lease stays: the second" in capsys.readouterr().err
+    assert "must wait 30 s, because the lease could not be released: the second" in capsys.readouterr().err
 
 
 def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypatch):
@@ -472,7 +472,7 @@ def test_a_table_that_a_reader_holds_waits_alone(local_board, ledger, postgresql
     free.publish("1", row(2))
     with sa.create_engine(postgresql_url, poolclass=sa.NullPool).connect() as reader:
         reader.execute(sa.text(f"SELECT * FROM {quoted(held.name)}"))
-        with pytest.raises(TableBusy, match=r"a lock did not come within 0\.2 s: .* in a transaction: end it"):
+        with pytest.raises(TableBusy, match=r"the lock was not free within 0\.2 s: .* in a transaction: end it"):
             load(target, held, free)
         check_table(target.engine, free)
         assert len(state_rows(target.engine, held)) == 1

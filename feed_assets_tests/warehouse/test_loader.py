@@ -160,8 +160,8 @@ def test_an_invalid_signal_is_skipped_with_a_message(world, loading, capsys):
     load(loading, world)
     check(world, loading.engine)
     said = capsys.readouterr().err
-    assert "is skipped, as it is not a signal: b'stray'" in said
-    assert f"is skipped, as it is not a signal: it is about {world.name}/1: expected {world.name}/0" in said
+    assert "is skipped, because it is not a signal: b'stray'" in said
+    assert f"is skipped, because it is not a signal: it is about {world.name}/1: expected {world.name}/0" in said
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -67,7 +67,7 @@ def test_a_decimal_with_more_digits_than_declared_is_refused(loader, stream):
     loader.load(stream)
     assert [row[:2] for row in stream.table(loader.engine)] == [(2, Decimal("1.5"))]
     refused = f"SELECT reason FROM feed_assets.refused WHERE topic = '{stream.name}'"
-    assert loader.ask(refused) == [("d is no numeric(4, 1)",)]
+    assert loader.ask(refused) == [("d is not a valid numeric(4, 1)",)]
 
 
 def test_a_row_that_is_staged_twice_and_refused_both_times_is_kept_once(loader, stream):
