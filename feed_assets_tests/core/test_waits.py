@@ -116,7 +116,7 @@ def there(*numbers: int) -> dict[Partition, Pin]:
             State.WAITS_FOR_INPUT,
             NOW + MINUTE,
             "no valid update of web/foo/v1.0 2026-01-02-02:00; from 2026-01-03 02:01:00 UTC on it is built without "
-            "them, as 3 of 4 are enough",
+            "them, because 3 of 4 are enough",
         ),
         (
             ENOUGH,
@@ -160,7 +160,7 @@ def test_a_partial_build_needs_at_least_one_partition_of_each_input():
     one = UpdateInput(Partition(BAR, "2026-01-02"))
     found = verdict(Need(OUT, (*FOUR, one), waits=Waits(after=NOW, least=4, total=5)), newest=there(0, 1, 2, 3))
     assert found.state is State.WAITS_FOR_INPUT
-    said = f"4 of 5 are enough, 4 are there, and nothing of {BAR}, which needs at least one"
+    said = f"4 of 5 are enough, 4 are there, and no partition of {BAR} is there: at least one is needed"
     assert found.reason.endswith(said)
 
 

@@ -198,7 +198,7 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
             {"day=2024-01-01/k=a\nb/a.csv": "a,b\n1,2\n"},
             r"partition key 'a\\nb' cannot be a path segment.* Rename it\.$",
         ),
-        ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is no CSV: unexpected end of data: have the producer close each"),
+        ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is not valid CSV: unexpected end of data: have the producer"),
         ({"a.csv": "\n \n"}, r"a\.csv has blank lines only: expected a file with records\. Leave it out\.$"),
     ],
 )
