@@ -231,7 +231,7 @@ def test_marker_kind_belongs_to_the_table_and_not_to_a_partition(ledger):
     """A slice is one condition on one column, whatever its partition."""
     record(ledger, write(1, partition_key="a"))
     (rejected,) = record(ledger, write(NOW, partition_key="b"))
-    assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
+    assert "marker 2024-01-01 12:00:00+00:00 is of another kind than the markers of shop/orders" in rejected.reason
     assert record(ledger, write(NOW, table="shop/prices")) == ()
     with pytest.raises(InvalidEvent, match="of another kind"), ledger.change() as connection:
         event_store.publish(connection, write(NOW, partition_key="c"), NOW)
