@@ -62,9 +62,7 @@ class UpdateInput:
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
-        reached_text = (
-            f"reach {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not show which time they reach"
-        )
+        reached_text = f"reach {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not show which time they reach"
         return (
             f"the data of {self.partition} {reached_text}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
         )

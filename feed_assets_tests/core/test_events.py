@@ -161,7 +161,7 @@ def test_a_marker_covers_every_row_of_its_event_and_none_of_the_one_before(updat
 
 
 def test_a_table_has_markers_of_one_kind():
-    with pytest.raises(InvalidEvent, match="is of another kind than the markers of shop/orders: expected a whole number"):
+    with pytest.raises(InvalidEvent, match="is of another kind than the markers of shop/orders: expected a whole"):
         check_kind(event(MOMENT), moments=False)
     with pytest.raises(InvalidEvent, match="expected a moment, like its first marker"):
         check_kind(event(7), moments=True)
