@@ -136,12 +136,12 @@ def test_a_greatest_age_of_nothing_never_waits():
         (
             FIVE_PERCENT,
             ARRIVED,
-            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%: they are skipped until more comes",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%: they are skipped until more data arrive",
         ),
         (
             PATIENT,
             ARRIVED,
-            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, and are taken at 2019-11-28 06:00 UTC",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, and cause a re-run at 2019-11-28 06:00 UTC",
         ),
         (
             PATIENT,

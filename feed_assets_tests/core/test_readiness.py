@@ -281,7 +281,8 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             LATE,
             {"newest": NEWER, **BUILT},
             State.WAITS_FOR_LATE_DATA,
-            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, and are taken at 2019-11-28 01:00 UTC",
+            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, and cause a re-run at "
+            "2019-11-28 01:00 UTC",
             id="too little late data to be worth a run",
         ),
         pytest.param(
