@@ -80,8 +80,8 @@ def test_explain_says_which_number_of_all_is_needed_and_what_to_do():
     printed("reconcile", "-m", __name__)
     found = explained("web/wrong/v1.0")
     assert found["state"] == "cannot be decided"
-    assert "at_least says '30 of 31': expected so many 'of 24'. Correct it" in found["reason"]
-    assert found["reason"].endswith("need different numbers, as months of days do, remove at_least and after.")
+    assert "at_least is '30 of 31': expected a number 'of 24'. Correct the" in found["reason"]
+    assert found["reason"].endswith("of inputs, as a month needs 28 to 31 days, remove at_least and after.")
 
 
 def test_explain_works_where_nothing_but_a_report_was_made():

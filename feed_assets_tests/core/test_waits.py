@@ -65,8 +65,8 @@ def test_all_times_count_from_the_end_of_the_partition():
 @each_case(
     ("options", "said"),
     [
-        ({"at_least": "23 of 24"}, ": Wait: no after, expected at_least with after"),
-        ({"after": HOUR}, ": Wait: no at_least, expected at_least with after"),
+        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: at_least are enough"),
+        ({"after": HOUR}, ": Wait: no at_least, expected both: at_least are enough"),
         ({"at_least": "25 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "0 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "most", "after": HOUR}, "such as '23 of 24'"),
@@ -184,7 +184,7 @@ def test_inputs_after_a_partial_build_are_late_data_and_the_missing_are_named():
 
 
 def test_the_declared_total_must_equal_the_number_of_needed_inputs():
-    with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, and at_least says '23 of 24'"):
+    with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, but at_least is '23 of 24'"):
         Waits(after=NOW, least=23, total=24).refuse(OUT, 4)
     Waits(after=NOW, least=23, total=24, clock_changes=True).refuse(OUT, 23)
     Waits().refuse(OUT, 4)

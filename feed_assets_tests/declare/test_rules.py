@@ -198,13 +198,13 @@ REFUSED = {
     "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have only letters, digits"),
     "half a version": (
         lambda: made("t/sums/v1"),
-        "feed 't/sums/v1' ends in what looks like a version and is none: expected v<major>.<minor> without leading "
+        "feed 't/sums/v1' ends in what looks like a misspelled version: expected v<major>.<minor> without leading "
         "zeros. Is 't/sums/v1.0' meant?",
     ),
     "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "Is 't/a/v2.0' meant"),
     "a schema": (
         lambda: foreign_feed("t/raw/v1.0", schema="n integr"),
-        "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark has not: is integer meant?",
+        "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark does not have: is integer meant?",
     ),
     "a version without its v": (
         lambda: foreign_feed("t/raw/1.0", schema="k int"),

@@ -131,7 +131,7 @@ def test_every_index_takes_the_longest_names(ledger):
         ({"context": {"a": "x" * CONTEXT_BYTES}}, "the context has 65545 bytes: expected at most 65536"),
         ({"context": nested(CONTEXT_DEPTH + 1)}, "more than 50 levels deep"),
         ({"context": nested(5000)}, "more than 50 levels deep"),
-        ({"context": {"a": float("nan")}}, "the context is no JSON: .* Expected JSON, without NaN"),
+        ({"context": {"a": float("nan")}}, "the context is not JSON: .* Expected JSON, without NaN"),
         ({"context": {"a": [float("inf")]}}, "the context is no JSON"),
         ({"context": {"a": "b\0"}}, "the context has a NUL character"),
         ({"context": {"\\\0": 1}}, "the context has a NUL character"),

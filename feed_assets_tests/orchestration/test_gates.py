@@ -211,7 +211,7 @@ def test_a_wrong_total_in_at_least_is_an_alert_and_stops_no_other_dataset():
     drop(tested, *KEYS)
     assert made(tested.run_until_idle()) == [f"other {DAY}"]
     reason = opened()[f"undecided:{DAILY}"]
-    assert "needs 24 partitions of its inputs, and at_least says '23 of 25': expected so many 'of 24'" in reason
+    assert "needs 24 partitions of its inputs, but at_least is '23 of 25': expected a number 'of 24'" in reason
 
 
 def foo(**options) -> dg.AssetSpec:
