@@ -270,7 +270,7 @@ def parse_manifest(content: bytes) -> int | str:
     if not content:
         return "its manifest is empty"
     if not _COUNT.fullmatch(content):
-        return f"its manifest is {content[:24]!r}: expected a decimal number and nothing else"
+        return f"its manifest is {content[:24]!r}: expected a decimal number alone"
     return int(content)
 
 

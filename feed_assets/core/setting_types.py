@@ -13,12 +13,12 @@ from feed_assets.core.warehouses import Warehouse
 
 
 def _split(value: object) -> object:
-    """Parse a list of an environment variable, such as `a, b`."""
+    """Parse a list in an environment variable, such as `a, b`."""
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
 
 def _object(value: object) -> object:
-    """Parse a JSON object of an environment variable."""
+    """Parse a JSON object in an environment variable."""
     try:
         return from_json(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -69,13 +69,14 @@ Queue = Annotated[
 def check_queue(url: str, queue: str | None) -> None:
     """Raise ValueError if a blackboard that is not on S3 has a queue."""
     if queue and not url.startswith("s3:"):
-        raise ValueError(f"expected a blackboard on s3://, whose bucket notifies the queue, and it is {url}")
+        raise ValueError(f"expected a blackboard on s3://, whose bucket notifies the queue, found {url}")
 
 
 class BlackboardLocation(BaseModel):
-    """Location of a blackboard, and its credentials: on S3 a profile of boto3, or boto3's default chain.
+    """Location of a blackboard, and the credentials to read it.
 
-    `queue` receives the notifications of its bucket.
+    On S3, `profile` is a profile of boto3. Without it, boto3's default chain applies. `queue` is the queue that gets
+    the notifications of the bucket.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -71,7 +71,7 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
         found = explained()
         assert (found["went_without"], found["last_run"]["why"]) == (
             [],
-            f"web/raw/v1.0 {KEYS[23]}: was not there before (with it 92 to 96 bytes)",
+            f"web/raw/v1.0 {KEYS[23]}: was not there before (all together 92 to 96 bytes)",
         )
         assert "without" not in printed("feed", "show", "web/daily/v1.0", DAY)
 

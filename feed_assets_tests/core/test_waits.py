@@ -179,7 +179,7 @@ def test_inputs_after_a_partial_build_are_late_data_and_the_missing_are_named():
         "update 20260103.020000 was built from the newest inputs, without web/foo/v1.0 2026-01-02-02:00",
     )
     late = verdict(need, newest=there(0, 1, 2, 3), outputs=built)
-    grown = "web/foo/v1.0 2026-01-02-02:00: was not there before (with it 30 to 40 bytes)"
+    grown = "web/foo/v1.0 2026-01-02-02:00: was not there before (all together 30 to 40 bytes)"
     assert (late.state, late.reason) == (State.REBUILD, grown)
 
 

@@ -223,7 +223,7 @@ REFUSED = {
         "foreign_feed('t/raw/v1.0'): there is no parameter shema: is schema meant?",
     ),
     "a format": (lambda: foreign_feed("t/raw/v1.0", schema="k int", format="jsonl"), "'parquet'. Write format='json'."),
-    "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which csv is not read as"),
+    "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which cannot be read from csv"),
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
     "an unknown table": (
         lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),

@@ -28,7 +28,7 @@ class Paged(Counting):
         yield [meta for page in self.client.list(prefix) for meta in page if meta["path"] > first[-1]["path"]]
 
 
-NOT_A_NUMBER = "not a decimal number and nothing else"
+NOT_A_NUMBER = "expected a decimal number alone"
 
 
 def test_the_newest_valid_update_is_an_exact_list_of_files_with_sizes(board):

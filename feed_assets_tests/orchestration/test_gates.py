@@ -181,7 +181,7 @@ def test_an_hour_missing_at_the_build_is_late_data_when_it_arrives():
     drop(tested, KEYS[23])
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     assert newest().without is None
-    assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (with it 184 to 192 bytes)"
+    assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (all together 184 to 192 bytes)"
 
 
 def test_fewer_inputs_than_at_least_are_waited_for_without_limit():
