@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 SLICES = ((0, 22), (22, 21), (43, 21))
-"""Bits of a row's hash that are summed separately: 64-bit sums of them cannot overflow below 2^41 rows."""
+"""Bits of a row's hash that are summed separately, as (first bit, number of bits).
+
+A 64-bit sum of so few bits cannot overflow below 2^41 rows.
+"""
 
 NO_ROWS = dict.fromkeys(("_records", "_xor", *(f"_sum{low}" for low, _ in SLICES)), 0)
 """Digest parts of an empty set of rows."""

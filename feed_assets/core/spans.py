@@ -29,7 +29,8 @@ class Span:
         """Return the span as a SQL condition that means the same on Spark, PostgreSQL and SQLite in any session zone.
 
         Args:
-            column: The column of event times, quoted if it has to be: with a zone, or in UTC without one.
+            column: The column of event times, quoted if necessary. It has moments with a time zone, or moments in UTC
+                without one.
         """
         first, last = (moment.isoformat(" ", "microseconds") for moment in (self.start, self.end))
         return f"{column} >= '{first}' AND {column} < '{last}'"

@@ -82,7 +82,7 @@ REFUSED = {
     "no URL": (lambda: SqlTable("nonsense", "t", "id"), "SqlTable(): url is 'nonsense' (str), expected a SQLAlchemy"),
     "a password": (
         lambda: SqlTable("postgresql://me:secret@h/d", "t", "id"),
-        "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, as declarations are shown",
+        "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, because the web UI",
     ),
     "what may be one": (lambda: SqlTable("postgresql://u s: pw@h/d", "t", "id"), "expected no password in it"),
     "a password in a query": (lambda: LineageTable("postgresql://h/d?sslpassword=x", "t"), "expected no password"),
