@@ -16,8 +16,8 @@ def check_project_name(name: str, reserved: frozenset[str]) -> str:
     """Return `name` if a project may have it, otherwise raise InvalidName. Names in `reserved` are not allowed."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
-            f"{name!r} is no project name: expected the name of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "
-            f"and single '_' between them, a letter first.{_proposal(name)}"
+            f"{name!r} is no name for a project: expected the name of a Python package, up to {NAME_LENGTH} of a-z, "
+            f"0-9 and single '_' between them, a letter first.{_proposal(name)}"
         )
     if iskeyword(name) or name in reserved:
         raise InvalidName(

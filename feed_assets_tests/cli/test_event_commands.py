@@ -67,7 +67,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
         (["--marker", "9", "--correlation", "x" * 6000], InvalidEvent, "has 6000 bytes: expected at most 500"),
         (["--marker", "9", "--partition", "a/b/c/d/e/f/g/h/i"], InvalidName, "9 segments: expected at most 500 and 8"),
         (["--marker", "9", "--context", '{"no_new_data": "false"}'], InvalidEvent, "expected true or false"),
-        (["--marker", "9", "--context", '{"a": NaN}'], InvalidEvent, "is no JSON"),
+        (["--marker", "9", "--context", '{"a": NaN}'], InvalidEvent, "is not JSON"),
         (["--marker", "9", "--context", '{"a": ' + "[" * 5000], InvalidEvent, "expected a JSON object"),
         (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
     ],
