@@ -53,7 +53,7 @@ def read(
     """
     name, moment = Feed.parse(_text(feed, "the name of a feed as a text, such as 'plant/daily/v1.0'")), _checked(as_of)
     if grain and to is None:
-        raise InvalidName(f"grain={grain!r} is of a range, and `to` is not given: expected {_RANGE}. Leave out grain.")
+        raise InvalidName(f"grain={grain!r} is for a range, but `to` is not given: expected {_RANGE}. Leave out grain.")
     url = blackboard.resolve().as_uri() if isinstance(blackboard, Path) else blackboard
     look = Looker(board_at(settings(), url), moment, batches)
     looked = look.each(_listed(name, partition)) if to is None else look.between(name, _key(partition), _key(to), grain)
@@ -77,7 +77,7 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
     if not keys:
         raise InvalidName(f"{feed}: found an empty list of partitions, expected at least one key.")
     if ranges := [key for key in map(_key, keys) if "..." in key]:
-        raise InvalidName(f"{feed}: found {ranges[0]!r}, expected for a range {_RANGE}, which is not in it.")
+        raise InvalidName(f"{feed}: found {ranges[0]!r}, expected {_RANGE}, which is exclusive.")
     return [check_partition(Partition(feed, key)) for key in dict.fromkeys(keys)]
 
 
