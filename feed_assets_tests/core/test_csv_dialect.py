@@ -151,7 +151,7 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
         (b"\xef\xbb\xbfid,name\n", LATIN_1, "it begins with the byte order mark of UTF-8: declare `encoding='UTF-8'`"),
         ("id,name\n".encode("utf-32"), RFC_4180, "it is UTF-32: expected UTF-8"),
         (b"\x1f\x8b\x08", RFC_4180, "it is packed by gzip, and its name does not end in .gz"),
-        (b'"id"x,name\n', RFC_4180, "its header is no CSV"),
+        (b'"id"x,name\n', RFC_4180, "its header is not valid CSV"),
         (b"BZh91AY&SY\x00", BARE, "it is packed by bzip2, and its name does not end in .bz2"),
         (b"\xfd7zXZ\x00\x00", BARE, "it is packed by xz, which Spark does not read. Have the producer pack it by"),
         (b"id, name\n", RFC_4180, "its header has blanks before or after names: found `id, name`. Have"),

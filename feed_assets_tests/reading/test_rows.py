@@ -134,9 +134,9 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
     ("ending", "content", "says"),
     [
         ("csv", b"n\n1\n", r"part-0.csv is CSV: expected Parquet.* `.paths` .*to_spark\(session, schema="),
-        ("csv.gz", b"\x1f\x8b", r"part-0.csv.gz is CSV: rows"),
-        ("jsonl", b'{"n": 1}\n', "part-0.jsonl is JSON: rows"),
-        ("json", b"", "part-0.json is JSON: rows"),
+        ("csv.gz", b"\x1f\x8b", r"part-0.csv.gz is CSV: expected Parquet"),
+        ("jsonl", b'{"n": 1}\n', "part-0.jsonl is JSON: expected Parquet"),
+        ("json", b"", "part-0.json is JSON: expected Parquet"),
         ("csv", b"", r"part-0.csv is empty \(0 bytes\), which is not a valid csv file"),
         ("parquet", b"n\n1\n", "part-0.parquet is not Parquet, by its last bytes: expected"),
         ("parquet", b"", r"part-0.parquet is empty \(0 bytes\), which is not a valid parquet file"),
