@@ -1,4 +1,4 @@
-"""Address on which the servers that we start on this machine listen."""
+"""Address and path of the servers that we start on this machine."""
 
 LOOPBACK = "127.0.0.1"
 """It is not `localhost`: a client tries `[::1]` first, where another user of the machine may have the same port."""

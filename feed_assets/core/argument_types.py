@@ -29,7 +29,7 @@ def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
 
 
 def as_share(value: float | str) -> float:
-    """Return a share as a number: 0.05 for `0.05` and for `5%`. Raise ValueError for another form, or above 1."""
+    """Return a share as a number: 0.05 for `0.05` and for `5%`. Raise ValueError for any other value."""
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     share = float(match[1]) / 100 if match else value
     if isinstance(share, str) or not 0 <= share <= 1:

@@ -1,4 +1,4 @@
-"""Rules for how the ledger records a run that raised an error. Only a failure of the build itself is an attempt."""
+"""Rules for how the ledger records a run that raised an error. Only a failure of the build itself counts as attempt."""
 
 from datetime import timedelta
 

@@ -25,7 +25,7 @@ _TICKS = 1000
 @typed
 @dataclass(frozen=True)
 class Cadence:
-    """Schedule by which partitions or events of a feed are expected: the ticks of a cron, or the arrival of others.
+    """Schedule by which partitions or events are expected: the ticks of a cron, or the arrival of later partitions.
 
     A time partition is expected at the first tick at or after its end, and is late until it arrives. Without a cron, it
     is expected when a later partition has arrived. If the cron has more ticks than there are partitions, or partitions
@@ -115,7 +115,10 @@ def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
 
 
 def _is_of_the_clock(cron: str) -> bool:
-    """Return whether the cron also ticks in both parts of a repeated hour: Debian's cron does so for `*` and steps."""
+    """Return whether the cron ticks in both parts of a repeated hour.
+
+    As in Debian's cron, this is the case if the field of minutes or of hours begins with `*`.
+    """
     minute, hour, *_ = cron.split()
     return minute.startswith("*") or hour.startswith("*")
 

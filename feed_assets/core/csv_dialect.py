@@ -14,7 +14,7 @@ from feed_assets.core.packed import packing_problem
 from feed_assets.core.typed import typed
 
 Encoding = Literal["UTF-8", "UTF-16", "Latin-1"]
-"""Encodings of people's CSV files. UTF-16 has a byte order mark, which shows the byte order."""
+"""Supported encodings of CSV files. UTF-16 must have a byte order mark, which shows the byte order."""
 
 CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1": "latin-1"}
 """Python's names of the encodings."""
@@ -34,10 +34,10 @@ _AFTER_BLANKS = re.compile(r'[ \t]+"')
 _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 
 SHORT = 4
-"""Most columns of a header that a message shows without a list of differences: a person sees these at once."""
+"""Maximum number of columns for which a message lists no differences of a header: a person sees them at once."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
-"""Other formats, by first bytes that no text has."""
+"""Other formats, by the first bytes of their files. No text begins with these bytes."""
 _BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -56,7 +56,8 @@ Delimiter = Annotated[
 """The character between two fields."""
 
 Quote = Annotated[
-    str, rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for none")
+    str,
+    rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for no quote"),
 ]
 """The character around a field that holds delimiters or line breaks. Inside the field it is doubled."""
 

@@ -21,7 +21,7 @@ def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | 
 
 
 def combined(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
-    """Return the digest parts of all rows from those of disjoint sets of rows."""
+    """Combine the digest parts of disjoint sets of rows into the digest parts of all rows."""
     total = dict(NO_ROWS)
     for each in parts:
         for name in NO_ROWS:

@@ -98,7 +98,7 @@ class WriteEvent:
 
     @property
     def partition(self) -> Partition:
-        """Return the table's partition, with the table as a feed. Raise InvalidName if a name is malformed."""
+        """Return the partition of the table, which counts as a feed. Raise InvalidName if a name is malformed."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
     @property

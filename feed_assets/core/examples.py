@@ -15,7 +15,7 @@ from feed_assets.core.secrets import masked
 _OURS = __name__.partition(".")[0]
 
 _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
-"""Names and forms of collections that a message must not call a list, because a list is refused for them."""
+"""Names and code forms of the collections for which a list is refused. So a message must not call them lists."""
 
 
 @dataclass(frozen=True)

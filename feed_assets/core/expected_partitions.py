@@ -24,7 +24,7 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Expected:
-    """Progress of the watch over one feed's partitions, and the missing ones. All times are UTC."""
+    """Progress of the watch over one feed's partitions, and the missing partitions. All times are UTC."""
 
     since: datetime
     """Partitions that end at or before this time are never expected."""
@@ -39,7 +39,7 @@ class Expected:
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """Return the state of a new watch. Partitions from before the watch are never late. A tick at `now` counts."""
+    """Return the state of a new watch. Partitions from before it are never late. A cron tick at `now` is part of it."""
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
 

@@ -50,7 +50,7 @@ class KnownWindow:
         why: The reason for the state.
         records: The number of ingested records.
         changed: The log number of the last transition.
-        held: True if all data are there, and the window is open only because a smaller window in it is bad.
+        held: True if all data are there, and the window is open only because a window in it is bad.
         stale: Why a check failed before the window was made again.
         data: A digest of the counts that were reported up to the last transition.
         failed: Why a check fails, even if data are still missing.
@@ -110,13 +110,13 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The newest valid update up to an update id, for input partitions whose newest update is not weighed yet."""
+    """The newest valid update up to an update id, for input partitions whose newest update may not be weighed yet."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last pruned update of each input partition."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Input and output partitions with a failed check, each with the reason."""
     checks: Mapping[tuple[Partition, str], str] = field(default_factory=dict[tuple[Partition, str], str])
-    """Results of the checks that needs name: why a check blocks, or '' if it passed. No entry means no result."""
+    """Results of the checks named by needs: why a check blocks, or '' if it passed. No entry means no result."""
     waived: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Waived problems of partitions and windows, which no longer block consumers."""
     closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])

@@ -264,8 +264,8 @@ class Skipped:
 def parse_manifest(content: bytes) -> int | str:
     """Return the count in a manifest, or the reason why it is not a manifest.
 
-    The form is strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end is
-    allowed because a shell's `echo` adds it (ADR 14).
+    The form is strict on purpose: `int()` would also accept `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end
+    is allowed because a shell's `echo` adds it (ADR 14).
     """
     if not content:
         return "its manifest is empty"

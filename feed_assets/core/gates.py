@@ -85,7 +85,7 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return a pin if its update arrived in time, otherwise the newest earlier pin that did.
+        """Return a pin if its update arrived in time, otherwise the newest earlier pin that did, or the consumed one.
 
         A window arrives when it first changes after the output was built.
         """
@@ -106,7 +106,7 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether due events cover any rows: the output must read these again, because they may have changed."""
+        """Return whether due events cover any rows. These rows may have changed, so the output must read them again."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
@@ -283,7 +283,7 @@ def _attempts(case: Case) -> Answer | None:
 
 
 def _history(case: Case) -> Answer | None:
-    """Stop a partition if retention has pruned an input's update that is newer than the newest one left.
+    """Stop a partition if retention has pruned an update of an input that was newer than all updates left.
 
     A re-run would read the older update and lose rows. A batch that a range replaced is not lost: the range has its
     rows.

@@ -69,8 +69,8 @@ ALL = History()
 class Spent:
     """The history that all users of a ledger requested on one day (UTC).
 
-    `full` is set when an output exceeds the day's limits and waits for the next day. It has these limits. As long as
-    they apply, no smaller output may overtake the waiting one.
+    `full` is set when an output exceeds the day's limits and waits for the next day. It then contains these limits. As
+    long as they apply, no smaller output may overtake the waiting one.
     """
 
     day: date

@@ -147,11 +147,13 @@ class WindowInput:
 
     Attributes:
         counted: The partitions of a feed whose newest updates must be counted in the windows.
-        counts_itself: True if the runs of this dataset count the feed. Then it waits only for reported windows.
+        counts_itself: True if the runs of this dataset count the feed. Then windows block only if the feed's producer
+            reports counts, too.
         counters: The outputs of another dataset whose runs count the feed. If none of these outputs is due, this
             output does not wait for uncounted updates.
         is_partial: True if some of the windows are enough. Then each complete window is read.
-        checks: As for `UpdateInput`. But a check of a feed's window needs no result: the feed's partitions have them.
+        checks: As for `UpdateInput`. In windows of a feed a check needs no result, because the feed's partitions have
+            the results.
     """
 
     span: Span

@@ -19,7 +19,7 @@ class Interval:
         return self.start == self.end
 
     def within(self, other: "Interval") -> bool:
-        """Return whether `other` contains this interval. An empty interval lies where its end is."""
+        """Return whether `other` contains this interval. An empty interval counts as a point at its end."""
         return (other.start or "") <= (self.start or "") and self.end <= other.end
 
     def shares(self, other: "Interval") -> bool:

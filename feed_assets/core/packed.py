@@ -44,7 +44,7 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
         return (
             None
             if _is_of_hadoop(head, size)
-            else f"it is packed otherwise: found {begins}, expected {expected_form}. {_CURE}"
+            else f"it is packed in another way: found {begins}, expected {expected_form}. {_CURE}"
         )
     if ending:
         expected = FORMS[ending]

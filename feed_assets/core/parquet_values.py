@@ -15,7 +15,7 @@ FIRST_NEW_DAY = date(1582, 10, 15)
 """The first day that has the same date in both calendars."""
 
 OLD_MOMENTS = -2_208_902_400
-"""1900-01-02 (UTC) in seconds. All zones agree from 1900-01-01 on, and a zone's offset is less than a day."""
+"""1900-01-02 (UTC) in seconds. Old moments depend on the zone only before the local 1900-01-01, less than a day off."""
 
 REBASED = (
     *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),
@@ -25,11 +25,11 @@ REBASED = (
 
 NO_TEXT = "holds bytes that are not UTF-8: expected text. Have it published in UTF-8, or as binary."
 TOO_FINE = (
-    "has timestamps in nanoseconds that are no whole microseconds: expected microseconds, as Spark has no finer ones. "
+    "has timestamps in nanoseconds that are no whole microseconds: expected microseconds, the finest unit of Spark. "
     "Have it published with microseconds (of pandas: to_parquet(…, coerce_timestamps='us'))."
 )
 OLD_DAY = (
-    "has days in Spark's old calendar that differ in today's: expected days from 0001-01-01 on, inside of lists, "
+    "has days in Spark's old calendar that cannot be converted: expected days from 0001-01-01 on, inside of lists, "
     "structs and maps from 1582-10-15 on. Have it published by Spark 3 or later."
 )
 OLD_MOMENT = (

@@ -128,7 +128,7 @@ class Pull:
 
     @property
     def _leading(self) -> list[str]:
-        """Return the leading pieces that the day determines."""
+        """Return the pieces at the start of the pattern that depend on nothing but the day."""
         stop = next((at for at, each in enumerate(self._pieces) if each in ("*", "%H")), len(self._pieces))
         return self._pieces[:stop]
 

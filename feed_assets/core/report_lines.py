@@ -330,7 +330,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """Return the dataset and the sub-partition. Raise InvalidName if one is malformed or too long."""
+    """Return the dataset and the sub-partition. Raise InvalidName if either is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below
@@ -359,9 +359,9 @@ def _in_words(error: ValidationError) -> str:
     path = (f"[{step}]" if isinstance(step, int) else f".{excerpt(step, _NAME_SHOWN)}" for step in wrong["loc"])
     where = "".join(path)[1:]
     if wrong["type"] == "missing":
-        return f"{where}: found nothing, expected it to be there."
+        return f"{where}: found nothing, expected a value."
     if wrong["type"] == "extra_forbidden":
-        return f"{where}: found a field that a report does not have, expected none of this name."
+        return f"{where}: found a field that a report does not have, expected no such field."
     default = wrong["msg"].removeprefix("Input should be ")
     expected = wrong.get("ctx", {}).get("error") or _JSON.get(wrong["type"], default)
     return f"{where}: found {_as_sent(wrong['input'])}, expected {expected}."

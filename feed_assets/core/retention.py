@@ -117,7 +117,7 @@ def _in_its_place(update: StoredUpdate, newer: Sequence[str], retention: Retenti
     if update.given_up:
         return None
     if retention.keep is not None and len(newer) < retention.keep:
-        return f"it is among the last {retention.keep}"
+        return f"it is among the last {retention.keep} valid ones"
     replaced = parse_update_id(newer[-1])
     if retention.older_than is not None and replaced and now - replaced < retention.older_than:
         return f"it was replaced at {replaced:%Y-%m-%d %H:%M} UTC, less than {retention.older_than} ago"

@@ -117,7 +117,7 @@ def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None
 
 
 def _says(error: BaseException) -> bool:
-    """Return whether an error holds a secret, or its text cannot be read."""
+    """Return whether an error contains a secret, or its text cannot be read."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (as in `text_of`)

@@ -51,7 +51,7 @@ Database = Annotated[
     SecretStr,
     _like(
         r"sqlite:///?.*|postgresql(\+\w+)?://[^#]+",
-        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, # in it written %23",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, with # written as %23",
     ),
 ]
 Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
@@ -110,7 +110,7 @@ Webhook = Annotated[
     SecretStr,
     _like(
         "(https://[^/].*|http://[^/@][^@]*)?",
-        "https://host/path, or http://host/path without user and password, which would be sent in the clear; "
+        "https://host/path, or http://host/path without user and password, which would be sent unencrypted; "
         "@ in a path of http is written %40",
     ),
 ]

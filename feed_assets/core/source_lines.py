@@ -74,9 +74,9 @@ def as_seen_from_here(file: str) -> str:
 
 
 def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    """Return the innermost line of a user's code. Return None if there is none up to the code of a command.
+    """Return the innermost line of a user's code, or None. The bundled samples count as a user's code.
 
-    The bundled samples count as a user's code.
+    The search ends at a frame of a command of feed_assets.
     """
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__"))

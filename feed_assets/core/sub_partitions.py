@@ -227,7 +227,7 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """Return the base window with this start, and all larger windows that contain it, also of parents."""
+        """Return the base window with this start, and all larger windows that contain it, also those of parents."""
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]
@@ -310,7 +310,7 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
     Args:
         new: The declaration.
         recorded: The declaration in the ledger, with the dates that were added before.
-        reported: The sub-partitions that have counts of their own. Their new children get today's date as the first.
+        reported: The sub-partitions that have counts of their own. Their new children join today, not in the past.
         today: A function that returns, for a sub-partition, the first batch date to which a change made now applies.
     """
     members = {
@@ -334,7 +334,7 @@ def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Li
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        # For a while two versions of a project may run, and remove and add it in turn. So undo a removal of today.
+        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal of today.
         is_same_day = before.until >= today
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)

@@ -12,7 +12,7 @@ from feed_assets.core.errors import IllegalTransition
 _OPEN, _COMPLETE, _WITH_ISSUE, _INVALID, _BACKFILLING, _BACKFILLED = WindowState
 
 _CORRECTED = "after a correction its counts are below the ratio, or a window in it is bad"
-_ISSUE = "there are duplicates, or a window that contains it or an input is bad"
+_ISSUE = "there are duplicates, an input is bad, or a window that contains it is bad"
 _FAILED = "a check failed"
 _BEGUN = "somebody makes its data again"
 

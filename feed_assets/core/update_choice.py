@@ -73,7 +73,7 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
-    """Return the groups with an incomplete propagation. Without `merge`, skip groups from which the run takes one."""
+    """Return the groups with an incomplete propagation. Without `merge`, skip groups that the run takes from."""
     selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
 

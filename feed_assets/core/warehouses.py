@@ -51,8 +51,8 @@ class Warehouse(BaseModel):
             `redshift://user:password@host:5439/database`.
         iam_role: Only for Redshift: the role with which it reads the chunks, `arn:aws:iam::ACCOUNT:role/NAME`.
         chunks: The number limit: at most this many chunks of a topic are loaded at once.
-        seconds: The time limit: a chunk is loaded at most this many seconds after its signal, or after loads of other
-            tables that are in progress then.
+        seconds: The time limit: a chunk is loaded at most this many seconds after its signal, plus the time that loads
+            of other tables take.
         deleted_days: How long a deleted key is remembered, so that older messages do not restore it.
     """
 

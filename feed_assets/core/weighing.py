@@ -135,7 +135,7 @@ def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weig
 
 def _looked_at(policy: Late) -> str:
     back = sorted(policy.looked_at or ())
-    return f"the last {len(back)} periods" if back == [*range(len(back))] else f"the periods {back} back"
+    return f"the last {len(back)} periods" if back == [*range(len(back))] else f"the periods {back} (0 ended last)"
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:

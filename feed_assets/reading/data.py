@@ -144,11 +144,11 @@ class FeedData:
             schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the rows are tagged as
                 in a run, with `_raw`, `_file` and `_reasons`, which `is_clean()` uses.
             format: `csv`, `json` or `parquet`; by default that of the files' names, otherwise Parquet.
-            delimiter: For CSV, the delimiter in the feed's declaration. The next four arguments are, too.
-            quote: See `delimiter`.
-            encoding: See `delimiter`.
-            header: See `delimiter`.
-            null_value: See `delimiter`.
+            delimiter: The delimiter of CSV files. Give this and the next four arguments as in the feed's declaration.
+            quote: The character around CSV fields, or None.
+            encoding: The encoding of CSV files.
+            header: Whether the first record of a CSV file names the columns.
+            null_value: A text that means NULL in CSV.
 
         Returns:
             The frame. Spark reads the files at an action. If a file is gone by then, Spark raises its own error.

@@ -191,7 +191,7 @@ def test_invalid_part_reports_are_refused_with_found_and_expected_values(changed
 @each_case("name", ["dataset", "part", "windows"])
 def test_missing_required_fields_of_a_report_are_refused(name):
     record = {key: value for key, value in PART.items() if key != name}
-    assert refusal(record) == f"{name}: found nothing, expected it to be there."
+    assert refusal(record) == f"{name}: found nothing, expected a value."
 
 
 @each_case(
