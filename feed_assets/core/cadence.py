@@ -29,8 +29,8 @@ class Cadence:
 
     A time partition is expected at the first tick at or after its end, and is late until it arrives. Without a cron, it
     is expected when a later partition has arrived. If the cron has more ticks than there are partitions, or partitions
-    have no time, an event is expected at each tick. If clocks change, ticks are those of Debian's cron: a tick in the
-    skipped hour moves to the end of that hour, and a tick in the repeated hour happens once.
+    have no time, an event is expected at each tick. If clocks change, ticks follow Debian's cron: a tick in the skipped
+    hour moves to the end of that hour. A tick in the repeated hour happens once.
 
     Args:
         cron: A cron of five fields, such as `0 6 * * *`. None means: partitions may come at any time, but no time

@@ -59,8 +59,8 @@ class Completeness:
         tz: The time zone of the dataset's days. Regions may have their own time zones.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the ratio is no share above 0, or a grain is invalid or not a
-            multiple of the smallest.
+        InvalidDefinition: A value is of a wrong type, the ratio is not a share above 0, a grain is invalid, or a grain
+            is not a multiple of the smallest.
     """
 
     grains: tuple[str, ...] = GRAINS
@@ -77,7 +77,7 @@ class Completeness:
 
 
 def as_fraction(ratio: str) -> Fraction:
-    """Return a ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raise InvalidDefinition if it is no share."""
+    """Return a ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raise InvalidDefinition for any other text."""
     try:
         share = Fraction(ratio.removesuffix("%").strip()) / (100 if ratio.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
@@ -105,8 +105,8 @@ def judge(
 
     Returns:
         Open while a tier has not reported, too few records were ingested, or some offsets are in no part. Complete with
-        an issue if more records were ingested than the largest tier has (some are duplicates then), or if several parts
-        hold the same offsets. 0 of 0 records are complete, because the source has reported 0.
+        an issue if there are duplicates: more records than the largest tier has, or offsets that are in several parts.
+        0 of 0 records are complete, because the source has reported 0.
     """
     source_counts = [sources[tier] for tier in tiers or sources if tier in sources]
     is_short = (

@@ -51,7 +51,7 @@ def _is_character(text: str) -> bool:
 
 
 Delimiter = Annotated[
-    str, rule(_is_delimiter, r"one character that is no letter, digit, quote or line end, such as ';' or '\t'")
+    str, rule(_is_delimiter, r"one character that is not a letter, digit, quote or line end, such as ';' or '\t'")
 ]
 """The character between two fields."""
 

@@ -20,7 +20,7 @@ class FeedAssetsError(Exception):
 
 
 class InvalidName(FeedAssetsError):
-    """A text is no valid feed, version, partition key or update id."""
+    """A text is not a valid feed, version, partition key or update id."""
 
 
 class InvalidDefinition(FeedAssetsError):

@@ -204,7 +204,7 @@ def decode(text: str) -> Marker:
     moment = parse_update_id(match["second"].zfill(_ID_LENGTH)) if match else None
     if match and moment:
         return moment.replace(microsecond=int(match["micro"] or 0))
-    raise InvalidEvent(f"{text!r} is no marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
+    raise InvalidEvent(f"{text!r} is not a marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
 
 
 def encoded(text: str) -> str:
@@ -232,7 +232,7 @@ def _parse_moment(text: str) -> datetime:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidEvent(
-            f"{text!r} is no marker: expected a whole number, or a moment such as 2010-12-01T06:00:00Z."
+            f"{text!r} is not a marker: expected a whole number, or a moment such as 2010-12-01T06:00:00Z."
         ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 

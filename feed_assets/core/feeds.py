@@ -114,7 +114,7 @@ def _parse_feed(text: str) -> Feed:
     version = Version.parse(segments[-1])
     name = segments[:-1] if version else segments
     if not name or name[0] == "_feed_assets":
-        raise InvalidName(f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'.")
+        raise InvalidName(f"{text!r} is not a feed: expected a name and a version, such as 'ads/shown/v1.0'.")
     for segment in name:
         check_segment(segment, "feed name")
     return Feed("/".join(name), version)
@@ -152,7 +152,7 @@ class Partition:
         for length in range(2, len(segments) + 1):
             if Version.parse(segments[length - 1]):
                 return cls(Feed.parse("/".join(segments[:length])), "/".join(segments[length:]))
-        raise InvalidName(f"{path!r} is no partition: expected a feed with its version, then the partition's key.")
+        raise InvalidName(f"{path!r} is not a partition: expected a feed with its version, then the partition's key.")
 
     @property
     def path(self) -> str:

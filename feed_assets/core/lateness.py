@@ -25,8 +25,8 @@ class Late:
 
     Data are late if they arrive after the run that consumed their partition began to read. Without a threshold (growth,
     files, max_age) each change causes a re-run. A restatement (less data, or other data of the same size) and a new
-    input cause a re-run whatever their size, also only at a check. A withdrawn update is not late data: the output is
-    built again at once, from the input's previous update.
+    input need no threshold, but also wait for a check. A withdrawn update is not late data: the output is built again
+    at once, from the input's previous update.
 
     Source: "Handling Late Arriving Data" (IAS, 2021).
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _SYNTAX = re.compile(r"[\\`\[\]!|<>&]")
-"""Characters with a meaning in Markdown. For example, they make an image, whose address a browser would fetch."""
+"""Characters with a meaning in Markdown. Unescaped they could make an image, whose address a browser would fetch."""
 
 
 def as_text(text: str) -> str:

@@ -10,7 +10,7 @@ LONGEST_EXCERPT = 1_000
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error. If the text cannot be read, as after the end of its JVM, return the error's name."""
+    """Return the text of an error. If its JVM has ended and the text cannot be read, return the error's name."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (`__str__` is code of any library; that of py4j raises connection errors)

@@ -119,7 +119,7 @@ def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
-    """Describe the ranges that no part holds, and those that several parts hold, by partition."""
+    """Describe the ranges that are in no part, and the ranges that are in several parts, by partition."""
     none = _problem_text(uncovered, "in no part")
     several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)

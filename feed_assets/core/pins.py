@@ -62,7 +62,7 @@ def changed(
 ) -> tuple[InputChange, ...]:
     """Return the inputs whose data differ between two sets of pins, with their sources' sizes if `source_of` is given.
 
-    A newer update with the same version is no change. So a rebuild with the same rows causes no further runs.
+    A newer update with the same version is not a change. So a rebuild with the same rows causes no further runs.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}

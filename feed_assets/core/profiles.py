@@ -37,9 +37,9 @@ class Profile:
 
     Args:
         measures: Numeric SQL aggregates of the rows, by name. The default is `rows`, which is `count(1)`.
-        baseline: The earlier partitions that a partition is compared with: `28 same hours` (of the 28 days before, by
-            the clock of the partition's time zone), `7 same weekdays` (of the 7 weeks before), or `28 partitions`
-            (directly before). At least 7, because fewer partitions do not show what is usual.
+        baseline: The earlier partitions that a partition is compared with. `28 same hours` are those of the 28 days
+            before, by the clock of the partition's time zone. `7 same weekdays` are those of the 7 weeks before.
+            `28 partitions` are directly before. At least 7, because fewer partitions do not show what is usual.
         off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
 
     Raises:

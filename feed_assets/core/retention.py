@@ -153,5 +153,5 @@ def parse_age(text: str) -> timedelta:
     """Parse an age such as `30d`: a number of weeks (w), days (d), hours (h) or minutes (m)."""
     match = _AGE.fullmatch(text)
     if not match:
-        raise InvalidDefinition(f"{text!r} is no age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
+        raise InvalidDefinition(f"{text!r} is not an age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -142,7 +142,7 @@ def _like(error: BaseException) -> BaseException:
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
     """Return an error of a subclass of `kind`, made without the constructor of `kind`.
 
-    If Python's own constructor refuses the arguments, only the class's name is that of `kind`.
+    If Python's own constructor refuses the arguments, the class has only the name of `kind`.
     """
 
     def says(_: BaseException) -> str:

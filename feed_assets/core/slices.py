@@ -24,7 +24,7 @@ class SliceReader(Protocol):
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of an event table's partition that a run reads: those updated after one marker, up to another.
+    """The rows of an event table's partition that a run reads: rows updated after one marker, up to another.
 
     A slice may be read a second time, late or by hand. `merge_by_key` merges its rows into the existing rows, so that
     no row is counted twice.
@@ -65,7 +65,7 @@ class Slice:
 
     @property
     def version(self) -> str:
-        """Return a version that identifies the slice among those of its table."""
+        """Return a version that identifies the slice among the slices of its table."""
         return f"{self.start or ''}..{self.end}"
 
     def where(self, column: str) -> str:

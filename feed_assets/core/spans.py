@@ -9,7 +9,7 @@ from feed_assets.core.windows import Window
 
 @dataclass(frozen=True)
 class Span:
-    """The rows of a state table that a run reads: those of a time span whose windows are all complete.
+    """The rows of a state table that a run reads: a time span in which all windows are complete.
 
     Attributes:
         dataset: The table.

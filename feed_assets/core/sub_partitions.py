@@ -191,7 +191,7 @@ class Tracked:
 
     @property
     def base(self) -> str:
-        """Return the base grain: the smallest grain, whose windows counts are reported for."""
+        """Return the base grain, which is the smallest. Counts are reported for its windows."""
         return self.grains[0]
 
     @cached_property
@@ -269,8 +269,8 @@ class Tracked:
     def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
         """Return the window that begins at a moment. Raise InvalidName if no window does.
 
-        The start of a day with several regions may be given in two ways: as the earliest of their midnights, or as the
-        midnight of the sub-partition's own zone.
+        A day with several regions may be given by two starts: by the earliest midnight of the regions, or by the
+        midnight in the sub-partition's own zone.
         """
         zone = self.zone_of(sub_partition)
         own = window_of(grain, start, zone)

@@ -139,7 +139,7 @@ def _looked_at(policy: Late) -> str:
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:
-    """Weigh the counted changes of an input, as of a check that includes its period."""
+    """Weigh the counted changes of an input at a check that includes the output's period."""
     policy = arrivals.policy
     if restated := next(filter(is_restated, arrivals.counted), None):
         return Weighed(Outcome.RERUN, described(restated))

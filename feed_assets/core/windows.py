@@ -114,7 +114,7 @@ def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
         window = None
     if window is None or window.key != key or window.start >= window.end:
         expected = "2026-01-01" if grain == DAY else f"2026-01-01-15:00, on the grid of {grain}, UTC"
-        raise InvalidName(f"{key!r} is no window of the grain {grain} in {zone}: expected, for example, {expected}.")
+        raise InvalidName(f"{key!r} is not a window of the grain {grain} in {zone}: expected, for example, {expected}.")
     return window
 
 

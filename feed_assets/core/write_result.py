@@ -15,7 +15,7 @@ Windows are in order and distinct. Windows without records are left out.
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a written update, as listed after the write, and facts about their rows.
+    """The files of a written update, and facts about their rows. The files are from a listing after the write.
 
     `first` and `last` are the least and the greatest event time (UTC), None if no row has one. `data_version` is the
     digest of the rows. `windows` has the number of rows by window, None if it was not requested. Rows without an event

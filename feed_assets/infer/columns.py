@@ -11,8 +11,8 @@ NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
 
 BIGINT_DIGITS, DOUBLE_DIGITS, MOST_DIGITS = 19, 15, 38
-"""Numbers of digits: from the first on an integer may exceed a bigint, a double keeps the second exactly, and a decimal
-has at most the third."""
+"""Numbers of digits. From the first on, an integer may exceed a bigint. A double keeps the second number of digits
+exactly. A decimal has at most the third."""
 LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
 
 MONEY_DIGITS, MONEY_SCALE = 18, 4

@@ -135,7 +135,7 @@ def _text(value: object) -> str | None:
 
 
 def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColumn:
-    """Return a column with a type that fits its JSON types, because a run does not convert between them."""
+    """Return a column whose type fits the JSON types of its values. A run does not convert between JSON types."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
             f"{file}: {column.name} has {min(nested)}, which a JSON feed cannot have: expected texts, "

@@ -118,7 +118,7 @@ def _month(path: str) -> datetime | None:
 
 def _moment(text: str, form: str) -> datetime | None:
     try:
-        return datetime.strptime(text, form)  # noqa: DTZ007  # It names a partition, and is no moment in a time zone.
+        return datetime.strptime(text, form)  # noqa: DTZ007  # It names a partition, not a moment in a time zone.
     except ValueError:
         return None
 

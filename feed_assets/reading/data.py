@@ -34,7 +34,7 @@ class FeedData:
         left_out: Batches without a valid update, and with `partial=True` also partitions without one. `.id` is the key,
             `.reason` the reason.
         as_of: The `as_of` of the call; None if not given.
-        batches: True if the updates are those of batches.
+        batches: True if the updates are updates of batches.
         union_by_name: True if files may lack columns.
     """
 
@@ -143,7 +143,7 @@ class FeedData:
             session: A classic session or one of Spark Connect.
             schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the rows are tagged as
                 in a run, with `_raw`, `_file` and `_reasons`, which `is_clean()` uses.
-            format: `csv`, `json` or `parquet`; by default that of the files' names, otherwise Parquet.
+            format: `csv`, `json` or `parquet`. The default is the format that the files' names show, or else Parquet.
             delimiter: The delimiter of CSV files. Give this and the next four arguments as in the feed's declaration.
             quote: The character around CSV fields, or None.
             encoding: The encoding of CSV files.
@@ -176,7 +176,7 @@ class FeedData:
             raise InvalidName(f"{self.feed} has a column {column!r} of its own: give another name.")
 
     def _key(self, update: Update) -> str:
-        """Return the key of an update's partition; for a batch that of its parent."""
+        """Return the key of an update's partition. For a batch, this is the partition that holds the batch."""
         parent = update.partition.parent if self.batches else None
         return parent.key if parent else update.partition.key
 

@@ -69,7 +69,7 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
         (["--marker", "9", "--context", '{"no_new_data": "false"}'], InvalidEvent, "expected true or false"),
         (["--marker", "9", "--context", '{"a": NaN}'], InvalidEvent, "is not JSON"),
         (["--marker", "9", "--context", '{"a": ' + "[" * 5000], InvalidEvent, "expected a JSON object"),
-        (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
+        (["--marker", "soon"], InvalidEvent, "'soon' is not a marker"),
     ],
 )
 def test_events_publish_refuses_invalid_events_with_the_reason(more, error, reason) -> None:

@@ -34,9 +34,9 @@ SCHEMA = "id int, name string"
 @each_case(
     ("options", "says"),
     [
-        ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is no letter, digit, quote"),
-        ({"delimiter": "x"}, "expected one character that is no letter"),
-        ({"delimiter": "\n"}, "expected one character that is no letter"),
+        ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is not a letter, digit, quote"),
+        ({"delimiter": "x"}, "expected one character that is not a letter"),
+        ({"delimiter": "\n"}, "expected one character that is not a letter"),
         ({"quote": "ab"}, "quote is 'ab' (str), expected one character such as"),
         ({"encoding": "cp1252"}, "expected 'UTF-8', 'UTF-16' or 'Latin-1'"),
         ({"header": 0}, "header is 0 (int), expected bool"),
@@ -91,7 +91,7 @@ def test_yaml_declares_csv_dialects_like_python(level):
 def test_a_wrong_csv_dialect_in_yaml_has_the_same_error():
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, "delimiter": "::"}
     component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
-    with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is no letter"):
+    with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is not a letter"):
         component.build_defs(dg.ComponentTree.for_test().load_context)
 
 

@@ -98,7 +98,7 @@ def test_invalid_markers_are_refused(bad):
     ],
 )
 def test_invalid_encoded_markers_are_refused(text):
-    with pytest.raises(InvalidEvent, match="is no marker"):
+    with pytest.raises(InvalidEvent, match="is not a marker"):
         decode(text)
 
 
@@ -120,7 +120,7 @@ def test_markers_are_parsed_in_the_forms_that_people_write(text, marker):
 
 @each_case("text", ["yesterday", "", "1.5", "-3", "1_0"])
 def test_a_typed_text_that_is_no_marker_is_refused_with_the_expected_forms(text):
-    with pytest.raises(InvalidEvent, match="is no marker: expected a whole number, or a moment"):
+    with pytest.raises(InvalidEvent, match="is not a marker: expected a whole number, or a moment"):
         parse_marker(text)
 
 

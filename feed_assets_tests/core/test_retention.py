@@ -231,5 +231,5 @@ def test_an_age_is_a_number_and_a_unit(text, age):
 
 @each_case("text", ["", "30", "d", "-1d", "1.5d", "30D", "30 d", "1d12h", "٣d", "9999999d"])
 def test_invalid_ages_are_refused(text):
-    with pytest.raises(InvalidDefinition, match="is no age: expected a number and a unit"):
+    with pytest.raises(InvalidDefinition, match="is not an age: expected a number and a unit"):
         parse_age(text)

@@ -165,7 +165,7 @@ REFUSED = {
     "a kind that is no set": (lambda: made(kinds="parquet"), ". Write kinds={'parquet'}."),
     "two characters that part columns": (
         lambda: foreign_feed("t/a", schema="k int", delimiter="||"),
-        "expected one character that is no letter, digit, quote or line end, such as ';'",
+        "expected one character that is not a letter, digit, quote or line end, such as ';'",
     ),
     "a retry policy": (
         lambda: made(retry_policy=dg.RetryPolicy()),

@@ -239,7 +239,7 @@ STRANGE = [
     ({"table": "shop/orders", "upto": "2044"}, "up to 2044: expected at most 2, its last marker"),
     ({"table": "shop/orders", "upto": "2024-01-01T12:00Z"}, "expected at most 2, its last marker"),
     ({"table": "shop/orders", "after": "2", "upto": "1"}, r"slices\[0\] of shop/orders: after is 2, later than upto"),
-    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is no marker"),
+    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is not a marker"),
     ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),
 ]
 

@@ -86,7 +86,7 @@ def test_read_as_of_a_pruned_time_is_refused(local_lake):
 
 @pytest.mark.parametrize("moment", [datetime(2026, 6, 2), date(2026, 6, 2), "2026-06-02"])  # noqa: DTZ001
 def test_a_time_without_a_zone_is_refused(local_lake, moment):
-    with pytest.raises(InvalidName, match=r"^as_of=.* is no moment: expected a datetime with a time zone, such as"):
+    with pytest.raises(InvalidName, match=r"^as_of=.* is not a moment: expected a datetime with a time zone, such as"):
         local_lake.read(MONDAY, as_of=moment)
 
 
@@ -174,8 +174,8 @@ def test_a_range_includes_partitions_between_its_windows(local_lake):
         ((MONDAY, MONDAY), "is empty: expected an end after its beginning"),
         ((TUESDAY, MONDAY), "is empty"),
         (("men", "women"), "For other partitions give a list of keys"),
-        ((MONDAY, "2026-06-31"), "'2026-06-31' is no window of the grain day"),
-        ((MONDAY, "2026-06-02-01:00"), "is no window of the grain day"),
+        ((MONDAY, "2026-06-31"), "'2026-06-31' is not a window of the grain day"),
+        ((MONDAY, "2026-06-02-01:00"), "is not a window of the grain day"),
         ((f"{MONDAY}/men", f"{TUESDAY}/women"), f"expected ends that differ only in time, .* '{TUESDAY}/men'"),
         (([MONDAY], TUESDAY), r"found \['2026-06-01'\], expected the key of a partition as a text"),
         ((MONDAY, date(2026, 6, 8)), r"found datetime.date\(2026, 6, 8\), expected the key of a partition as a text"),
