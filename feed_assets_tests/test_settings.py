@@ -43,7 +43,7 @@ WRONG = {
     (
         "BLACKBOARDS",
         '{"them": {"url": "file:///lake", "queue": "https://sqs.eu-west-1.amazonaws.com/1/q"}}',
-    ): "BLACKBOARDS['them']: expected a blackboard on s3://, whose bucket notifies the queue, and it is file:///lake",
+    ): "BLACKBOARDS['them']: expected a blackboard on s3://, whose bucket notifies the queue, found file:///lake",
     ("BLACKBOARD_QUEUE", "manifests"): "BLACKBOARD_QUEUE is 'manifests': expected the URL of a queue of SQS, such as",
     ("BLACKBOARD_QUEUE", "https://key:secret@sqs/1/q"): "BLACKBOARD_QUEUE: expected the URL of a queue of SQS, such as",
     (

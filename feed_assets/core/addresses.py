@@ -1,7 +1,7 @@
-"""Address on which the servers that we start on this machine listen."""
+"""Address and path of the servers that we start on this machine."""
 
 LOOPBACK = "127.0.0.1"
-"""Never `localhost`: a client tries `[::1]` first, where any user of the machine may have the same port."""
+"""It is not `localhost`: a client tries `[::1]` first, where another user of the machine may have the same port."""
 
 STATUS = "/status"
 """The path of the web UI that shows the status of all datasets."""

@@ -14,11 +14,11 @@ _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _URL = re.compile(r"env:\w+|(?!postgres:)[a-z][a-z0-9_+]*://.*", re.DOTALL)  # SQLAlchemy has no `postgres://`
 
 _OPEN = re.compile(r"env:.*|[^:]*://([\w.~%+-]*@)?[^@/?#\s]*([/?#].*)?", re.DOTALL)
-"""A URL that has nothing but a user before its host, so that the user cannot be misread."""
+"""A URL with at most a user name, but no password, before its host."""
 
 
 def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
-    """Return an annotation from a condition and the text that a message shows as expected."""
+    """Return a rule for `Annotated`: a condition, and the text that a message shows as the expected value."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -29,7 +29,7 @@ def rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
 
 
 def as_share(value: float | str) -> float:
-    """Return a share as a number: 0.05 for `0.05` and for `5%`. Raise ValueError for another form, or above 1."""
+    """Return a share as a number: 0.05 for `0.05` and for `5%`. Raise ValueError for any other value."""
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     share = float(match[1]) / 100 if match else value
     if isinstance(share, str) or not 0 <= share <= 1:
@@ -43,7 +43,7 @@ def _check_share(value: float | str) -> float | str:
 
 
 Share = Annotated[float | str, AfterValidator(_check_share)]
-"""A share, as a number or in per cent; `as_share` is its number."""
+"""A share, as a number or in per cent. `as_share` returns it as a number."""
 
 Age = Annotated[timedelta, rule(lambda age: age >= timedelta(), "a time of 0 or more")]
 """A duration that is not negative, such as an age or a delay."""
@@ -74,7 +74,7 @@ Url = Annotated[
     rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME"),
     rule(
         lambda url: _OPEN.fullmatch(url) and not has_secret(url),
-        "no password in it, as declarations are shown in the web UI: env:NAME, and the URL in the variable NAME",
+        "no password in it, because the web UI shows declarations: env:NAME, and the URL in the variable NAME",
     ),
 ]
 """The URL of a database, or the variable that holds it."""
@@ -86,7 +86,7 @@ Prefix = Annotated[
 
 BOARD_NAME = "[A-Za-z0-9_-]+"
 BoardName = Annotated[str, rule(re.compile(BOARD_NAME).fullmatch, "letters, digits, '_' and '-'")]
-"""The name of a blackboard of others, which the settings define."""
+"""The name of another team's blackboard. The settings define it."""
 
 Owner = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""Rules for how a run that raised ends in the ledger: only a build that failed for its own reason is an attempt."""
+"""Rules for how the ledger records a run that raised an error. Only a failure of the build itself counts as attempt."""
 
 from datetime import timedelta
 
@@ -30,34 +30,34 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
 
 
 LASTING: tuple[type[Exception], ...] = (FunctionWrong, InvalidDefinition, NotAsDeclared)
-"""Mistakes in code, declaration or data that stay until somebody changes one of them (ADR 39)."""
+"""Errors that every run repeats until a person changes the code, the declaration or the data (ADR 39)."""
 
 
 OF_ITS_OWN = (Exception, SystemExit)
-"""Exceptions that a function may end with by itself. All others are interrupts: KeyboardInterrupt, and Dagster's when
-it terminates a run. No interrupt is a SystemExit, so a SystemExit is the function's `sys.exit()`.
+"""Exceptions that a function itself may raise. All others are interrupts: KeyboardInterrupt, and the exception by which
+Dagster terminates a run. No interrupt is a SystemExit, so a SystemExit means that the function called `sys.exit()`.
 """
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
-"""Pauses between two attempts on the same inputs: a problem that passes by itself takes seconds, or minutes."""
+"""Shortest and longest pause between two attempts on the same inputs. Temporary problems take seconds or minutes."""
 
 
 MOST_DEATHS = 2
-"""Number of runs on the same inputs in which Spark may die. A third one would end the Spark of others again."""
+"""Maximum number of runs on the same inputs in which Spark dies. A further run could again end Spark for other runs."""
 
 
 def is_death(reason: str) -> bool:
-    """Return whether a run ended because Spark died. `reason` is that in the ledger: `Error: message`."""
+    """Return whether a run ended because Spark died. `reason` is the run's reason in the ledger, `Error: message`."""
     return reason.partition(":")[0] == SparkDied.__name__
 
 
 def needs_a_change(reason: str) -> bool:
-    """Return whether further runs on the same inputs would fail, too. `reason` is that of a run: `Error: message`."""
+    """Return whether further runs on the same inputs would fail, too. `reason` is a run's reason, `Error: message`."""
     return any(reason.partition(":")[0] in _names(error) for error in LASTING)
 
 
 def is_of_code(reason: str) -> bool:
-    """Return whether a change of code is needed. `reason` is that of a run: `Error: message`."""
+    """Return whether a change of code is needed. `reason` is a run's reason, `Error: message`."""
     return reason.partition(":")[0] == FunctionWrong.__name__
 
 
@@ -73,7 +73,7 @@ def end_of(error: BaseException) -> str:
 
 
 def is_outage(error: str | None) -> bool:
-    """Return whether `error` names a class of ServiceUnavailable: the next run would fail with it, too."""
+    """Return whether `error` is the name of ServiceUnavailable or of a subclass: the next run would fail, too."""
     return error in _names(ServiceUnavailable)
 
 

@@ -1,6 +1,7 @@
 """Names of the batches that our own appendable datasets write: the number of an increment, or a range of numbers.
 
-A range holds the rows of all its increments, rebuilt or compacted, and replaces their batches.
+A batch named by a range holds the rows of all increments in the range, and replaces their batches. Compaction and
+rebuilds write such batches.
 """
 
 import re
@@ -12,7 +13,7 @@ from feed_assets.core.intervals import Interval
 from feed_assets.core.pins import Pin, pins_digest
 
 LEAST = 20
-"""Least number of consecutive batches for which compaction is worthwhile."""
+"""Smallest number of consecutive batches for which compaction is worthwhile."""
 
 _NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
 
@@ -50,7 +51,10 @@ def following(names: Iterable[str]) -> int:
 
 
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
-    """Return the range of each replaced batch. All `batches` are of one partition and have a valid update."""
+    """Return the replaced batches, each with the range that replaces it.
+
+    All `batches` must be of one partition and have a valid update.
+    """
     numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
     range_by_batch: dict[Partition, Partition] = {}
     widest: tuple[int, Partition] | None = None
@@ -63,7 +67,7 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
-    """Return the range that holds a batch, or None. All `candidates` have a valid update."""
+    """Return the range that holds the rows of a batch, or None. All `candidates` must have a valid update."""
     if numbers_in(batch.name) is None:
         return None
     return replaced({each for each in candidates if each.parent == batch.parent} | {batch}).get(batch)
@@ -77,9 +81,9 @@ def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -
 
 
 def version_of(pins: Iterable[Pin]) -> str:
-    """Return the version of the rows of several batches: the sum of their versions, so compaction does not change it.
+    """Return one version for the rows of several batches: the sum of their versions.
 
-    A range has the same version as all the batches that it replaces. So their readers have nothing new to read.
+    A range has the version of all batches that it replaces. So a compaction gives readers nothing new to read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
@@ -91,7 +95,7 @@ def set_version(pins: Iterable[Pin]) -> str:
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions whose rows are the same in two sets of pins although one reads ranges for batches."""
+    """Return the partitions with the same rows in two sets of pins, although one set has ranges in place of batches."""
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}
@@ -126,9 +130,9 @@ def _reach(read: Iterable[Interval], start: str) -> str:
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
-    """Return the pins without older batches of ours: of each partition only the last batch stays.
+    """Return the pins without older batches of our own appendable datasets: the last batch of each partition stays.
 
-    Events are about the partition, and the last batch carries the correlation id that was passed on last.
+    An event is about a whole partition. The last batch has the correlation id that was passed on last.
     """
     last: dict[Partition, Pin] = {}
     newest_pins = set[Pin]()

@@ -12,7 +12,7 @@ def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
     """Split points into disjoint rectangles of at most `limit` points each.
 
     Each rectangle starts at the least remaining point. It is the largest found by growing in any order of dimensions.
-    The number of rectangles is not always minimal, as finding the minimum takes too long.
+    There may be more rectangles than necessary, because finding the minimum takes too long.
     """
     remaining, rectangles = {*points}, list[list[Point]]()
     for corner in sorted(remaining):

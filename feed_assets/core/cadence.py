@@ -1,6 +1,6 @@
-"""Schedules of expected partitions and events, by a cron. Late is what has not arrived within a tolerance.
+"""Schedules by which partitions and events are expected. They are late if they do not arrive within the tolerance.
 
-Feeds with time partitions are watched for each partition: see `core.expected_partitions`.
+If a feed has time partitions, each partition is watched by itself: see `core.expected_partitions`.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,23 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Number of ticks that show a cron's longest pause, including nights and weekends that an hourly cron skips."""
+"""Number of ticks among which a cron's longest pause is searched: enough for the nights and weekends that it skips."""
 
 
 @typed
 @dataclass(frozen=True)
 class Cadence:
-    """Schedule of expected partitions or events: by the ticks of a cron, or each partition once a later one arrived.
+    """Schedule by which partitions or events are expected: the ticks of a cron, or the arrival of later partitions.
 
-    A time partition is expected at the first tick at or after its end, and is late until it arrives. If the cron
-    has more ticks than partitions, or partitions have no time, an event is expected at each tick. If clocks
-    change, ticks are those of Debian's cron: a tick in the skipped hour moves to its end, a tick in the repeated
-    hour happens once.
+    A time partition is expected at the first tick at or after its end, and is late until it arrives. Without a cron, it
+    is expected when a later partition has arrived. If the cron has more ticks than there are partitions, or partitions
+    have no time, an event is expected at each tick. If clocks change, ticks follow Debian's cron: a tick in the skipped
+    hour moves to the end of that hour. A tick in the repeated hour happens once.
 
     Args:
-        cron: A cron of five fields, such as `0 6 * * *`; None: no partition of time may be left out, however late.
-        tolerance: Allowed delay after the tick, or after a later partition. An event may also be this early.
+        cron: A cron of five fields, such as `0 6 * * *`. None means: partitions may come at any time, but no time
+            partition may be left out.
+        tolerance: The allowed delay after the tick, or after a later partition. An event may also be this early.
         timezone: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
 
     Raises:
@@ -67,10 +68,11 @@ def check_cron(declared: str, cron: str, timezone: str) -> None:
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
-    """Return the first tick (UTC) after the last event whose own event is late now. Return None if none is late.
+    """Return the first tick (UTC) whose event is late now. Return None if no event is late.
 
-    An event at `last` counts for each tick c with c - tolerance <= last; the next is late once now >= c + tolerance.
-    Ticks before `since`, when the table was declared, do not count. All times are timezone-aware.
+    The last event, at `last`, belongs to each tick c with c - tolerance <= last. The event of the next tick c is late
+    once now >= c + tolerance. Ticks before `since`, when the table was declared, do not count. All times are
+    timezone-aware.
     """
     if cadence.cron is None:
         return None
@@ -89,9 +91,10 @@ def longest_pause(cadence: Cadence) -> timedelta | None:
 
 
 def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
-    """Return whether the cron has more ticks than partitions, given by their consecutive `ends`: it then times events.
+    """Return whether the cron has more ticks than there are partitions. If so, it is a schedule of events.
 
-    One extra tick is allowed: if clocks change, a day of one zone may have two ticks of another zone's daily cron.
+    `ends` are the ends of consecutive partitions. One extra tick is allowed: if clocks change, a day of one zone may
+    have two ticks of another zone's daily cron.
     """
     if cadence.cron is None:
         return False
@@ -106,19 +109,22 @@ def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
     zone = ZoneInfo(zone_of(timezone))
     if _is_of_the_clock(cron):
         return _clock_tick_after(cron, zone, moment)
-    # CronSim returns the first of two equal times, even if it starts between them.
+    # In a repeated hour CronSim returns the first of two equal clock times, even if it starts between them.
     ticks = CronSim(cron, moment.astimezone(zone))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)
 
 
 def _is_of_the_clock(cron: str) -> bool:
-    """Return whether the cron ticks at every moment that the clock shows, as Debian's cron does for `*` and steps."""
+    """Return whether the cron ticks in both parts of a repeated hour.
+
+    As in Debian's cron, this is the case if the field of minutes or of hours begins with `*`.
+    """
     minute, hour, *_ = cron.split()
     return minute.startswith("*") or hour.startswith("*")
 
 
 def _clock_tick_after(cron: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, by local clock times: CronSim fails for clock changes of half an hour."""
+    """Return the first tick after a moment, by local clock times. CronSim fails if clocks change by half an hour."""
     local = moment.astimezone(zone)
     first, second = (local.replace(fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     later = _shown_after(cron, zone, local.replace(tzinfo=None), moment)

@@ -32,8 +32,8 @@ def bars(title: str, found: Sequence[Bar]) -> str:
     """Draw bars, for the `chart` of a dataset.
 
     Args:
-        title: The image's text where it is not shown.
-        found: The bars from top to bottom; the longest takes all the width.
+        title: The text that replaces the image where it cannot be shown.
+        found: The bars from top to bottom. The longest bar fills the width.
 
     Returns:
         Markdown with an SVG image in it.

@@ -26,11 +26,11 @@ class WindowState(StrEnum):
 
     Attributes:
         OPEN: Not complete (yet).
-        COMPLETE: All data are there, or an operator has accepted it.
-        COMPLETE_WITH_ISSUE: All data are there, and something is wrong with them, such as duplicates.
-        INVALID: All data are there, and a check has failed.
-        BACKFILLING: The window is being made again.
-        BACKFILLED: The window was made again, and all data are there. It stays backfilled when its checks pass.
+        COMPLETE: All data are there, or a person has accepted the window as it is.
+        COMPLETE_WITH_ISSUE: All data are there, but something is wrong with them, such as duplicates.
+        INVALID: All data are there, but a check has failed.
+        BACKFILLING: The data of the window are being made again.
+        BACKFILLED: The data were made again, and all are there. The window stays backfilled when its checks pass.
     """
 
     OPEN = "open"
@@ -51,16 +51,16 @@ class Completeness:
     """Rules for when the windows of a dataset are complete, after "Data Dependency Driven Orchestration".
 
     Args:
-        grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. The smallest is the one that counts are
-            reported for, and the only one with a ratio; a larger window is complete when all of the
-            smaller ones in it are.
+        grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. Counts are reported for windows of the
+            smallest size, and only these are judged by the ratio. A larger window is complete when all smaller windows
+            in it are complete.
         ratio: The share of the source's records that makes a window complete, such as `99.995%`.
         tiers: The names of the sources whose counts must all be reached; by default every source that reported a count.
-        tz: The time zone of its days, unless it has regions with their own.
+        tz: The time zone of the dataset's days. Regions may have their own time zones.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the ratio is no share above 0, or a grain is invalid or not a
-            multiple of the smallest.
+        InvalidDefinition: A value is of a wrong type, the ratio is not a share above 0, a grain is invalid, or a grain
+            is not a multiple of the smallest.
     """
 
     grains: tuple[str, ...] = GRAINS
@@ -77,7 +77,7 @@ class Completeness:
 
 
 def as_fraction(ratio: str) -> Fraction:
-    """Return a ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raise InvalidDefinition if it is no share."""
+    """Return a ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raise InvalidDefinition for any other text."""
     try:
         share = Fraction(ratio.removesuffix("%").strip()) / (100 if ratio.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
@@ -99,14 +99,14 @@ def judge(
     Args:
         ingested: Records that were ingested; 0 if no part has any.
         sources: Records by tier, for tiers that have reported them.
-        tiers: The tiers whose counts must be reached; () means every tier that reported a count, at least one.
+        tiers: The tiers whose counts must be reached. () means every tier that reported a count; at least one must.
         ratio: The share of each tier's records that makes the window complete.
         offsets: The comparison of its offsets.
 
     Returns:
-        Open while a tier has not reported, too little was ingested, or offsets are in no part. Complete with an
-        issue if there is more than the largest tier has, which are duplicates, or if several parts hold the same
-        offsets. 0 of 0 is complete, because the source has reported 0.
+        Open while a tier has not reported, too few records were ingested, or some offsets are in no part. Complete with
+        an issue if there are duplicates: more records than the largest tier has, or offsets that are in several parts.
+        0 of 0 records are complete, because the source has reported 0.
     """
     source_counts = [sources[tier] for tier in tiers or sources if tier in sources]
     is_short = (
@@ -140,7 +140,7 @@ def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -
 
 
 def _share(ingested: int, expected: int) -> str:
-    """Return the share as a percentage with four decimals, cut off, not rounded: 99.99499 never looks complete."""
+    """Return the share as a percentage with four decimals. It is cut off: rounded, 99.99499 would look like 99.995."""
     if not expected:
         return ""
     share = ingested * 1_000_000 // expected
@@ -148,7 +148,10 @@ def _share(ingested: int, expected: int) -> str:
 
 
 def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:
-    """Return the state of a larger window from the number of its children by state: all `expected` must be done."""
+    """Return the state of a larger window. `states` has the number of its children by state.
+
+    All `expected` children must be done.
+    """
     if states.get(WindowState.INVALID) or sum(states.get(each, 0) for each in DONE) < expected:
         return WindowState.OPEN
     return WindowState.COMPLETE_WITH_ISSUE if states.get(WindowState.COMPLETE_WITH_ISSUE) else WindowState.COMPLETE

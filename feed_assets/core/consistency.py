@@ -1,7 +1,7 @@
-"""Comparison of inputs from one pipeline by lineage: whether they were made of the same data, by version.
+"""Comparison of inputs from one pipeline by lineage: whether they were made from the same versions of data.
 
-The lineage of a partition's newest update also holds for older updates with the same rows: the same rows were made
-again from newer inputs, although consumers of the older updates were not built again.
+If an older update of a partition has the same rows as the newest one, the newest update's lineage also holds for it.
+The same rows were then made again from newer inputs, and consumers of the older update were not built again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ class Lineage:
 
 
 def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
-    """Describe two pins that were made of different data of one partition. Return None if all agree.
+    """Describe two pins that were made of different data of one partition. Return None if all pins agree.
 
-    Pins agree if they do so by their own lineage, or by that of the newest updates with the same rows.
+    Pins agree by their own lineage, or by the lineage of the newest updates with the same rows.
     """
     pins = sorted(pins)
     conflict = _conflict(pins, built_from, newest)
@@ -36,7 +36,10 @@ def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | N
 
 
 def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> bool:
-    """Return whether lineage proves that pins were made of the same data: each pair shares ancestors, and all agree."""
+    """Return whether lineage proves that pins were made of the same data.
+
+    For this, each pair of pins must share ancestors, and all pins must agree.
+    """
     pins = sorted(pins)
     traces = [_traced(pin, built_from, newest) for pin in pins]
     are_related = all(one.keys() & other.keys() for one, other in combinations(traces, 2))
@@ -54,7 +57,7 @@ def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) ->
 
 
 _Trace = Mapping[Partition, Mapping[str, str]]
-"""Ancestors of a pin: by partition the versions of its data, each with an update id."""
+"""Ancestors of a pin: for each partition, the versions of its data that were used, each with an update id."""
 
 
 def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
@@ -70,7 +73,7 @@ def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str
 
 
 def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
-    """Return the partition to name in a message: preferably a source, which was not made of others."""
+    """Return the partition to name in a message: preferably a source, which was not made from other partitions."""
     derived = {partition for (partition, _), pins in built_from.items() if pins}
     return min(differing, key=lambda each: (each in derived, each))
 
@@ -78,8 +81,8 @@ def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
 def _in_words(one: Pin, other: Pin, source: Partition, one_trace: _Trace, other_trace: _Trace) -> str:
     led = " and ".join(" and ".join(sorted(trace[source].values())) for trace in (one_trace, other_trace))
     return (
-        f"{one.partition} {one.update_id} and {other.partition} {other.update_id} do not belong together: they lead "
-        f"back to different updates of {source}, {led}"
+        f"{one.partition} {one.update_id} and {other.partition} {other.update_id} do not belong together: they were "
+        f"made from different updates of {source}, {led}"
     )
 
 
@@ -97,7 +100,7 @@ def _traced(pin: Pin, built_from: BuiltFrom, newest: Newest) -> _Trace:
 
 
 def _speaker(pin: Pin, newest: Newest) -> Pin:
-    """Return the update whose lineage counts: the newest one if it has the same data, otherwise the pin's own."""
+    """Return the update whose lineage counts: the newest update if it has the same data, otherwise the pinned one."""
     last = newest.get(pin.partition)
     return last if last and _data(last) == _data(pin) else pin
 

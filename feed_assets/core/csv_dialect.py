@@ -14,7 +14,7 @@ from feed_assets.core.packed import packing_problem
 from feed_assets.core.typed import typed
 
 Encoding = Literal["UTF-8", "UTF-16", "Latin-1"]
-"""Encodings of people's CSV files. UTF-16 has a byte order mark, which shows the byte order."""
+"""Supported encodings of CSV files. UTF-16 must have a byte order mark, which shows the byte order."""
 
 CODECS: Mapping[Encoding, str] = {"UTF-8": "utf-8", "UTF-16": "utf-16", "Latin-1": "latin-1"}
 """Python's names of the encodings."""
@@ -23,7 +23,7 @@ DELIMITERS = (",", ";", "\t", "|")
 """Delimiters to try if the declared one does not occur."""
 
 HEAD_BYTES = 65_536
-"""Number of bytes of a file that are checked; more if these have no line end."""
+"""Number of bytes at the beginning of a file that are checked. More are checked if these contain no line end."""
 
 LINE_END_BYTES = 6
 """Number of bytes of CR CR LF in UTF-16. A line end closer to the end of the data may be cut off."""
@@ -34,10 +34,10 @@ _AFTER_BLANKS = re.compile(r'[ \t]+"')
 _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 
 SHORT = 4
-"""Number of columns up to which a reader sees at once where a header differs from the schema."""
+"""Maximum number of columns for which a message lists no differences of a header: a person sees them at once."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
-"""Other formats, by first bytes that no text has."""
+"""Other formats, by the first bytes of their files. No text begins with these bytes."""
 _BOMS: Mapping[bytes, Encoding] = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -46,17 +46,18 @@ def _is_delimiter(text: str) -> bool:
 
 
 def _is_character(text: str) -> bool:
-    """Return whether a text is one character, in Java, too, and no line end."""
+    """Return whether a text is one character (also in Java, whose characters have 16 bits) and not a line end."""
     return len(text) == 1 and "\0" < text < "\ufdd0" and text not in "\r\n\ufeff"
 
 
 Delimiter = Annotated[
-    str, rule(_is_delimiter, r"one character that is no letter, digit, quote or line end, such as ';' or '\t'")
+    str, rule(_is_delimiter, r"one character that is not a letter, digit, quote or line end, such as ';' or '\t'")
 ]
 """The character between two fields."""
 
 Quote = Annotated[
-    str, rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for none")
+    str,
+    rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for no quote"),
 ]
 """The character around a field that holds delimiters or line breaks. Inside the field it is doubled."""
 
@@ -73,7 +74,7 @@ class CsvDialect:
 
     Args:
         delimiter: The character between two fields.
-        quote: The character around fields that need it; None if fields are never quoted, and a quote is ordinary text.
+        quote: The character around fields that need quoting. None if fields are never quoted, so quotes are plain text.
         encoding: `UTF-8`, `UTF-16` (with a byte order mark) or `Latin-1`.
         header: Whether the first record names the columns.
         null_value: A text that means NULL, quoted or not. An empty field always means NULL.
@@ -100,14 +101,14 @@ class CsvDialect:
         if form != "csv":
             name, value = next(iter(self.non_defaults.items()))
             raise InvalidDefinition(
-                f"{feed} is {form} and has {name}={value!r}, which CSV alone has: expected format='csv', or none of "
+                f"{feed} is {form} and has {name}={value!r}, which only CSV has: expected format='csv', or none of "
                 f"{', '.join(asdict(self))}."
             )
         if self.delimiter == self.quote:
             raise InvalidDefinition(f"{feed}: delimiter and quote are both {self.quote!r}: expected two characters.")
         if self.null_value and {self.delimiter, self.quote} & {*self.null_value}:
             raise InvalidDefinition(
-                f"{feed}: null_value {self.null_value!r} holds the delimiter or the quote: expected a text without."
+                f"{feed}: null_value {self.null_value!r} contains the delimiter or the quote: expected another text."
             )
         return self
 
@@ -116,16 +117,16 @@ RFC_4180 = CsvDialect()
 
 
 def first_bytes(read: Callable[[int], bytes]) -> bytes:
-    """Return the beginning of a file, with its whole first line. `read` takes the most bytes to return.
+    """Return the beginning of a file, including its whole first line. `read(n)` returns up to n bytes from the start.
 
-    Raise ValueError if the first line is too long to be checked: a packed file may hold such a line.
+    Raise ValueError if the first line is longer than `READ_BYTES`. Even a small packed file may unpack to such a line.
     """
     for size in (HEAD_BYTES, READ_BYTES + 1):
         data = read(size)
         looked_at = data[:-LINE_END_BYTES]
         if len(data) < size or b"\n" in looked_at or b"\r" in looked_at:
             return data
-    raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
+    raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most that many")
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Beginning:
     """Findings from the first bytes of a CSV file.
 
     Attributes:
-        problem: Why a run cannot read the file by its declaration; None if it can.
+        problem: The reason why a run cannot read the file as declared. None if it can.
         line_end: `\\r` if the first record ends with CR alone, as on old Macs; otherwise `\\n`.
     """
 
@@ -150,7 +151,7 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
         dialect: The declared form.
 
     Returns:
-        A description of them.
+        The problem that was found, and the line end.
     """
     if problem := encoding_problem(data, dialect):
         return Beginning(problem)
@@ -158,27 +159,27 @@ def beginning_of(data: bytes, names: Sequence[str], dialect: CsvDialect = RFC_41
     line_end = _line_end(text, dialect)
     if line_end == "\r\r\n":
         return Beginning(
-            "its lines end with CR CR LF, as Python writes CSV on Windows into a file in text mode: have the producer "
-            "open the file with `newline=''`"
+            "its lines end with CR CR LF, which Python's csv module writes into text files on Windows: have the "
+            "producer open the file with `newline=''`"
         )
     if line_end == "\r" and "\n" in _outside_quotes(text, dialect):
         return Beginning(
-            "its first record ends with CR alone, and others end with LF: expected one of both. Have the producer end "
-            "all lines with LF, or all with CR LF"
+            "its first record ends with CR alone, and others end with LF: expected the same line end everywhere. Have "
+            "the producer end all lines with LF, or all with CR LF"
         )
     try:
         fields = next(_reader(text, dialect), list[str]())
     except csv.Error as error:
         cure = "have the producer close each quote, and double those within a name"
-        return Beginning(f"its header is no CSV: {error}: {cure}" if dialect.header else None, line_end)
+        return Beginning(f"its header is not valid CSV: {error}: {cure}" if dialect.header else None, line_end)
     problem_of = _header_problem if dialect.header else _no_header_problem
     return Beginning(problem_of(fields, names, dialect), line_end)
 
 
 def misplaced_quote(record: str) -> str | None:
-    """Return the problem of a misplaced quote in a record, in the words of a run's reasons. Return None without one.
+    """Describe a misplaced quote in a record, in the words that runs use for rejects. Return None if there is none.
 
-    The text after a closing quote is left to the parser.
+    Text after a closing quote is not described here, because the parser reports it.
     """
     fields = _QUOTED.sub("", record).split(",")
     if any(_AFTER_BLANKS.match(field) for field in fields):
@@ -191,7 +192,7 @@ def misplaced_quote(record: str) -> str | None:
 
 
 def encoding_problem(data: bytes, dialect: CsvDialect) -> str | None:
-    """Return why the first bytes of a file are not of the declared encoding. Return None if they may be."""
+    """Return why the first bytes of a file cannot be in the declared encoding. Return None if they can."""
     if problem := packing_problem("", data, len(data)):
         return problem
     if form := next((form for mark, form in _OTHER_FORMATS.items() if data.startswith(mark)), None):
@@ -237,13 +238,13 @@ def _header_problem(fields: Sequence[str], names: Sequence[str], dialect: CsvDia
     bare = [field.strip(" \t") for field in fields]
     if fields != bare and _is_alike([_without_quotes(field, dialect.quote) for field in bare], names):
         header = dialect.delimiter.join(fields)
-        return f"blanks stand before or after names in its header: found `{header}`. Have the producer write none"
+        return f"its header has blanks before or after names: found `{header}`. Have the producer write none"
     for quote in sorted({'"', "'"} - {dialect.quote}):
         if _is_alike([_without_quotes(field.strip(), quote) for field in fields], names):
-            return f"the names in its header stand between {quote}: {_declare('quote', quote)}"
+            return f"the names in its header are quoted with {quote}: {_declare('quote', quote)}"
     expected, header_text = dialect.delimiter.join(names), dialect.delimiter.join(fields)
     is_data = not {*map(str.lower, names)} & {*map(str.lower, fields)}
-    hint = f"; without a header {_declare('header', False)}" if is_data else ""
+    hint = f"; if the file has no header, {_declare('header', False)}" if is_data else ""
     return f"its header is {header_text}: expected {expected}{_differences(fields, names)}{hint}"
 
 
@@ -278,7 +279,7 @@ def _no_header_problem(fields: Sequence[str], names: Sequence[str], dialect: Csv
 
 
 def _other_delimiter(fields: Sequence[str], names: Sequence[str], dialect: CsvDialect, where: str) -> str | None:
-    """Return a hint if the record is a single field that another delimiter would split."""
+    """Return a hint if the record has a single field that another delimiter would split."""
     if len(fields) != 1 or len(names) == 1:
         return None
     counts = {each: fields[0].count(each) for each in DELIMITERS if each != dialect.delimiter}

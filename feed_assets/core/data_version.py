@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 SLICES = ((0, 22), (22, 21), (43, 21))
-"""Bits of a row's hash that are summed separately: 64-bit sums of them cannot overflow below 2^41 rows."""
+"""Bits of a row's hash that are summed separately, as (first bit, number of bits).
+
+A 64-bit sum of so few bits cannot overflow below 2^41 rows.
+"""
 
 NO_ROWS = dict.fromkeys(("_records", "_xor", *(f"_sum{low}" for low, _ in SLICES)), 0)
 """Digest parts of an empty set of rows."""
@@ -18,7 +21,7 @@ def data_version(columns: Sequence[tuple[str, str]], values: Mapping[str, int | 
 
 
 def combined(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int]:
-    """Return the digest parts of all rows from those of disjoint sets of rows."""
+    """Combine the digest parts of disjoint sets of rows into the digest parts of all rows."""
     total = dict(NO_ROWS)
     for each in parts:
         for name in NO_ROWS:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 UPDATES_COMPARED = 5
-"""Least number of updates of a version for a comparison: the median of fewer is chance."""
+"""Smallest number of updates of a code version for a comparison. The median of fewer updates is mostly chance."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds that one update took from a table to another. The correlation id is that of the second table."""
+    """Seconds that one update took from a table to another. `correlation` is its correlation id at the second table."""
 
     correlation: str
     partition_key: str
@@ -26,7 +26,8 @@ class Duration:
 class Trend:
     """The durations under one version of the second table's code.
 
-    `change` compares the median with that of the version before, `against`: 0.5 is 50 % longer. None for the first.
+    `change` compares the median with that of the previous version (`against`): 0.5 means 50 % longer. Both are None for
+    the first version.
     """
 
     code_version: str | None
@@ -70,7 +71,7 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
 
 
 def compared(trends: Sequence[Trend], least: int = UPDATES_COMPARED) -> DurationComparison | None:
-    """Compare the newest two versions with enough updates. Return None if there are not two.
+    """Compare the newest two versions that have enough updates. Return None if there are fewer than two.
 
     Skip updates without a code version, and versions whose median is 0.
     """

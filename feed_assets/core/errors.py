@@ -12,7 +12,7 @@ class FeedAssetsError(Exception):
     """The parent of all errors of feed_assets."""
 
     place: str | None = None
-    """The file and line of the user's code that the error is about: where a declaration stands."""
+    """The file and line of the user's code that the error is about, such as the line of a declaration."""
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -20,7 +20,7 @@ class FeedAssetsError(Exception):
 
 
 class InvalidName(FeedAssetsError):
-    """A text is no valid feed, version, partition key or update id."""
+    """A text is not a valid feed, version, partition key or update id."""
 
 
 class InvalidDefinition(FeedAssetsError):
@@ -36,15 +36,15 @@ class InvalidEvent(FeedAssetsError):
 
 
 class EventOutOfOrder(InvalidEvent):
-    """The marker of a write event is not after its table's last one."""
+    """The marker of a write event is not after the last marker of its table."""
 
 
 class InvalidNotification(FeedAssetsError):
-    """A message is no notification of a store: the queue is another one, or the form is unknown."""
+    """A message is not a notification of a store: the queue is the wrong one, or the message has an unknown form."""
 
 
 class InvalidReport(FeedAssetsError):
-    """A report is malformed, refers to something its dataset lacks, or contradicts an earlier one of its version."""
+    """A report is malformed, refers to something its dataset lacks, or contradicts a report of the same version."""
 
 
 class PartitionClosed(FeedAssetsError):
@@ -52,19 +52,19 @@ class PartitionClosed(FeedAssetsError):
 
 
 class StillRead(FeedAssetsError):
-    """A dataset cannot be retired because others are made of it."""
+    """A dataset cannot be retired because other datasets read it."""
 
     @classmethod
     def by(cls, feed: object, readers: Iterable[object]) -> "StillRead":
         """Return the error that names the readers of a feed."""
         named = ", ".join(map(str, readers))
         return cls(
-            f"{feed} is still read by {named}: expected nobody. Move them to another version, or retire them, too."
+            f"{feed} is still read by {named}: expected no reader. Move these to another version, or retire them, too."
         )
 
 
 class IllegalTransition(InvalidReport):
-    """A window cannot change from its present state to the other one."""
+    """A window cannot change from its present state to the requested one."""
 
 
 class SourceUnavailable(FeedAssetsError):
@@ -72,7 +72,7 @@ class SourceUnavailable(FeedAssetsError):
 
 
 class SourceBusy(SourceUnavailable):
-    """An event source is in use by another process for the moment: the next read finds it free."""
+    """An event source is in use by another process at the moment. A later read will succeed."""
 
 
 class SourceNotGiven(FeedAssetsError):
@@ -84,7 +84,7 @@ class QueueUnavailable(FeedAssetsError):
 
 
 class SinkUnavailable(FeedAssetsError):
-    """Our events cannot be published to the sink of a setting: its database refuses them, or does not answer."""
+    """Our events cannot be published to a sink of the settings: its database refuses them, or does not answer."""
 
 
 class InvalidSetting(FeedAssetsError):
@@ -120,7 +120,7 @@ class SparkUnavailable(ServiceUnavailable):
 
 
 class SparkDied(SparkUnavailable):
-    """Spark ended while a run used it: the run counts as an attempt, and two of them stop its partition."""
+    """Spark ended while a run used it. The run counts as an attempt. After two such runs a person must act."""
 
 
 class OutOfMemory(FeedAssetsError):
@@ -132,7 +132,7 @@ class DiskFull(ServiceUnavailable):
 
 
 class KafkaUnavailable(ServiceUnavailable):
-    """The broker or the schema registry does not answer, or refuses; either is retried."""
+    """The broker or the schema registry does not answer, or refuses a request. The request is retried."""
 
 
 class ChunkDiffers(KafkaUnavailable):
@@ -144,11 +144,11 @@ class NoTopic(KafkaUnavailable):
 
 
 class LogTrimmed(FeedAssetsError):
-    """A topic partition no longer has, or never had, the offsets at which reading is to begin."""
+    """A topic partition no longer has, or never had, the offset at which reading must begin."""
 
 
 class MessageUnreadable(FeedAssetsError):
-    """Messages of a topic partition cannot be unpacked, or are no messages."""
+    """Messages of a topic partition cannot be unpacked, or are not valid Kafka messages."""
 
 
 class LetterLeft(FeedAssetsError):
@@ -164,23 +164,23 @@ class FencedOff(FeedAssetsError):
 
 
 class InvalidShape(FeedAssetsError):
-    """A schema cannot be a table, at least not in this warehouse."""
+    """A schema cannot become a table of this warehouse."""
 
 
 class NotMigratable(FeedAssetsError):
-    """A table cannot be migrated to a schema without losing data, or cannot hold what was written by that schema."""
+    """A table cannot be migrated to a schema without losing data, or cannot hold the data written under that schema."""
 
 
 class WarehouseUnavailable(ServiceUnavailable):
-    """A warehouse does not answer, has no room, or another transaction is in the way: it is retried."""
+    """A warehouse does not answer, has no room, or another transaction blocks the load. The load is retried."""
 
 
 class WarehouseBusy(WarehouseUnavailable):
-    """Another process has the file of the warehouse open: a load, or a sensor's check, takes moments."""
+    """Another process, such as a load or a sensor's check, has the file of the warehouse open for a moment."""
 
 
 class TableBusy(WarehouseUnavailable):
-    """A transaction of somebody else holds a table: the others can be loaded meanwhile."""
+    """A transaction of another program has locked a table. Other tables can be loaded meanwhile."""
 
 
 class LoadFailed(FeedAssetsError):
@@ -196,7 +196,7 @@ class KeyStrayed(LoadFailed):
 
 
 class OffsetsMissing(LoadFailed):
-    """The signals of a partition do not continue where its table ends."""
+    """The signals of a partition do not continue at the offset at which its table ends."""
 
 
 class WarehouseTaken(FeedAssetsError):
@@ -204,11 +204,11 @@ class WarehouseTaken(FeedAssetsError):
 
 
 class SpoolBroken(ServiceUnavailable):
-    """The receiver cannot write what it accepts to its disk, which is not full."""
+    """The receiver cannot write accepted events to its disk, although the disk is not full."""
 
 
 class InvalidKey(FeedAssetsError):
-    """An API key is malformed, names something that it cannot, or does not exist."""
+    """An API key does not exist, or would be made without the feeds that it may write."""
 
 
 class NoValidUpdate(FeedAssetsError):
@@ -216,7 +216,7 @@ class NoValidUpdate(FeedAssetsError):
 
 
 class MixedInputs(FeedAssetsError):
-    """The newest updates of two inputs were made of different data of one source: they are not read together."""
+    """The newest updates of two inputs were made of different data of one source. A run must not read them together."""
 
 
 class UpdatePruned(NoValidUpdate):
@@ -232,23 +232,23 @@ class NotOurs(FeedAssetsError):
 
 
 class UpdateAbandoned(FeedAssetsError):
-    """The objects under a claimed update differ from those that were written: the id is given up."""
+    """The objects under a claimed update differ from the written ones, or its id cannot be used. The id is given up."""
 
 
 class UnstableRejects(FeedAssetsError):
-    """A function rejected other records when it ran again: some would be lost, or be both published and rejected."""
+    """A function rejected different records when it was evaluated again. Some would be lost, or duplicated."""
 
 
 class UpdateChanged(FeedAssetsError):
-    """A pinned file is gone or altered since it was listed: updates are immutable, so read again."""
+    """A pinned file was removed or altered after it was listed, although updates are immutable. Read again."""
 
 
 class UnreadableUpdate(FeedAssetsError):
-    """A pinned file cannot be read as declared: another header, format or a name that Spark would skip."""
+    """A pinned file cannot be read as declared: it has another header or format, or a name that Spark would skip."""
 
 
 class NotAsDeclared(UnreadableUpdate):
-    """A pinned file is readable but differs from its declaration: each run on it would fail."""
+    """A pinned file can be read but differs from its declaration. Every run that reads it would fail."""
 
 
 class FunctionFailed(FeedAssetsError):
@@ -264,7 +264,7 @@ class AlreadyRunning(FeedAssetsError):
 
 
 class TargetNotEmpty(FeedAssetsError):
-    """The folder that an update is to be copied into holds something already."""
+    """The folder into which an update should be copied is not empty."""
 
 
 class DaemonRunning(FeedAssetsError):
@@ -276,15 +276,15 @@ class HomeBusy(FeedAssetsError):
 
 
 class NotIdle(FeedAssetsError):
-    """Ticks keep requesting runs where they should have stopped."""
+    """Runs are still requested after many ticks, although all work should be done."""
 
 
 class AlertNotDelivered(FeedAssetsError):
-    """A channel did not take an alert, which is retried. The message has no passwords and no secrets of addresses."""
+    """A channel did not accept an alert. Delivery is retried. The message has no passwords or other secrets."""
 
 
 class AlertChannelDown(AlertNotDelivered):
-    """A channel takes no alert at all now: it does not answer, or refuses the sender."""
+    """A channel accepts no alerts at the moment: it does not answer, or refuses the sender."""
 
 
 class DemoFailed(FeedAssetsError):
@@ -292,6 +292,6 @@ class DemoFailed(FeedAssetsError):
 
 
 def in_short(error: Exception) -> str:
-    """Return an error in one line, without secrets. An error that is not ours is prefixed with its class."""
+    """Return an error in one line, without secrets. The line of a foreign error begins with the name of its class."""
     message = masked(str(error).strip().partition("\n")[0])
     return message if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {message}"

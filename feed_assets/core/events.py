@@ -26,7 +26,10 @@ from feed_assets.core.limits import (
 )
 
 Marker = datetime | int
-"""The order of one table's updates: timezone-aware moments, or versions from 0. A table has one kind."""
+"""A value that orders the updates of one table: a timezone-aware moment, or a version from 0.
+
+All markers of a table are of the same kind.
+"""
 
 NO_NEW_DATA = "no_new_data"
 """Context key: the update passed through this table and left no new data."""
@@ -39,7 +42,7 @@ ADDED_TO = "added_to"
 BATCH = "batch"
 """Context key: the batch of an increment of an appendable dataset."""
 COLUMNS = "columns"
-"""Context key: the columns of a warehouse's table, if they changed since the event before."""
+"""Context key: the columns of a warehouse's table, if they changed since the previous event."""
 
 SLICES = "slices"
 """Context key: the start and end markers of the slices that an increment read, by table partition."""
@@ -48,10 +51,10 @@ _CONTEXT: Mapping[str, tuple[type, str]] = {
     UPDATE_ID: (str, "a text"),
     PARENTS: (list, "a list of texts"),
 }
-"""Context keys with a meaning, and their types. `bytes` and `code_version` are ignored if malformed."""
+"""Context keys whose types are checked. The keys `bytes` and `code_version` are not: malformed values are ignored."""
 
 LAST_VERSION = 2**63 - 1
-"""The highest version of an event, because bigint holds no higher number."""
+"""The highest version of an event: the greatest bigint of a database."""
 _DIGITS = 20
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _ENCODED = re.compile(r"(?P<number>[0-9]{20})|(?P<second>[0-9]{5,8}\.[0-9]{6})(\.(?P<micro>[0-9]{6}))?")
@@ -78,10 +81,11 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True)
 class WriteEvent:
-    """One update of a table. `marker` is >= the `updated_at` of every row that it covers, and < that of later ones.
+    """One update of a table.
 
-    `event_marker` is the event's own time. `partition_key` is '' for a table without partitions. `context` has the
-    writer's other facts, as JSON: code_version, run, records, bytes, no_new_data, parents, and whatever is useful.
+    `marker` is at or after the `updated_at` of every row that the event covers, and before that of every later row.
+    `event_marker` is the time of the event itself. `partition_key` is '' for a table without partitions. `context` has
+    further facts from the writer, as JSON: code_version, run, records, bytes, no_new_data, parents, and any others.
     """
 
     table_name: str
@@ -94,16 +98,16 @@ class WriteEvent:
 
     @property
     def partition(self) -> Partition:
-        """Return the table's partition, with the table as a feed. Raise InvalidName if a name is malformed."""
+        """Return the partition of the table, which counts as a feed. Raise InvalidName if a name is malformed."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
     @property
     def has_new_data(self) -> bool:
-        """Return whether the event may have new data. Only the writer can state that it has none."""
+        """Return whether the event may bring new data. Return False only if its writer states that it brings none."""
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
-        """Return the marker after which the event's data begin, given the previous marker."""
+        """Return the marker after which the event's data begin. `previous` is the marker of the event before it."""
         is_update = UPDATE_ID in self.context
         replaces_all = is_update or self.write_operation is Operation.OVERWRITE
         is_empty = not is_update and not self.has_new_data
@@ -112,7 +116,7 @@ class WriteEvent:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A text that is not a valid event, and the reason. Both are cut to their limits."""
+    """A text that is not a valid event, and the reason. Text and reason are cut to their limits."""
 
     raw: str
     reason: str
@@ -124,10 +128,10 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Recorded:
-    """An event as the ledger has it, with its number in commit order; markers are encoded.
+    """An event as stored in the ledger, with its number in commit order. Markers are encoded.
 
-    It covers the updates in `(start, marker]` of its table's partition, as in `start_of`. `previous` is the
-    marker of the event before it there, None for the first.
+    The event covers the updates in `(start, marker]` of its table's partition, as in `start_of`. `previous` is the
+    marker of the previous event of that partition; None for its first event.
     """
 
     sequence: int
@@ -145,14 +149,15 @@ class Recorded:
 
     @property
     def time(self) -> datetime:
-        """Return the event's own time (UTC). If that is a version, return when the ledger recorded the event."""
+        """Return the time (UTC) of the event itself. If the event has a version, return when the ledger recorded it."""
         marker = decode(self.event_marker)
         return marker if isinstance(marker, datetime) else self.at
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Return the correlation ids that were joined into the event's own, if there were several."""
-        parent_ids = self.context.get(PARENTS)  # Any type, in events recorded before types were checked.
+        """Return the correlation ids that were joined into the id of this event. Return () if its id is not joined."""
+        # An old event may have a value of any type here, because types were not checked then.
+        parent_ids = self.context.get(PARENTS)
         return tuple(map(str, cast(list[object], parent_ids))) if isinstance(parent_ids, list) else ()
 
     @property
@@ -162,9 +167,10 @@ class Recorded:
 
 
 def encode(marker: Marker) -> str:
-    """Return a marker as text that sorts like the markers of its kind. A whole second becomes an update id.
+    """Encode a marker as text. The texts of one kind of marker sort in the order of the markers.
 
-    `decode` returns the same marker. Raise InvalidEvent for anything else, or for a moment outside the calendar in UTC.
+    The text of a moment on a whole second is an update id. `decode` returns the marker again. Raise InvalidEvent for a
+    moment without a time zone, and for a marker that is out of range.
     """
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
@@ -184,7 +190,7 @@ def _in_utc(moment: datetime) -> datetime:
         ) from None
 
 
-@lru_cache(maxsize=16_384)  # Pass UTC only: in a zone both moments of a repeated hour are equal, and so one cache key.
+@lru_cache(maxsize=16_384)  # Pass UTC only: in other zones the two moments of a repeated hour share a cache key.
 def _text_of(utc: datetime) -> str:
     return update_id(utc) + (f".{utc.microsecond:06d}" if utc.microsecond else "")
 
@@ -198,11 +204,11 @@ def decode(text: str) -> Marker:
     moment = parse_update_id(match["second"].zfill(_ID_LENGTH)) if match else None
     if match and moment:
         return moment.replace(microsecond=int(match["micro"] or 0))
-    raise InvalidEvent(f"{text!r} is no marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
+    raise InvalidEvent(f"{text!r} is not a marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
 
 
 def encoded(text: str) -> str:
-    """Encode a marker as people write it. Return an encoded marker in the ledger's form."""
+    """Encode a marker that a person wrote. Return a text unchanged if it is an encoded marker already."""
     try:
         decode(text)
     except InvalidEvent:
@@ -226,13 +232,13 @@ def _parse_moment(text: str) -> datetime:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidEvent(
-            f"{text!r} is no marker: expected a whole number, or a moment such as 2010-12-01T06:00:00Z."
+            f"{text!r} is not a marker: expected a whole number, or a moment such as 2010-12-01T06:00:00Z."
         ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def in_words(text: str | None) -> str:
-    """Return an encoded marker in readable form. None is the beginning."""
+    """Return an encoded marker in readable form. None stands for the beginning of the table."""
     if text is None:
         return "the beginning"
     marker = decode(text)
@@ -242,7 +248,7 @@ def in_words(text: str | None) -> str:
 def check_marker(marker: Marker) -> None:
     """Raise InvalidEvent for a number or moment that a ledger's database cannot hold."""
     if encode(marker) and isinstance(marker, int) and marker > LAST_VERSION:
-        raise InvalidEvent(f"version {marker} is too high: expected at most {LAST_VERSION}, the last bigint.")
+        raise InvalidEvent(f"version {marker} is too high: expected at most {LAST_VERSION}, the greatest bigint.")
 
 
 def check_event(event: WriteEvent) -> None:
@@ -257,7 +263,7 @@ def check_event(event: WriteEvent) -> None:
 
 
 def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
-    """Raise InvalidEvent for a marker too far in the future, as all later events would be out of order.
+    """Raise InvalidEvent for a marker too far in the future. After such an event all others would be out of order.
 
     A version has no time, so it always passes.
     """
@@ -278,24 +284,25 @@ def check_kind(event: WriteEvent, *, moments: bool) -> None:
     """Raise InvalidEvent unless the marker is of its table's kind: a moment, or a whole number."""
     if is_moment(encode(event.marker)) != moments:
         raise InvalidEvent(
-            f"{event.partition}: marker {event.marker} is of another kind than those of {event.table_name}: expected "
-            f"a {'moment' if moments else 'whole number'}, as its first one is."
+            f"{event.partition}: marker {event.marker} is of another kind than the markers of {event.table_name}: "
+            f"expected a {'moment' if moments else 'whole number'}, like its first marker."
         )
 
 
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
-    """Raise InvalidEvent for an event without a correlation id, or one that does not cover its own rows.
+    """Raise InvalidEvent if an event has no correlation id, or does not cover its own rows.
 
-    Raise EventOutOfOrder if its marker is not after the last one. Without new data it may repeat the last marker.
-    `updated_at` is the range of its rows, both ends included.
+    Raise EventOutOfOrder if the event's marker is not after `last`, the last marker of its partition. An event without
+    new data may repeat that marker. `updated_at` is the first and the last time of the event's rows.
     """
     marker = encode(event.marker)
     if not event.correlation_id:
         raise InvalidEvent(f"{event.partition} {in_words(marker)}: an event needs a correlation_id: found none.")
     if last is not None and (marker < last or (marker == last and event.has_new_data)):
         raise EventOutOfOrder(
-            f"{event.partition}: marker {in_words(marker)} does not come after {in_words(last)}, the last one: "
-            f"expected a later one{'' if marker < last else ', or context no_new_data'}. Consumers have read up to it."
+            f"{event.partition}: marker {in_words(marker)} is not after {in_words(last)}, the last one: "
+            f"expected a later one{'' if marker < last else ', or context no_new_data'}. Consumers have read up to "
+            "the last one already."
         )
     if updated_at and not (last or "") < encode(updated_at[0]) <= encode(updated_at[1]) <= marker:
         raise InvalidEvent(
@@ -305,14 +312,18 @@ def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, M
 
 
 def foreign_correlation(partition: Partition, update_id: str) -> str:
-    """Return the correlation id of a foreign update: a UUIDv5 of feed, partition and update id, the same everywhere."""
+    """Return the correlation id of a foreign update: a UUIDv5 of feed, partition and update id.
+
+    So every ledger gives the same update the same id.
+    """
     return str(uuid5(NAMESPACE_URL, f"feed-assets:{partition.feed}|{partition.key}|{update_id}"))
 
 
 def joined_correlation(incoming: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the id to pass on, and its parents. A single id has no parents; several ids are joined into a new one.
+    """Return the correlation id to pass on, and its parents. A single id is passed on as it is, without parents.
 
-    The new id is a UUIDv5 of its parents. So tables of one pipeline that have the same inputs carry the same id.
+    Several ids are joined into a new id, which is a UUIDv5 of its parents. So tables of one pipeline that have the same
+    inputs pass on the same id.
     """
     parents = tuple(sorted({*incoming}))
     if len(parents) == 1:

@@ -15,14 +15,14 @@ from feed_assets.core.secrets import masked
 _OURS = __name__.partition(".")[0]
 
 _LISTS = {"tuple": ("tuple", "({},)"), "set": ("set", "{{{}}}"), "frozenset": ("frozenset", "frozenset({{{}}})")}
-"""Names and forms of collections that a message must not call a list, because a list is refused for them."""
+"""Names and code forms of the collections for which a list is refused. So a message must not call them lists."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Code and words for a value of an annotated type: metadata of `Annotated`.
+    """Code and words for a value of an annotated type. It is put into the metadata of `Annotated`.
 
-    `decorator` makes such a value of a user's function.
+    `decorator` is the name of the decorator that turns a user's function into such a value.
     """
 
     code: str
@@ -49,7 +49,7 @@ def in_words(expected: Any) -> str:
 
 
 def _union_in_words(parts: Sequence[Any]) -> str:
-    """Describe alternatives. None comes first if it could be read as part of a container's description."""
+    """Describe alternatives. None comes first after a container: `a list of int or None` could be misread."""
     alternatives = [each for each in parts if each is not NoneType]
     words = [in_words(each) for each in alternatives]
     if len(alternatives) < len(parts) and any(map(_holds_others, alternatives)):
@@ -58,7 +58,7 @@ def _union_in_words(parts: Sequence[Any]) -> str:
 
 
 def _holds_others(expected: Any) -> bool:
-    """Return whether the description of a type ends with that of an inner type."""
+    """Return whether the description of a type ends with the description of an inner type."""
     kind = get_args(expected)[0] if get_origin(expected) is Annotated else expected
     return _example(expected) is None and isinstance(get_origin(kind), type)
 
@@ -76,11 +76,11 @@ def _plain(expected: Any) -> str:
 
 
 def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
-    """Return how to write an argument, given `argument`, which is or contains the value `wrong`.
+    """Return advice on how to write an argument. `argument` is, or contains, the value `wrong`.
 
-    Return an empty text if the description of the type says it already.
+    Return an empty text if the rest of the message says it already.
     """
-    if isinstance(wrong, type):  # The description already says that it must be called.
+    if isinstance(wrong, type):  # The rest of the message already says that the class must be called.
         return ""
     if decorator := lacking_decorator(wrong, expected):
         return f" Put @{decorator}(…) above {wrong.__name__}."
@@ -93,7 +93,7 @@ def cure(name: str, argument: Any, wrong: Any, expected: Any) -> str:
 
 
 def lacking_decorator(wrong: Any, expected: Any) -> str:
-    """Return the decorator that a user's function lacks. Return an empty text if `wrong` is no such function."""
+    """Return the decorator that a user's function lacks. Return an empty text if `wrong` is not a user's function."""
     is_users = isfunction(wrong) and wrong.__module__.partition(".")[0] != _OURS
     return next((each.decorator for each in _examples(expected) if each.decorator), "") if is_users else ""
 
@@ -141,7 +141,7 @@ def _code_of_class(expected: type) -> str:
 
 
 def _texts_in(wrong: Any) -> str:
-    """Return a text, or the texts of a collection, as code. Return an empty text if the collection holds others."""
+    """Return a text, or the texts of a collection, as code. Return an empty text if it holds other values."""
     texts: list[Any] = [wrong] if isinstance(wrong, str) else [*wrong] if isinstance(wrong, list | tuple | Set) else []
     return ", ".join(masked(repr(each)) for each in texts) if all(isinstance(each, str) for each in texts) else ""
 

@@ -1,7 +1,8 @@
-"""Time partitions that are missing. Each is expected from one moment on, until it arrives.
+"""Time partitions that are missing. Each partition is expected from a moment on, until it arrives.
 
-A partition is expected from the first tick of its cadence's cron at or after its end. Without a cron it is expected
-once a later one has arrived. The watch then begins with the first arrival, as a producer's history may begin anywhere.
+A partition is expected from the first tick of its cadence's cron at or after its end. Without a cron, it is expected
+once a later partition has arrived. Such a watch begins with the first arrival, because a producer's history may begin
+at any time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ Came = tuple[datetime, datetime]
 """The start of an arrived partition, and when its arrival was noted."""
 
 MISSING_AT_MOST = 500
-"""Most missing partitions to keep for one feed. Later ones are checked when fewer are missing."""
+"""Maximum number of missing partitions to keep for one feed. Later partitions are checked when fewer are missing."""
 
 _NAMED = 5
 _CAME_AT_MOST = 64
@@ -23,22 +24,22 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Expected:
-    """Progress of the watch over one feed's partitions, and the missing ones. All times are UTC."""
+    """Progress of the watch over one feed's partitions, and the missing partitions. All times are UTC."""
 
     since: datetime
-    """Partitions that end by then are never expected."""
+    """Partitions that end at or before this time are never expected."""
     upto: datetime
-    """Partitions that end by then have been checked."""
+    """Partitions that end at or before this time have been checked."""
     position: int
     """The number of the last log change that was read."""
     missing: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     """The missing partitions by key, each with the time since which it is expected."""
     came: tuple[Came, ...] = ()
-    """Without a cron: arrived partitions, each later than the one before it; () until the first arrival."""
+    """Used only without a cron: the arrived partitions that were later than all earlier arrivals, in order."""
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """Return the state of a new watch. Earlier partitions are never late. A tick at `now` counts."""
+    """Return the state of a new watch. Partitions from before it are never late. A cron tick at `now` is part of it."""
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
 
@@ -58,7 +59,10 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
 
 
 def due_upto(cadence: Cadence, expected: Expected, now: datetime) -> datetime:
-    """Return the moment by which a partition must have ended to be late now if missing. It is never before `upto`."""
+    """Return the moment up to which partitions must have arrived by now. It is never before `upto`.
+
+    A partition that ended at or before this moment and is missing is late.
+    """
     over = now - cadence.tolerance
     if cadence.cron:
         return max(expected.upto, tick_upto(cadence.cron, cadence.timezone, over))
@@ -73,7 +77,7 @@ def expected_since(cadence: Cadence, expected: Expected, end: datetime) -> datet
 
 
 def looked(expected: Expected, upto: datetime, position: int, missing: Mapping[str, datetime]) -> Expected:
-    """Return the state after a check. `came` keeps the last arrival, and those after `upto`."""
+    """Return the state after a check. `came` keeps the last arrival, and the arrivals after `upto`."""
     came = tuple(each for each in expected.came[:-1] if each[0] > upto) + expected.came[-1:]
     return replace(expected, upto=upto, position=position, missing=missing, came=came)
 

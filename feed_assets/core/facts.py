@@ -20,7 +20,7 @@ class Attempt:
     reason: str
     ended: datetime
     made_with: str | None = None
-    """Digest of the recipe and the Spark configuration of the attempt; None for attempts before schema 0004."""
+    """Digest of the recipe and the Spark configuration. None for an attempt from before ledger schema 0004."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,28 @@ class Built:
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """Arrival time of the first update that it was not built from, by input partition (batch, window)."""
+    """When the first data that this update was not built from arrived, by input partition, batch or window."""
     attempts: tuple[Attempt, ...] = ()
-    """Builds since its publication that did not publish."""
+    """Builds since the publication of this update that did not publish."""
     changed: int = 0
-    """The number of its publication in the log."""
+    """The number of the publication in the log."""
     lost: str | None = None
-    """The reason why no increment can be added to it. None for outputs without increments."""
+    """The reason why no increment can be added to this update. None if one can, or for outputs without increments."""
 
 
 @dataclass(frozen=True)
 class KnownWindow:
-    """The state of a window, its reason, its records, and the number of its last transition.
+    """Ledger facts about a window.
 
-    `held`: all its data are there, and it is open only because a part is bad. `stale`: why a check failed before the
-    window was made again. `failed`: why a check fails, even if data are still missing. `data`: a digest of the counts
-    that were reported until the last transition.
+    Attributes:
+        state: The state.
+        why: The reason for the state.
+        records: The number of ingested records.
+        changed: The log number of the last transition.
+        held: True if all data are there, and the window is open only because a window in it is bad.
+        stale: Why a check failed before the window was made again.
+        data: A digest of the counts that were reported up to the last transition.
+        failed: Why a check fails, even if data are still missing.
     """
 
     state: WindowState = WindowState.OPEN
@@ -76,14 +82,17 @@ class KnownWindow:
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 
     def pin(self, window: Partition) -> Pin | None:
-        """Return the pin for a read of the window; None if it is not readable. Windows with bad data are readable."""
+        """Return the pin that records a read of this window in its present state.
+
+        Return None if the window cannot be read. A window with bad data can be read.
+        """
         position = f"{self.changed:020d}"
         version = f"{self.data:016x}" if self.data else position
         return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None
 
 
 def is_waived(problem: str, waived: str | None) -> bool:
-    """Return whether a waiver covers a problem: it was given for this problem, or for one with more parts."""
+    """Return whether a waiver covers a problem: every part of the problem must be in the waived one."""
     return waived is not None and {*_PARTS.split(problem)} <= {*_PARTS.split(waived)}
 
 
@@ -92,7 +101,7 @@ _PARTS = re.compile("[;,] ")
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about some needs, read from one state of the ledger. Partitions without an entry have no facts."""
+    """Facts about some needs, all read from the same state of the ledger. A partition without facts has no entry."""
 
     now: datetime
     outputs: Mapping[Partition, Built] = field(default_factory=dict[Partition, Built])
@@ -101,13 +110,13 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The newest valid update up to an update id, for input partitions whose newest update is not weighed yet."""
+    """The newest valid update up to an update id, for input partitions whose newest update may not be weighed yet."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last pruned update of each input partition."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Input and output partitions with a failed check, each with the reason."""
     checks: Mapping[tuple[Partition, str], str] = field(default_factory=dict[tuple[Partition, str], str])
-    """Results of the checks that needs name: why the check blocks, '' if it passed. Unknown checks are missing."""
+    """Results of the checks named by needs: why a check blocks, or '' if it passed. No entry means no result."""
     waived: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Waived problems of partitions and windows, which no longer block consumers."""
     closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
@@ -121,7 +130,7 @@ class Facts:
     uncounted: Set[Partition] = frozenset()
     """Input partitions whose newest updates are not counted in windows yet."""
     counted_by_nobody: Set[Partition] = frozenset()
-    """Partitions of feeds that their readers count, whose newest updates no run has counted."""
+    """Partitions whose newest update no run has counted, although runs of the feed's readers count it."""
     counting: Set[Partition] = frozenset()
     """Due outputs whose next runs count what they read. Outputs that wait for a person are not included."""
     reporting: Set[Feed] = frozenset()

@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidName, UpdateAbandoned
 
 MANIFEST = "_SUCCESS"
 MANIFEST_LIMIT = 64
-"""Most bytes of a manifest that are read. A longer one is always wrong."""
+"""Maximum number of bytes to read of a manifest. A longer manifest is always wrong."""
 
 UNREADABLE = "\ufffd"
 """The replacement in a listed key for a character that not all stores allow. No request can use such a key."""
@@ -56,15 +56,15 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> "Version | None":
-        """Parse a version. Return None if `text` is none."""
+        """Parse a version. Return None if `text` is not a version."""
         match = _VERSION.fullmatch(text)
         return cls(int(match[1]), int(match[2])) if match else None
 
     @classmethod
     def near(cls, text: str) -> "Version | None":
-        """Return the probable version of a misspelling: `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0`, `v1.0-rc1`. Else None.
+        """Return the version that a misspelling probably means: `v01.0`, `v1`, `V1.0`, `v1_0`, `1.0` or `v1.0-rc1`.
 
-        A correct version is returned as it is.
+        Return None for any other text. A correct version is returned as it is.
         """
         match = _LIKE_VERSION.fullmatch(text)
         return cls(int(match[1] or match[2] or match[4]), int(match[3] or match[5] or 0)) if match else None
@@ -83,7 +83,7 @@ class Feed:
 
     @classmethod
     def parse(cls, text: str) -> "Feed":
-        """Read `ads/shown/v1.0`, or `ads/shown` for a foreign feed without a version."""
+        """Parse `ads/shown/v1.0`, or `ads/shown` for a foreign feed without a version."""
         return _parse_feed(text)
 
     def __str__(self) -> str:
@@ -108,13 +108,13 @@ def newer_versions(feeds: Iterable[Feed]) -> dict[Feed, Feed]:
     return {feed: newest[feed.name] for feed in ordered if feed != newest[feed.name]}
 
 
-@lru_cache(maxsize=4096)  # Thousands of rows name a few feeds.
+@lru_cache(maxsize=4096)  # Thousands of rows name the same few feeds.
 def _parse_feed(text: str) -> Feed:
     segments = text.split("/")
     version = Version.parse(segments[-1])
     name = segments[:-1] if version else segments
     if not name or name[0] == "_feed_assets":
-        raise InvalidName(f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'.")
+        raise InvalidName(f"{text!r} is not a feed: expected a name and a version, such as 'ads/shown/v1.0'.")
     for segment in name:
         check_segment(segment, "feed name")
     return Feed("/".join(name), version)
@@ -127,11 +127,11 @@ class Partition:
     Args:
         feed: The feed.
         key: One segment for each dimension, joined by `/`, such as `2019-11-24/men`; '' for a feed without partitions.
-        start: When its time window begins (UTC). None without one, and outside of a run's function.
+        start: When its time window begins (UTC). None if it has no time window, and outside of a run's function.
         end: When its time window ends.
 
     Raises:
-        InvalidName: A segment of the key cannot be one on every store, or looks like an update id.
+        InvalidName: A segment of the key is not valid on every store, or looks like an update id.
     """
 
     feed: Feed
@@ -147,12 +147,12 @@ class Partition:
 
     @classmethod
     def parse(cls, path: str) -> "Partition":
-        """Read the path of a versioned feed's partition: `ads/shown/v1.0/2019-11-24/men`."""
+        """Parse the path of a versioned feed's partition, such as `ads/shown/v1.0/2019-11-24/men`."""
         segments = path.split("/")
         for length in range(2, len(segments) + 1):
             if Version.parse(segments[length - 1]):
                 return cls(Feed.parse("/".join(segments[:length])), "/".join(segments[length:]))
-        raise InvalidName(f"{path!r} is no partition: expected a feed with its version, then the partition's key.")
+        raise InvalidName(f"{path!r} is not a partition: expected a feed with its version, then the partition's key.")
 
     @property
     def path(self) -> str:
@@ -165,7 +165,10 @@ class Partition:
 
     @property
     def parent(self) -> "Partition | None":
-        """Return the partition above this one: the parent if this is a batch. Return None for the key ''."""
+        """Return the partition whose key has one segment less: for a batch, the partition that holds the batch.
+
+        Return None if the key is ''.
+        """
         return Partition(self.feed, self.key.rpartition("/")[0]) if self.key else None
 
     @property
@@ -179,7 +182,7 @@ class Partition:
 
 def is_update_id(name: str) -> bool:
     """Return whether `name` has the form `YYYYMMDD.HHMMSS` of an existing moment."""
-    return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names are partition keys.
+    return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names fail the cheap first check.
 
 
 def parse_update_id(name: str) -> datetime | None:
@@ -199,10 +202,13 @@ def update_id(moment: datetime) -> str:
 
 
 def next_update_id(now: datetime, existing_ids: Iterable[str]) -> str:
-    """Return an id for `now`, or one second after the newest existing id if that is later: new data must be newest."""
+    """Return an id for `now`. If the newest existing id is not earlier, return the id of one second after it.
+
+    So the newest data always have the newest id.
+    """
     newest = max((moment for moment in map(parse_update_id, existing_ids) if moment), default=None)
     if newest and newest >= _LAST:
-        raise UpdateAbandoned(f"Update {update_id(newest)} is there: no greater id exists. Remove that update.")
+        raise UpdateAbandoned(f"Update {update_id(newest)} exists, and no greater id is possible. Remove that update.")
     return update_id(max(now, newest + timedelta(seconds=1)) if newest else now)
 
 
@@ -219,7 +225,7 @@ class File:
 
 @dataclass(frozen=True)
 class Update:
-    """One valid update, with the files from the listing that showed it to be valid."""
+    """One valid update, with its files. They are from the listing by which the update was found valid."""
 
     partition: Partition
     id: str
@@ -258,13 +264,13 @@ class Skipped:
 def parse_manifest(content: bytes) -> int | str:
     """Return the count in a manifest, or the reason why it is not a manifest.
 
-    The form is strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end is
-    allowed because a shell's `echo` adds it (ADR 14).
+    The form is strict on purpose: `int()` would also accept `+3`, `1_0`, ` 3` and Arabic digits. One newline at the end
+    is allowed because a shell's `echo` adds it (ADR 14).
     """
     if not content:
         return "its manifest is empty"
     if not _COUNT.fullmatch(content):
-        return f"its manifest is {content[:24]!r}, not a decimal number and nothing else"
+        return f"its manifest is {content[:24]!r}: expected a decimal number alone"
     return int(content)
 
 
@@ -276,7 +282,7 @@ def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
     if isinstance(expected, str):
         return expected
     if odd := [file.key for file in files if UNREADABLE in file.key]:
-        return f"{odd[0]} is a key that no store can share. Rename or remove it"
+        return f"{odd[0]} has a character that not all stores allow. Rename or remove it"
     if expected != len(files):
         return f"its manifest says {expected} files and there are {len(files)}"
     return None

@@ -51,6 +51,6 @@ def _check_sizes(files: Iterable[File], form: Format) -> None:
     for file in files:
         if file.size == 0 and (form != "json" or file.key.endswith(PACKED)):
             raise UnreadableUpdate(
-                f"{file.key} is empty (0 bytes), which no {form} file is: its writer was cut off. "
+                f"{file.key} is empty (0 bytes), which is not a valid {form} file: its writer was interrupted. "
                 "Invalidate the update, and have it published again."
             )

@@ -1,4 +1,4 @@
-"""The gates: rules that let a partition pass, or return what it waits for."""
+"""The gates: rules that let a partition pass, or return why it must wait."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from feed_assets.core.weighing import Weighed
 from feed_assets.core.windows import address_of
 
 NAMED = 5
-"""Most partitions that a reason names. The others are counted."""
+"""Maximum number of partitions that a reason names. For further partitions the reason gives only their number."""
 
 COUNTED_WITHIN = timedelta(minutes=1)
 """Time until uncounted inputs are checked again."""
@@ -72,7 +72,7 @@ class Case:
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return the changes whose data arrived before the cut-off and by the last check of late data."""
+        """Return the changes whose data arrived in time: before the cut-off, and before the last check of late data."""
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
@@ -85,7 +85,10 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return the newest update that had arrived in time. A window's arrival is its first change."""
+        """Return a pin if its update arrived in time, otherwise the newest earlier pin that did, or the consumed one.
+
+        A window arrives when it first changes after the output was built.
+        """
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
         if upto is None or came is None or update_id(came) <= upto:
@@ -103,7 +106,7 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether due events cover rows that may have changed since they were read."""
+        """Return whether due events cover any rows. These rows may have changed, so the output must read them again."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
@@ -114,7 +117,7 @@ class Case:
 
     @cached_property
     def without(self) -> frozenset[Partition]:
-        """Return the missing inputs that the output is built without now, because enough others are there."""
+        """Return the missing inputs that the output no longer waits for, because enough other inputs are there."""
         goes = self.need.waits.goes_without(self.need.needed, self.lacking, self.facts.now)
         return self.lacking if goes else frozenset()
 
@@ -125,7 +128,7 @@ class Case:
 
     @cached_property
     def _not_reprocessed(self) -> frozenset[Partition]:
-        """Return the backfilled windows, with the partitions counted in them, if backfills never cause a rebuild."""
+        """Return the backfilled windows and the partitions counted in them, if the dataset ignores backfills."""
         if self.need.reprocess != "never":
             return frozenset()
         back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]
@@ -133,7 +136,7 @@ class Case:
 
     @cached_property
     def _settled(self) -> frozenset[Partition]:
-        """Return the consumed inputs that had reached the required time: their later updates do not make it stale."""
+        """Return the consumed inputs that had to reach a time. Their later updates do not make the output stale."""
         beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
         settled = {member for each in beyond for member in each.members(self.facts)}
         consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
@@ -150,7 +153,7 @@ class Case:
 
 
 class Answer(NamedTuple):
-    """The state of a partition, the reason, and when (UTC) time alone may change the state."""
+    """The state of a partition and the reason. At `look_again` (UTC) the state may change without any new event."""
 
     state: State
     reason: str
@@ -173,7 +176,7 @@ def _time(case: Case) -> Answer | None:
 
 
 def _inputs(case: Case) -> Answer | None:
-    """Stop a partition unless every input has something to read. Updates still in a pipeline do not count."""
+    """Stop a partition unless every input has something to read. Updates of incomplete propagations do not count."""
     missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
     behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
     if case.pins and (case.without or (not missing and not behind)):
@@ -195,15 +198,18 @@ def _enough(case: Case) -> tuple[datetime | None, list[str]]:
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = shortened(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
         explanation = f"{waits.phrase} are enough, {len(needed - case.lacking)} are there"
-        suffix = f", and nothing of {nothing_of}, which needs at least one" if nothing_of else ""
+        suffix = f", and no partition of {nothing_of} is there: at least one is needed" if nothing_of else ""
         return None, [f"{explanation}{suffix}"] * bool(waits.after)
     return waits.after, [
-        f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it is built without them, as {waits.phrase} are enough"
+        f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it is built without them, because {waits.phrase} are enough"
     ]
 
 
 def _look_again(case: Case) -> datetime | None:
-    """Return when to check uncounted inputs again, as the run that would count them may be paused or fail."""
+    """Return when to check again whether inputs are counted.
+
+    Without this time the partition might wait forever: the run that counts its inputs may be paused, or may fail.
+    """
     partitions, facts = case.need.partitions, case.facts
     if any(each in facts.uncounted for each in partitions):
         return facts.now
@@ -211,7 +217,10 @@ def _look_again(case: Case) -> datetime | None:
 
 
 def _news(case: Case) -> Answer | None:
-    """Stop a partition that is current. If due events change nothing, they are consumed before it waits for more."""
+    """Stop a partition that is current.
+
+    Due events that change nothing are consumed first. Only then does the partition wait for further propagations.
+    """
     if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None
     due = case.choice.due
@@ -222,7 +231,7 @@ def _news(case: Case) -> Answer | None:
 
 
 def is_reprocessed(case: Case) -> bool:
-    """Return whether the output is built again because inputs were backfilled, even with equal data."""
+    """Return whether the output is built again because an input was backfilled, even if its data are the same."""
     return case.need.reprocess == "always" and bool(case.backfilled)
 
 
@@ -232,7 +241,7 @@ def _quality(case: Case) -> Answer | None:
     failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
     if failed:
         waits_for_checks = any(each.checks and each.problem(case.facts) for each in read)
-        problem = "the checks that are waited for" if waits_for_checks else "the last audit failed"
+        problem = "the awaited checks" if waits_for_checks else "the failed audit"
         return Answer(State.WAITS_FOR_QUALITY, f"{problem} of {shortened(failed, NAMED)}")
     if problems := [why for each in case.need.windows if (why := each.problem(case.facts))]:
         return Answer(State.WAITS_FOR_QUALITY, "; ".join(problems))
@@ -247,14 +256,14 @@ def _pause(case: Case) -> Answer | None:
 
 
 def _if_elsewhere(case: Case, reason: str) -> str:
-    """Return the hint for a fix in a helper module, because the ledger sees only changes of the function itself."""
+    """Return a hint for a fix in another module. The ledger notices only changes of the function itself."""
     if not is_of_code(reason):
         return ""
     return f" (after a change in another module run `feed-assets build {case.need.output.feed} --failed`)"
 
 
 def _attempts(case: Case) -> Answer | None:
-    """Stop a partition if no further attempt on these inputs is allowed, or not yet."""
+    """Stop a partition if another attempt on the same inputs is not allowed, or must wait for a pause to end."""
     tried, most = case.tried, case.facts.max_attempts
     if not tried:
         return None
@@ -269,14 +278,15 @@ def _attempts(case: Case) -> Answer | None:
     again = tried[-1].ended + pause_after(len(tried))
     if again <= case.facts.now:
         return None
-    why = f"attempt {len(tried)} of {most} failed, the next comes from {again:%Y-%m-%d %H:%M:%S} UTC on: "
+    why = f"attempt {len(tried)} of {most} failed, the next may start from {again:%Y-%m-%d %H:%M:%S} UTC on: "
     return Answer(State.WAITS_FOR_ANOTHER_ATTEMPT, why + tried[-1].reason, again)
 
 
 def _history(case: Case) -> Answer | None:
-    """Stop a partition if a newer update of an input was pruned than the newest that is left: a re-run would lose data.
+    """Stop a partition if retention has pruned an update of an input that was newer than all updates left.
 
-    A batch that was replaced by a range is not lost: the range holds its rows.
+    A re-run would read the older update and lose rows. A batch that a range replaced is not lost: the range has its
+    rows.
     """
     pinned = {pin.partition for pin in case.pins}
     for change in case.changes if case.built.published else ():
@@ -285,7 +295,10 @@ def _history(case: Case) -> Answer | None:
         pruned, newest = case.facts.pruned.get(change.partition, ""), change.new.update_id if change.new else ""
         if pruned > newest:
             remainder = f"only the older {newest} is left" if newest else "none is left"
-            why = f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {remainder}"
+            why = (
+                f"the newest updates of {change.partition} are no longer valid, {pruned} before them was pruned, and "
+                f"{remainder}"
+            )
             return Answer(State.WAITS_FOR_A_PERSON, why)
     return None
 
@@ -300,8 +313,9 @@ GATES: tuple[Callable[[Case], Answer | None], ...] = (
     _attempts,
     _history,
 )
-"""The gates in order. Each lets a partition pass or returns what it waits for; the first that stops it is the verdict.
+"""The gates in order. The first gate that stops a partition decides its verdict.
 
-The order is that of the global state store's article: time, inputs, quality, resources, attempts. A partition whose
-window is not over is not decided about at all. Closed partitions come first, as they need no other gate.
+The order follows the article "Data Dependency Driven Orchestration": time, inputs, quality, resources, attempts. The
+gate for closed partitions is first, because no other gate matters for them. No gate sees an output before its window
+has ended.
 """

@@ -13,11 +13,11 @@ from feed_assets.core.readiness import State
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR
 
 HOURS_UP_TO = 2
-"""Most days with a column for each hour. With more days each day is a column."""
+"""Largest number of days that get a column for each hour. With more days, each day is one column."""
 
 
 class CellState(StrEnum):
-    """The shown state of a partition. A cell of several partitions shows the first of these that any of them has."""
+    """The shown state of a partition. A cell with several partitions shows the first of their states in this order."""
 
     PERSON = "waits for a person"
     INVALID = "invalid"
@@ -32,15 +32,15 @@ class CellState(StrEnum):
 
 
 LEGEND = {
-    CellState.COMPLETE: ("=", "complete: all of it is there"),
-    CellState.RUNNING: (">", "running: a run goes on, or it is being backfilled"),
+    CellState.COMPLETE: ("=", "complete: all its data are there"),
+    CellState.RUNNING: (">", "running: a run or a backfill is in progress"),
     CellState.LATE: ("L", "late: built, and out of date"),
     CellState.WAITING: ("w", "waiting: for its inputs, time, quality or a run"),
-    CellState.MISSING: ("-", "missing: nothing has come for it"),
-    CellState.INVALID: ("X", "invalid: a check of it has failed"),
-    CellState.ISSUE: ("!", "with issue: something it is part of, or made of, is invalid"),
+    CellState.MISSING: ("-", "missing: no data have arrived"),
+    CellState.INVALID: ("X", "invalid: a check has failed"),
+    CellState.ISSUE: ("!", "with issue: complete, but there are problems in the data or in what they were made of"),
     CellState.PERSON: ("P", "waits for a person: no run starts by itself"),
-    CellState.CLOSED: ("#", "closed: no run, report or late data change it"),
+    CellState.CLOSED: ("#", "closed: final, so no run, report or late data change it"),
     CellState.LATER: (".", "not over yet"),
 }
 """The sign and the meaning of each state, in the order of the legend."""
@@ -136,7 +136,7 @@ def _waits(facts: PartitionFacts, is_over: bool) -> Judged | None:
 def _complete_or_missing(facts: PartitionFacts, _: bool) -> Judged:
     if facts.published or facts.window in DONE:
         return CellState.COMPLETE, facts.window_why
-    return CellState.MISSING, "nothing has come for it"
+    return CellState.MISSING, "no data have arrived"
 
 
 _RULES: tuple[Callable[[PartitionFacts, bool], Judged | None], ...] = (
@@ -175,7 +175,7 @@ class Slots:
         return [self.start + number * self.step for number in range(len(self))]
 
     def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
-        """Return the first column that `[start, end)` overlaps, and the one after the last."""
+        """Return the first column that `[start, end)` overlaps, and the column after the last one that it overlaps."""
         first = max(start, self.start) if start else self.start
         last = min(end, self.end) if end else self.end
         return (first - self.start) // self.step, -((self.start - last) // self.step)
@@ -183,7 +183,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Cell:
-    """`width` columns of a row from column `first` on, and their partitions."""
+    """A cell of a row, with its partitions. It covers `width` columns, beginning with column `first`."""
 
     first: int
     width: int
@@ -197,13 +197,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the first key segment if all partitions share it: their time, or the only partition's."""
+        """Return the first segment of the key: the time of the partitions, or the only partition's segment.
+
+        Return '' for several partitions without time.
+        """
         first = self.partitions[0]
         return first.partition.key.partition("/")[0] if first.start or len(self.partitions) == 1 else ""
 
 
 def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
-    """Return the cells of a row, in order. A partition fills the columns of its time. Several may share a cell."""
+    """Return the cells of a row, in order. A partition fills the columns of its time.
+
+    Partitions that would fill only columns of an earlier cell are added to that cell.
+    """
     groups: list[tuple[int, int, list[Shown]]] = []
     reached = 0
     for each in sorted(partitions, key=_by_time):
@@ -226,7 +232,7 @@ def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
 
 
 def worst_first(partitions: Iterable[Shown]) -> int:
-    """Return a sort key that puts rows with states that need a person first."""
+    """Return the sort key of a row. Rows with the worst state of a partition are first."""
     order = {state: number for number, state in enumerate(CellState)}
     return min((order[each.state] for each in partitions), default=len(order))
 
@@ -237,7 +243,7 @@ def _by_time(partition: Shown) -> tuple[bool, datetime, str]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Partitions of one row with the same state and verdict, in order of time. The reason is that of the first."""
+    """Partitions of one row with the same state and verdict, in order of time. The first one's reason is shown."""
 
     partitions: tuple[Shown, ...]
 
@@ -255,7 +261,7 @@ class Reason:
 def reasons(partitions: Iterable[Shown]) -> list[Reason]:
     """Return the reasons for the states of one row's partitions. Skip states that need no reason.
 
-    States that need a person have one entry for each reason, others one for each verdict.
+    A state in `_EACH` gets one entry for each reason, any other state one entry for each verdict.
     """
     groups: dict[tuple[CellState, str | None], list[Shown]] = {}
     for each in sorted(partitions, key=_by_time):

@@ -12,9 +12,10 @@ from feed_assets.core.windows import address_of
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of one source of an input. `since` is when its first new data arrived (UTC).
+    """The growth of one source of an input.
 
-    `before` and `after` are the source's bytes as consumed and now; for windows records. `change` is the first change.
+    `change` is its first change. `before` and `after` are the source's bytes as they were consumed, and as they are
+    now; for windows, they are records. `since` is when the first new data arrived (UTC).
     """
 
     change: InputChange
@@ -37,7 +38,7 @@ class Growth:
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """Return the growth of each source. If a day reads 24 hours, it is the day's, as in the article's table."""
+    """Return the growth of each source. If a day reads 24 hours, these are one source, and are measured together."""
     groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)
@@ -58,7 +59,7 @@ def is_withdrawn(change: InputChange) -> bool:
 
 
 def is_restated(change: InputChange) -> bool:
-    """Return whether a change is not a growth: the input is new, smaller, or has other content of the same size."""
+    """Return whether a change is not growth: the input is new, smaller, or has other content of the same size."""
     old, new = change.old, change.new
     if old is None or new is None:
         return not change.is_one_more
@@ -88,7 +89,7 @@ def _arrived(change: InputChange) -> datetime | None:
 
 
 def described(change: InputChange) -> str:
-    """Describe a change."""
+    """Describe a change, with its partition."""
     return f"{change.partition}: {_describe(change)}"
 
 
@@ -112,11 +113,11 @@ def _slice(old: Pin, new: Pin) -> str:
     """Describe the due slice of an event table."""
     if new.update_id > old.update_id:
         return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
-    return f"what was updated after {in_words(new.start)} up to {in_words(new.update_id)} is to be read again"
+    return f"rows updated after {in_words(new.start)} up to {in_words(new.update_id)} must be read again"
 
 
 def _said_of_all(change: InputChange) -> str:
     """Describe the growth of the source, if it is larger than this change."""
     before, after = _source_sizes(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
-    return f" (with it {before} to {after} bytes)" if is_more else ""
+    return f" (all together {before} to {after} bytes)" if is_more else ""

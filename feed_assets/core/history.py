@@ -1,4 +1,4 @@
-"""Rules for history, which are outputs built long after their time: their order, and how many a day."""
+"""Rules for history, which means outputs that are built long after their time: their order, and how many a day."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ Place = tuple[int, float]
 
 
 class Order(StrEnum):
-    """The end of the history that is built first."""
+    """The part of history that is built first: the oldest or the newest windows."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -22,9 +22,13 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class History:
-    """Rules for history: what counts as history, its order, and how much may be requested a day (UTC); None: all.
+    """Rules for history: what counts as history, its order, and how much of it may be requested a day (UTC).
 
-    An output is history when its window of time ended more than `days` ago; one without time never is.
+    Attributes:
+        days: An output is history if its window ended more than this many days ago. An output without time never is.
+        order: The part of history that is built first.
+        runs: The maximum number of runs a day. None means no limit.
+        bytes: The maximum number of bytes that the runs of a day read. None means no limit.
     """
 
     days: int = 7
@@ -43,7 +47,7 @@ class History:
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
-        """Return the moment (UTC) before which windows that ended are history."""
+        """Return the moment (UTC) at which history ends: windows that ended before it are history."""
         return now - timedelta(days=self.days)
 
     def has(self, end: datetime | None, now: datetime) -> bool:
@@ -65,7 +69,8 @@ ALL = History()
 class Spent:
     """The history that all users of a ledger requested on one day (UTC).
 
-    `full` has the limits that left an output for the next day: then no smaller output may overtake it.
+    `full` is set when an output exceeds the day's limits and waits for the next day. It then contains these limits. As
+    long as they apply, no smaller output may overtake the waiting one.
     """
 
     day: date
@@ -99,14 +104,14 @@ class Spent:
 
 
 def why_not(history: History, spent: Spent, size: int) -> str | None:
-    """Return why no further run of history of `size` bytes may run today. Return None if it may.
+    """Return why a further run of history, which reads `size` bytes, may not be requested today, or None if it may.
 
-    The reason has no numbers that change each day, because a changed reason is reported again.
+    The reason has no date and no used amount: these change, and a changed reason would be reported again.
     """
     if history.runs is not None and spent.runs >= history.runs:
         return (
             f"it is history, of which {history.runs} runs a day (UTC) may be requested "
-            "(FEED_ASSETS_HISTORY_RUNS_PER_DAY): today's are used up"
+            "(FEED_ASSETS_HISTORY_RUNS_PER_DAY): today's runs are used up"
         )
     if history.bytes is None:
         return None
@@ -116,12 +121,12 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
         return None
     return (
         f"it is history, of which {history.bytes:,} bytes a day (UTC) may be read (FEED_ASSETS_HISTORY_BYTES_PER_DAY): "
-        f"its {size:,} bytes, or those of what is before it in line, are more than today has left"
+        f"its {size:,} bytes, or those of an output before it in the queue, are more than today has left"
     )
 
 
 def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
-    """Return how many outputs, in order, fit into the day's limit of bytes. They read `sizes` bytes."""
+    """Return how many outputs, in order, fit into the day's limit of bytes. `sizes` are the bytes that each reads."""
     by_bytes, count = replace(history, runs=None), 0
     spent = spent.filled(by_bytes) if spent.full == history.limits else spent
     for size in sizes:
@@ -134,7 +139,10 @@ def fitting(history: History, spent: Spent, sizes: Iterable[int]) -> int:
 def in_order(
     after: Mapping[Partition, Collection[Partition]], place: Callable[[Partition], tuple[float, ...]]
 ) -> list[Partition]:
-    """Sort partitions so that each comes after those it depends on. Otherwise the least `place` comes first."""
+    """Sort partitions so that each comes after the partitions that it depends on (`after`).
+
+    Among partitions that could be next, the one with the least `place` is next.
+    """
     sorter = TopologicalSorter(after)
     sorter.prepare()
     free, ordered = list[tuple[tuple[float, ...], Partition]](), list[Partition]()

@@ -1,4 +1,4 @@
-"""HTTP sessions whose connections can be closed from another thread, as `time_limits.in_time` does."""
+"""HTTP sessions whose connections another thread can close: `time_limits.in_time` does so when the time is over."""
 
 from typing import Any
 

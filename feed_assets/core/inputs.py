@@ -1,4 +1,4 @@
-"""Inputs that an output needs: one class for each way of reading, with its pins and what is missing."""
+"""Inputs that an output needs. Each class is one way of reading: it returns the pins to read, and what is missing."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +13,15 @@ from feed_assets.core.update_choice import Choice
 from feed_assets.core.windows import WindowAddress
 
 NAMED = 3
-"""Most windows that a reason names. The others are counted."""
+"""Maximum number of windows that a reason names. For further windows the reason gives only their number."""
 
 
 @dataclass(frozen=True)
 class Beyond:
-    """The time that an input's data must reach: `upto` (UTC), by the watermark of a sub-partition if it has windows."""
+    """The time that an input's data must reach: `upto` (UTC).
+
+    If the input has windows, the watermark of `sub_partition` at `grain` must reach this time.
+    """
 
     upto: datetime
     sub_partition: str = ""
@@ -27,7 +30,7 @@ class Beyond:
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """A partition of which one update is read: the newest valid one, or the one that events choose."""
+    """A partition with one update to read: the newest valid update, or the update that events select."""
 
     partition: Partition
     is_required: bool = True
@@ -35,11 +38,11 @@ class UpdateInput:
     ignores_quality: bool = False
     beyond: Beyond | None = None
     checks: tuple[str, ...] = ()
-    """The only checks that count; their results must be known. By default every failed check counts."""
+    """The only checks that count. Each must have a result. If empty, every failed check counts."""
     made_checks: frozenset[str] = frozenset()
-    """The checks among them that the publishing run makes. They count as passed unless a result is reported."""
+    """The members of `checks` that the publishing run performs. They count as passed unless a result is reported."""
     keys: str = ""
-    """Its keys apart from the time. Late data of partitions with the same keys are measured together."""
+    """The keys of the partition without its time. Late data of partitions with the same keys are measured together."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
         """Return the partitions whose updates are read."""
@@ -55,19 +58,17 @@ class UpdateInput:
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:
-        """Return why existing data are not enough, otherwise None."""
+        """Return why the existing data are not enough. Return None if they are."""
         reached = facts.reached.get(self.partition)
         if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
             return None
-        reached_text = (
-            f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not show up to which time they go"
-        )
+        reached_text = f"reach {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not show which time they reach"
         return (
             f"the data of {self.partition} {reached_text}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
         )
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:
-        """Return whether the input has any data, even if still on the way through a pipeline."""
+        """Return whether any update of the input has arrived, even one of an incomplete propagation."""
         return any(each in choice.pins or each in facts.newest for each in self.members(facts))
 
     @property
@@ -80,7 +81,7 @@ class UpdateInput:
         return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
 
     def problem(self, facts: Facts) -> str | None:
-        """Return why its quality blocks reading, otherwise None."""
+        """Return why the quality of the input blocks its readers. Return None if it does not."""
         if self.ignores_quality:
             return None
         if self.checks:
@@ -94,13 +95,13 @@ class SetInput(UpdateInput):
     """A partition of an appendable feed: the newest valid update of each of its batches is read."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:
-        """Return the batches, valid or not."""
+        """Return all batches, including those without a valid update."""
         return facts.batches.get(self.partition, ())
 
 
 @dataclass(frozen=True)
 class TableInput(UpdateInput):
-    """A partition of an event table whose due slice is read. Without any event nothing is read."""
+    """A partition of an event table. A run reads its due slice, or nothing if the partition has had no event."""
 
     is_required: bool = False
 
@@ -142,13 +143,17 @@ class AbsentInput:
 
 @dataclass(frozen=True)
 class WindowInput:
-    """Windows of an input that must be complete: of a state table, whose rows are read, or of a feed.
+    """Windows of an input that must be complete. The input is a state table, whose rows are read, or a feed.
 
-    `counted`: the partitions of a feed whose newest updates must be counted in the windows. `counts_itself`: the runs
-    of the dataset count the feed, so it waits only for windows that others report. `counters`: the outputs of another
-    dataset whose runs count the feed; if none of them is due, the output does not wait for uncounted updates.
-    `is_partial`: some of the windows are enough, and each complete one is read. `checks`: as for `UpdateInput`, but
-    results for the windows of a feed may be unknown, because its partitions have results.
+    Attributes:
+        counted: The partitions of a feed whose newest updates must be counted in the windows.
+        counts_itself: True if the runs of this dataset count the feed. Then windows block only if the feed's producer
+            reports counts, too.
+        counters: The outputs of another dataset whose runs count the feed. If none of these outputs is due, this
+            output does not wait for uncounted updates.
+        is_partial: True if some of the windows are enough. Then each complete window is read.
+        checks: As for `UpdateInput`. In windows of a feed a check needs no result, because the feed's partitions have
+            the results.
     """
 
     span: Span
@@ -169,9 +174,10 @@ class WindowInput:
         )
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Return pins of a table's windows if all are complete, or of the complete ones if partial. A feed has none.
+        """Return the pins of a state table's windows if all are complete. If `is_partial`, pin the complete windows.
 
-        A feed is pinned by its updates: its window may open and complete again without any changed row.
+        Return no pins for a feed: it is pinned by its updates. A window may open and complete again without a changed
+        row.
         """
         if self.counted:
             return ()
@@ -182,7 +188,7 @@ class WindowInput:
         """Return None, because `behind` describes what is missing."""
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
-        """Describe the windows that are not complete."""
+        """Describe the windows that are not complete. Return None if all are."""
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
@@ -204,7 +210,7 @@ class WindowInput:
         return (self.counted or self.windows) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """Return the incomplete ones among `needed`."""
+        """Return the members of `needed` that are incomplete."""
         if not self.behind(facts, choice):
             return ()
         return self.counted or tuple(each for each in self.windows if not _recorded(facts, each).pin(each))
@@ -251,7 +257,7 @@ class WindowInput:
         if not self._is_skipped(facts) or not (uncounted := self._counted_by_nobody(facts)):
             return None
         names = shortened([*map(str, uncounted)], NAMED)
-        return f"the newest update of {names} is not counted yet, the run that reads it does so"
+        return f"the newest update of {names} is not counted yet: the run that reads it counts it"
 
     @property
     def _whose(self) -> str:
@@ -261,9 +267,10 @@ class WindowInput:
 def of_checks(
     facts: Facts, partition: Partition, checks: tuple[str, ...], performed: frozenset[str] = frozenset()
 ) -> str | None:
-    """Return why these checks block a partition, otherwise None. A check without a result blocks, too.
+    """Return why these checks block a partition, otherwise None.
 
-    A waiver covers all checks that had failed when it was given. It ends when a check fails again.
+    A check without a result blocks, too, unless it is in `performed`. A waiver covers all checks that had failed when
+    it was given. The waiver ends when a check fails again.
     """
     results = [(name, facts.checks.get((partition, name), "" if name in performed else None)) for name in checks]
     unknown = [name for name, why in results if why is None]

@@ -19,7 +19,7 @@ class Interval:
         return self.start == self.end
 
     def within(self, other: "Interval") -> bool:
-        """Return whether `other` contains this interval. An empty interval lies where its end is."""
+        """Return whether `other` contains this interval. An empty interval counts as a point at its end."""
         return (other.start or "") <= (self.start or "") and self.end <= other.end
 
     def shares(self, other: "Interval") -> bool:
@@ -34,16 +34,19 @@ class Interval:
         return Interval(low.start, max(low.end, high.end))
 
     def grown(self, other: "Interval", previous: str | None) -> "Interval | None":
-        """Return the union, or None if there is a hole. If `other` is empty, `(previous, other.end]` is no hole."""
+        """Return the union, or None if there is a hole.
+
+        If `other` is empty, there are no data between `previous` and its end, so this range is not a hole.
+        """
         if other.is_empty and (previous or "") <= self.end < other.end:
             return Interval(self.start, other.end)
         return self.union(other)
 
 
 def start_of(previous: str | None, marker: str, *, replaces_all: bool, is_empty: bool) -> str | None:
-    """Return the marker after which an event's data begin. `previous` is the marker before it in its partition.
+    """Return the marker after which an event's data begin. `previous` is the marker of its partition's previous event.
 
-    An event that replaced all data starts at the beginning. One without new data covers nothing.
+    An event that replaced all data starts at the beginning. An event without new data covers nothing.
     """
     if is_empty:
         return marker

@@ -1,4 +1,4 @@
-"""Policies for late data: which are worth a re-run, and when that is checked. `weighing` applies them."""
+"""Policies for late data: which data are worth a re-run, and when this is checked. `weighing` applies the policies."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,30 +23,31 @@ _INSTANT = timedelta(microseconds=1)
 class Late:
     """Policy that decides which late data are worth a re-run, for all inputs of a dataset or for one of them.
 
-    Data are late if they arrived after the run that consumed the partition had begun to read. Without a threshold
-    (growth, files, max_age) each change causes a re-run. A restatement (smaller, or other content of the same size)
-    and a new input cause one whatever their size, at the same times. A withdrawn update is not late data: the
-    partition is built again at once, from the update before it.
+    Data are late if they arrive after the run that consumed their partition began to read. Without a threshold (growth,
+    files, max_age) each change causes a re-run. A restatement (less data, or other data of the same size) and a new
+    input need no threshold, but also wait for a check. A withdrawn update is not late data: the output is built again
+    at once, from the input's previous update.
 
-    After "Handling Late Arriving Data" (IAS, 2021).
+    Source: "Handling Late Arriving Data" (IAS, 2021).
 
     Args:
-        growth: The growth since the input was consumed, as a share of its bytes (of windows: records), 0.05 or `5%`.
-            All hours or batches that are read are measured together, other keys (such as partners) separately.
+        growth: The least growth since the input was consumed, as a share of its bytes (for windows: records), such as
+            0.05 or `5%`. All hours or batches that a run reads are measured together. Other keys, such as partners, are
+            measured separately.
         max_age: How long the first late data must have waited.
         files: Least number of additional files; for a state table, of changed windows.
         cut_off: Data that arrive later than this after the partition's end are counted, but cause no re-run.
         combine: Whether `any` of the thresholds is enough, or `all` have to be met.
         check: When late data are weighed: `hourly`, `daily` or a cron, in the time zone of the partitions. By default
             at once.
-        lookback: How many of the last periods are checked, or a list of them: 0 is the one that ended last. By default
-            all; with `check` the last 7.
+        lookback: How many of the last periods are checked, or a list of periods: 0 is the period that ended last. The
+            default is all periods, or with `check` the last 7.
         value_per_gb: The worth of 10^9 late bytes. If the thresholds are met, the late bytes have to be worth what the
             run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`. It does not apply to windows,
             whose bytes are not known.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type or below its least, the growth is no share, or the check no cron.
+        InvalidDefinition: A value is of a wrong type or too small, the growth is not a share, or `check` is not a cron.
     """
 
     growth: Share | None = None
@@ -71,7 +72,7 @@ class Late:
 
     @property
     def looked_at(self) -> frozenset[int] | None:
-        """Return the periods to check: 0 is the one that ended last. None means all."""
+        """Return the periods to check: 0 is the period that ended last. None means all periods."""
         lookback = LOOKBACK if self.lookback is None and self.check else self.lookback
         return frozenset(range(lookback) if isinstance(lookback, int) else lookback) if lookback is not None else None
 
@@ -115,7 +116,7 @@ def next_look(policy: Late, periods: Periods, moment: datetime) -> datetime | No
         look = tick_after(policy.cron, periods.zone, moment - _INSTANT) if policy.cron else moment
         if look is None or policy.looked_at is None or not periods.ends:
             return look
-        back = bisect_right(periods.ends, look) - 1  # It is -1 while the period itself runs.
+        back = bisect_right(periods.ends, look) - 1  # `back` is -1 while the period itself has not ended.
         if back in policy.looked_at:
             return look
         later = [each for each in policy.looked_at if each > back]

@@ -13,8 +13,9 @@ SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:
     """Return the key of a run request: consumer, partition, input updates, published update and request number.
 
-    Dagster drops a request whose key it has seen before, even if that run failed. So the key has the number of the
-    request since the last change: a failed run is retried, and a roll-back to older inputs is built.
+    Dagster drops a request with a key that it has seen before, even if that run failed. So the key also has the number
+    of the request since the last change. Otherwise a failed run would not be retried, and a roll-back to older inputs
+    would not be built.
     """
     inputs = (f"{pin.partition.path}/{pin.update_id}" for pin in sorted(verdict.pins))
     parts = [verdict.output.path, *inputs, str(verdict.published), str(changed), str(requested)]

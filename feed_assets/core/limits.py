@@ -1,6 +1,6 @@
-"""Limits of events that others write, and the excerpts that are kept of longer texts.
+"""Limits of events that other programs write, and excerpts of texts that are too long.
 
-An index row on PostgreSQL has at most 2,700 bytes, and the ledger's largest index has four names.
+Names are limited because a PostgreSQL index row has at most 2,700 bytes, and one index of the ledger has four names.
 """
 
 import json
@@ -14,21 +14,21 @@ from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version
 
 NAME_BYTES = 500
-"""Most bytes in UTF-8 of a name of a table or feed, of a partition key, or of a correlation id."""
+"""Maximum number of UTF-8 bytes of the name of a table or feed, of a partition key, or of a correlation id."""
 SEGMENTS = 8
-"""Most segments of a partition key, and of a feed's name without its version. Listings go no deeper."""
+"""Maximum number of segments of a partition key, and of a feed's name without its version. Listings go no deeper."""
 CONTEXT_BYTES = 65_536
-"""Most bytes of an event's context, as JSON in ASCII."""
+"""Maximum number of bytes of an event's context, as JSON in ASCII."""
 CONTEXT_DEPTH = 50
-"""Most nested objects and lists in a context, including the context itself."""
+"""Maximum depth of nested objects and lists in a context, including the context itself."""
 ROW_BYTES = 1_048_576
-"""Most bytes of a line, record or cell that is parsed as an event. A longer one is rejected."""
+"""Maximum number of bytes of a line, record or cell that is parsed as an event. A longer text is rejected."""
 READ_BYTES = 33_554_432
 """Bytes after which a source stops adding rows to one read."""
 REJECT_BYTES = 4096
-"""Most bytes of a rejected text that are stored."""
+"""Maximum number of bytes that are stored of a rejected text."""
 REASON_BYTES = 1024
-"""Most bytes of the reason for a rejection, and of a reason that a person gives."""
+"""Maximum number of bytes of the reason for a rejection, and of a reason that a person gives."""
 
 _TAIL_BYTES = 120
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -41,14 +41,14 @@ def check_feed(feed: Feed) -> Feed:
 
 
 def check_version(feed: Feed) -> Feed:
-    """Return the feed, or raise InvalidName, with a correction, if its name ends in a misspelled version.
+    """Return the feed. Raise InvalidName, with the correct name, if its name ends in a misspelled version.
 
-    Otherwise `ads/shown/v01.0` would be a feed without a version, which nobody reads.
+    Otherwise `ads/shown/v01.0` would be a feed without a version, and nobody would read it.
     """
     above, _, last = feed.name.rpartition("/")
     if (near := Version.near(last)) and not feed.version:
         raise InvalidName(
-            f"feed {str(feed)!r} ends in what looks like a version and is none: expected v<major>.<minor> without "
+            f"feed {str(feed)!r} ends in what looks like a misspelled version: expected v<major>.<minor> without "
             f"leading zeros. Is {f'{above}/{near}'.lstrip('/')!r} meant?"
         )
     return feed
@@ -99,7 +99,7 @@ def check_context(context: Mapping[str, Any], kinds: Mapping[str, tuple[type, st
         text = json.dumps(dict(context), allow_nan=False)
         json.dumps(dict(context), ensure_ascii=False).encode()
     except (ValueError, TypeError) as error:
-        raise InvalidEvent(f"the context is no JSON: {error}. Expected JSON, without NaN, in Unicode.") from None
+        raise InvalidEvent(f"the context is not JSON: {error}. Expected JSON, without NaN, in Unicode.") from None
     if _NUL.search(text):
         raise InvalidEvent("the context has a NUL character, which databases refuse: expected none.")
     if len(text) > CONTEXT_BYTES:
@@ -112,7 +112,7 @@ def _check_depth(context: Mapping[str, Any]) -> None:
         level = [below for each in level for below in _below(each) if isinstance(below, (Mapping, list, tuple))]
         if not level:
             return
-    raise InvalidEvent(f"the context is more than {CONTEXT_DEPTH} levels deep: expected at most so many.")
+    raise InvalidEvent(f"the context is more than {CONTEXT_DEPTH} levels deep: expected at most that many.")
 
 
 def _below(value: Any) -> Iterable[Any]:
@@ -123,7 +123,7 @@ def as_text(row: Mapping[str, Any]) -> str:
     """Return any row as JSON text. Values that JSON lacks are written as text."""
     try:
         return json.dumps(row, default=str)
-    except (ValueError, TypeError, RecursionError):  # A circle, great depth, or a huge number.
+    except (ValueError, TypeError, RecursionError):  # The row contains itself, is very deep, or has a huge number.
         texts = {str(name): each if isinstance(each, str) else f"{type(each)}" for name, each in row.items()}
         return json.dumps(texts)
 
@@ -137,6 +137,9 @@ def excerpt(text: str, size: int) -> str:
 
 
 def shortened(head: bytes, length: int, digest: str, size: int) -> str:
-    """Return the excerpt of a text that starts with `head` and is longer than `size`. `excerpt` does not shorten it."""
+    """Return the excerpt of a text that starts with `head` and is longer than `size`.
+
+    `excerpt` returns such a text unchanged.
+    """
     kept = head[: size - _TAIL_BYTES].decode(errors="ignore").replace("\0", "\\x00")[: size - _TAIL_BYTES]
     return f"{kept}… ({length} bytes, sha256 {digest})"

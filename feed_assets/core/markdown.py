@@ -1,10 +1,10 @@
-"""Markdown tables for Dagster's UI. Texts of others are escaped: they make no link, image or HTML."""
+"""Markdown tables for Dagster's UI. Texts from users and files are escaped, so they make no link, image or HTML."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 _SYNTAX = re.compile(r"[\\`\[\]!|<>&]")
-"""Characters with a meaning in Markdown, such as that of an image, whose address a browser would fetch."""
+"""Characters with a meaning in Markdown. Unescaped they could make an image, whose address a browser would fetch."""
 
 
 def as_text(text: str) -> str:
@@ -13,5 +13,5 @@ def as_text(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:
-    """Return a table. Its cells are Markdown: pass texts of others through `as_text` first."""
+    """Return a table. Its cells are Markdown: pass texts from users and files through `as_text` first."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, [align] * len(head), *rows))

@@ -3,32 +3,32 @@
 from collections.abc import Sequence
 
 LONGEST_REASON = 8_000
-"""Most characters of a reason in the ledger."""
+"""Maximum number of characters of a reason in the ledger."""
 
 LONGEST_EXCERPT = 1_000
-"""Most characters of a library's text in a message. The run's log has the whole text."""
+"""Maximum number of characters of a library's text in a message. The run's log has the whole text."""
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error. If it cannot be read, as from a JVM that has ended, return the error's name."""
+    """Return the text of an error. If its JVM has ended and the text cannot be read, return the error's name."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 (it is code of any class, and py4j's raises what a lost connection does)
-        return f"{type(error).__name__}, whose text went with its process"
+    except Exception:  # noqa: BLE001 (`__str__` is code of any library; that of py4j raises connection errors)
+        return f"{type(error).__name__}, whose text was lost with its process"
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a run's end, `Error: message`. If very long, its middle is cut: the end has the cure."""
+    """Return the reason of a run's end, `Error: message`. A long reason loses its middle: its end says what to do."""
     return _without_middle(f"{type(error).__name__}: {text_of(error)}", LONGEST_REASON)
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a reason. It is not cut, because the cure is at its end."""
+    """Return the first line of a reason. It is not shortened, because its end says what to do."""
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "").rstrip("; ")
 
 
 def excerpt(text: str) -> str:
-    """Return the first line of a library's text. The middle of a very long line is cut: the end has the cure."""
+    """Return the first line of a library's text. A long line loses its middle: its end often says what to do."""
     return _without_middle(first_line(text), LONGEST_EXCERPT)
 
 
@@ -48,7 +48,7 @@ def with_article(noun: str) -> str:
 
 
 def first_of(names: Sequence[str], count: int) -> str:
-    """Join names, and append how many of `count` are not named."""
+    """Join names, and append how many of all `count` names are not in `names`."""
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 

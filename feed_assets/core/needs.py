@@ -29,7 +29,7 @@ class Need:
     inputs: tuple[Input, ...]
     late: Late = field(default_factory=Late)
     consumer: Consumer | None = None
-    """The consumer, if the dataset is built by events. Propagations decide when it reads which update."""
+    """The consumer, if the dataset is built by events. Propagations then decide which updates it reads, and when."""
     made_with: str | None = None
     """Digest of the recipe and the Spark configuration. Attempts with another digest do not count."""
     waits: Waits = field(default_factory=Waits)
@@ -50,7 +50,7 @@ class Need:
         return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
 
     def counts_upto(self, feed: Feed, now: datetime) -> str | None:
-        """Return the greatest update id of an input that is weighed at `now`. None means no limit."""
+        """Return the greatest update id of an input whose data are weighed at `now`. None means no limit."""
         policy = self.policy_of(feed)
         if policy.cron is None and (policy.cut_off is None or not self.periods.ends):
             return None
@@ -93,11 +93,14 @@ class Need:
         return frozenset(part for each in self.inputs for part in each.needed)
 
     def lacking(self, facts: Facts, choice: Choice) -> frozenset[Partition]:
-        """Return the missing ones among `needed`."""
+        """Return the members of `needed` that are missing."""
         return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
 
     def source_of(self, partition: Partition) -> InputSource:
-        """Return the source with which a partition, batch or window is measured. A former input is its own source."""
+        """Return the source that a partition, batch or window is part of. Growth is measured for a source as a whole.
+
+        A partition that is no longer an input is its own source.
+        """
         if window := address_of(partition):
             return InputSource(partition.feed, f"{window.grain}@/{window.sub_partition}")
         source = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
@@ -112,7 +115,10 @@ class Need:
         }
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
-        """Return the windows that were backfilled since they were read; without a pin, since the log number `since`."""
+        """Return the windows that were backfilled since they were read.
+
+        For a window without a pin in `consumed`, return it if it was backfilled after log number `since`.
+        """
         read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
         recorded = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
         states = {at: each.changed for at, each in recorded.items() if each.state is WindowState.BACKFILLED}

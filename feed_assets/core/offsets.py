@@ -1,7 +1,7 @@
-"""Ranges of offsets of a topic's partitions, to find offsets that no part holds, and that several hold.
+"""Offset ranges of a topic's partitions. They show which offsets are in no part, and which are in several parts.
 
-Ranges are kept as steps. A step says how many more (or fewer) parts hold an offset than the offset before. Steps can
-be added and removed in any order. Consecutive parts leave two steps, however many there are.
+Ranges are stored as steps. A step at an offset is how many more (or fewer) parts hold this offset than the one before
+it. Steps can be added and removed in any order. Any number of consecutive parts needs only two steps.
 
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """
@@ -23,7 +23,7 @@ Ranges = Mapping[str, Range]
 """Ranges by partition of a topic."""
 
 NAMED = 3
-"""Most ranges that a sentence names. The others are counted."""
+"""Maximum number of ranges that a message names. For further ranges it gives only their number."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Steps:
 
     @classmethod
     def of(cls, text: str | None) -> "Steps":
-        """Parse a text that `text` returned."""
+        """Parse a text that the property `text` returned."""
         pairs: list[tuple[int, int]] = json.loads(text) if text else []
         return cls(dict(pairs))
 
@@ -62,7 +62,7 @@ class Steps:
             self.by_offset.pop(offset, None)
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (first offset, last offset, number of ranges that hold these), from the first step to the last."""
+        """Yield (first offset, last offset, number of ranges that hold these offsets), in order of offsets."""
         depth = 0
         for first, after in pairwise(sorted(self.by_offset)):
             depth += self.by_offset[first]
@@ -75,7 +75,7 @@ class Steps:
 
     @property
     def doubled(self) -> list[Range]:
-        """Return the ranges that more than one added range holds."""
+        """Return the ranges of offsets that are in more than one added range."""
         return joined((first, last) for first, last, depth in self.stretches() if depth > 1)
 
 
@@ -113,13 +113,13 @@ def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[date
 
 
 def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
-    """Return the ranges in lists of JSON as pairs."""
+    """Return ranges as pairs. In JSON each range is a list."""
     pairs = {name: tuple(each) for name, each in loaded.items()}
     return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
-    """Describe the ranges that no part holds, and those that several parts hold, by partition."""
+    """Describe the ranges that are in no part, and the ranges that are in several parts, by partition."""
     none = _problem_text(uncovered, "in no part")
     several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)

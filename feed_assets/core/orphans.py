@@ -13,7 +13,7 @@ from types import MappingProxyType
 from feed_assets.core.feeds import parse_update_id
 
 ORPHANED_AFTER = timedelta(hours=24)
-"""Age up to which leftovers stay: a run may be writing them, or a person examining why they were refused."""
+"""Age up to which leftovers stay. A run may still write them, or a person may examine why they were refused."""
 
 
 class AttemptStatus(Enum):
@@ -21,11 +21,11 @@ class AttemptStatus(Enum):
 
     UNKNOWN = "unknown"
     OPEN = "open"
-    """Its run is in progress, or ended and is not reconciled yet."""
+    """The run is in progress, or has ended but is not reconciled yet."""
     GIVEN_UP = "given up"
-    """It was refused or abandoned; in `reconcile`, also if that is about to give it up."""
+    """The attempt was refused or abandoned. `reconcile` also uses this for an attempt that it is about to give up."""
     DONE = "done"
-    """It was published, and may have been invalidated or pruned since."""
+    """The update was published. It may have been invalidated or pruned since."""
 
 
 class Contents(Enum):
@@ -85,7 +85,7 @@ class KnownAttempt:
 def is_old(update_id: str, now: datetime, *touched: datetime | None) -> bool:
     """Return whether an id, and its last known use, are at least `ORPHANED_AFTER` old (UTC).
 
-    An id is never earlier than its writer's clock. If it is later, its parts stay longer.
+    An id is never earlier than its writer's clock. If it is later than the clock, its parts stay longer.
     """
     moment = parse_update_id(update_id)
     return moment is not None and max([moment, *filter(None, touched)]) + ORPHANED_AFTER <= now

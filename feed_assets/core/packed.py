@@ -1,4 +1,4 @@
-"""Problems of packed files, found by their first and last bytes: Spark cannot read them, or only in part."""
+"""Problems of packed files that Spark cannot read, or would read only in part. The first and last bytes show them."""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
         return (
             None
             if _is_of_hadoop(head, size)
-            else f"it is packed otherwise: found {begins}, expected {expected_form}. {_CURE}"
+            else f"it is packed in another way: found {begins}, expected {expected_form}. {_CURE}"
         )
     if ending:
         expected = FORMS[ending]
@@ -75,7 +75,10 @@ def end_problem(name: str, tail: bytes) -> str | None:
 
 
 def _is_of_hadoop(head: bytes, size: int) -> bool:
-    """Return whether a file begins with plausible sizes of a Hadoop block and chunk, as Java allocates that memory."""
+    """Return whether a file begins with plausible sizes of a Hadoop block and chunk.
+
+    Java allocates memory of these sizes, so wrong sizes could exhaust it.
+    """
     block, chunk = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     is_empty = block == 0 and size == 4
     return is_empty or (0 < block <= READ_BYTES and 0 < chunk <= size - 8)

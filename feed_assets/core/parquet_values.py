@@ -1,21 +1,21 @@
 """Values of Parquet files that all readers refuse, because one of the readers would read a wrong value or fail.
 
-Spark wrote days and moments in the calendar of Julius Caesar before version 3 (3.1 for INT96), and notes so. Days are
-converted as Spark does it. Moments before 1900 would depend on the time zone of the reading machine, so they are
-refused. So are old days inside of lists, structs and maps.
+Before version 3 (3.1 for INT96) Spark wrote days and moments in an old calendar, which is Julian before 1582. The
+metadata of a file shows this. Days are converted as Spark does it. Moments before 1900 are refused, because their value
+would depend on the time zone of the reading machine. Old days inside lists, structs and maps are refused, too.
 """
 
 from datetime import date
 
 DIGITS = 38
-"""Most digits of a decimal."""
+"""Maximum number of digits of a decimal."""
 
 FIRST_DAY = date(1, 1, 1)
 FIRST_NEW_DAY = date(1582, 10, 15)
 """The first day that has the same date in both calendars."""
 
 OLD_MOMENTS = -2_208_902_400
-"""1900-01-02 (UTC) in seconds. All zones agree from 1900-01-01 on, and a zone's offset is less than a day."""
+"""1900-01-02 (UTC) in seconds. Old moments depend on the zone only before the local 1900-01-01, less than a day off."""
 
 REBASED = (
     *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),
@@ -25,15 +25,15 @@ REBASED = (
 
 NO_TEXT = "holds bytes that are not UTF-8: expected text. Have it published in UTF-8, or as binary."
 TOO_FINE = (
-    "has timestamps in nanoseconds that are no whole microseconds: expected microseconds, as Spark has no finer ones. "
+    "has timestamps in nanoseconds that are no whole microseconds: expected microseconds, the finest unit of Spark. "
     "Have it published with microseconds (of pandas: to_parquet(…, coerce_timestamps='us'))."
 )
 OLD_DAY = (
-    "has days in Spark's old calendar that differ in today's: expected days from 0001-01-01 on, inside of lists, "
+    "has days in Spark's old calendar that cannot be converted: expected days from 0001-01-01 on, inside of lists, "
     "structs and maps from 1582-10-15 on. Have it published by Spark 3 or later."
 )
 OLD_MOMENT = (
-    "has moments of before 1900-01-02 in Spark's old calendar, which each time zone reads as another moment: expected "
+    "has moments of before 1900-01-02 in Spark's old calendar, whose value depends on the reader's time zone: expected "
     "today's calendar. Have it published by Spark 3.1 or later."
 )
 TOO_LARGE = "has moments beyond the years that microseconds since 1970 reach. Have it published without them."
@@ -42,6 +42,6 @@ TOO_LARGE = "has moments beyond the years that microseconds since 1970 reach. Ha
 def too_long(precision: int, scale: int) -> str:
     """Return the reason for refusing a decimal with more digits than its type has."""
     return (
-        f"holds a number with more digits than its type, decimal({precision},{scale}), has: expected such as fit. "
+        f"holds a number with more digits than its type, decimal({precision},{scale}), has: expected numbers that fit. "
         "Have it published with the right type."
     )

@@ -1,4 +1,4 @@
-"""Pins, which record what runs read of inputs, and changes of inputs against their pins."""
+"""Pins, which record the updates that a run reads, and changes of inputs since they were pinned."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Pin:
     size: int = 0
     files: int = 0
     start: str | None = None
-    """The marker after which a slice of an event table begins; None is the beginning. `update_id` is its end."""
+    """The marker after which a slice of an event table begins; None is the beginning. The slice ends at `update_id`."""
     modified: datetime | None = field(default=None, compare=False)
     """The time (UTC) at which its newest file was written, if known."""
 
@@ -45,8 +45,8 @@ class InputSource:
 class InputChange:
     """An input whose newest data (`new`) differ from the consumed ones (`old`). Either may be None.
 
-    `source_sizes` are the bytes of its whole source, as consumed and newest; for windows records. `is_one_more`: it is
-    a new batch of a partition whose other batches were consumed.
+    `source_sizes` are the bytes of its whole source, as consumed and as newest; for windows, they are records.
+    `is_one_more` is True for a new batch of a partition from which other batches were consumed.
     """
 
     partition: Partition
@@ -62,7 +62,7 @@ def changed(
 ) -> tuple[InputChange, ...]:
     """Return the inputs whose data differ between two sets of pins, with their sources' sizes if `source_of` is given.
 
-    Another update with the same version is no change: a rebuild with the same rows causes no further runs.
+    A newer update with the same version is not a change. So a rebuild with the same rows causes no further runs.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
@@ -102,6 +102,6 @@ def _version(pin: Pin | None) -> str | None:
 
 
 def pins_digest(pins: Iterable[Pin]) -> str:
-    """Return one digest of the data of several pins. Other updates with the same rows have the same digest."""
+    """Return one digest of the data of several pins. It stays the same for other updates with the same rows."""
     lines = (f"{pin.partition.path}\t{pin.version}\n" for pin in sorted(pins))
     return sha256("".join(lines).encode()).hexdigest()[:32]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class PipelineTable:
     """A table that a pipeline writes. One correlation id reaches all tables of the pipeline.
 
-    `code_version` is that in the context of the table's events; '' for a foreign feed. `code_location` is the name of
-    the publisher's first own feed; '' if it has none.
+    `code_version` is the version in the context of the table's events; '' for a foreign feed. `code_location` is the
+    name of the first feed that the publishing code location writes; '' if it writes none.
     """
 
     pipeline: str
@@ -21,8 +21,8 @@ class PipelineTable:
 def together(existing: Iterable[PipelineTable], own_tables: Collection[PipelineTable]) -> tuple[PipelineTable, ...]:
     """Return the tables to publish, sorted: our own, and those of other code locations.
 
-    Only one code location writes a version of a feed. So a location that has published one of our tables was this one,
-    perhaps under another name, and all of its earlier tables are dropped.
+    Only one code location writes a version of a feed. So a location that has published one of our tables was this
+    location, perhaps under another name. All its earlier tables are dropped.
     """
     existing, own = [*existing], {row.table_name for row in own_tables if row.code_version}
     before = {row.code_location for row in own_tables} | {

@@ -1,4 +1,4 @@
-"""Plans for runs by events, chosen by their slices before the run starts, because they decide about its compute.
+"""Plans for runs by events. A plan is chosen before the run starts, because it may decide on which compute it runs.
 
 Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
 """
@@ -22,11 +22,11 @@ class Plan:
     """Instructions for a run by events.
 
     Args:
-        kind: `incremental`: process what is new. `reload`: process everything; all slices begin at the beginning, those
-            of tables without new data end where they were read, and `previous` is None. A dataset that adds
-            increments also reloads if it has no valid update to add one to.
+        kind: `incremental` processes new data. `reload` processes everything: `previous` is None, and all slices begin
+            at the beginning. The slice of a table without new data then ends where the table was last read. A dataset
+            that adds increments also reloads if it has no valid update to add one to.
         config: Configuration for the function, as JSON values. The function reads it from `run_spec.plan.config`.
-        tags: Tags of the run, such as `feed_assets/spark_profile` for one that needs more of Spark.
+        tags: Tags of the run, such as `feed_assets/spark_profile` for a run that needs more resources.
 
     Raises:
         InvalidDefinition: A value is of a wrong type.
@@ -44,9 +44,9 @@ class Rule:
 
     Args:
         plan: The plan.
-        tables: It holds if a slice is of one of these tables.
-        operations: It holds if a slice has an event of one of these operations.
-        at_least: It holds if the slices have this many bytes in all, as the events report in their context.
+        tables: The rule holds if a slice is of one of these tables.
+        operations: The rule holds if a slice has an event with one of these operations.
+        at_least: The rule holds if the slices have this many bytes in all, as the events report in their context.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or `at_least` is below 0.
@@ -65,10 +65,10 @@ class Rule:
 
 
 def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:
-    """Return the plan of the first rule that holds. By default the increment is processed.
+    """Return the plan of the first rule that holds. If no rule holds, return an incremental plan.
 
     Tables without new data are ignored if another table has new data. `reloads` is True if there is no update to add an
-    increment to: then return the first plan that reloads, even if its rule does not hold.
+    increment to. Then return the first plan that reloads, even if its rule does not hold.
     """
     if reloads:
         return next((rule.plan for rule in rules if rule.plan.kind == "reload"), Plan("reload"))
@@ -81,9 +81,9 @@ class RunSpec:
     """Specification of a run by events.
 
     Attributes:
-        slices: Its slices, by the partition of an event table; with a plan that reloads all of each table.
-        plan: How it processes them. An `incremental` plan becomes `reload` if there is no update to add to.
-        consumes: True if the run moves markers. A manual run does not.
+        slices: The slices of the run, by the partition of an event table. If the plan reloads, they are whole tables.
+        plan: How the run processes the slices. An `incremental` plan becomes `reload` if there is no update to add to.
+        consumes: True if the run consumes the events. A manual run does not: a later run reads them again.
     """
 
     slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])
@@ -91,7 +91,7 @@ class RunSpec:
     consumes: bool = False
 
     def slice(self, table: str, key: str = "") -> Slice | None:
-        """Return the slice of a table's partition. Return None if it has nothing new."""
+        """Return the slice of a table's partition. Return None if the partition has nothing new."""
         return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
 
 

@@ -1,7 +1,7 @@
 """Profiles: a partition's measures, compared with earlier partitions by median and median absolute deviation.
 
 Source: "Data Dependency Driven Orchestration": "the preliminary data profiling job detects anomaly for hour 15, it then
-triggers a more comprehensive data quality job". A median and deviations from it ignore a few partitions that were off.
+triggers a more comprehensive data quality job". A few unusual partitions hardly change a median and its deviation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.typed import typed
 
 PROFILE = "profile"
-"""The name of the check that reports what is off."""
+"""The name of the check that reports measures which are far from their baseline ("off")."""
 
 ENOUGH = 7
-"""Least number of partitions of a baseline. With fewer the deep checks always run."""
+"""Smallest number of partitions in a baseline. With fewer partitions the deep checks always run."""
 
 STEPS = {"same hours": timedelta(days=1), "same weekdays": timedelta(weeks=1), "partitions": None}
-"""Time between the starts of a baseline's partitions. None: they are the partitions right before."""
+"""Time between the starts of a baseline's partitions. None means the partitions directly before."""
 
 Measures = Mapping[str, float]
 """Numbers by the names of measures. A NULL measure is missing."""
@@ -36,10 +36,10 @@ class Profile:
     """Measures of each partition and their baseline. They decide whether deep checks run.
 
     Args:
-        measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.
-        baseline: The partitions before it that it is compared with: `28 same hours` (of the 28 days before, by the
-            clock of its time zone), `7 same weekdays` (of the 7 weeks before), or `28 partitions` (right before it).
-            7 or more, as fewer show nothing.
+        measures: Numeric SQL aggregates of the rows, by name. The default is `rows`, which is `count(1)`.
+        baseline: The earlier partitions that a partition is compared with. `28 same hours` are those of the 28 days
+            before, by the clock of the partition's time zone. `7 same weekdays` are those of the 7 weeks before.
+            `28 partitions` are directly before. At least 7, because fewer partitions do not show what is usual.
         off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
 
     Raises:
@@ -61,21 +61,25 @@ class Profile:
 
     @property
     def partitions(self) -> int:
-        """Return the most partitions of the baseline."""
+        """Return the maximum number of partitions in the baseline."""
         return int(self.baseline.split()[0])
 
     @property
     def step(self) -> timedelta | None:
-        """Return the time between the starts of the baseline's partitions. Return None for those right before."""
+        """Return the time between the starts of the baseline's partitions.
+
+        Return None if the baseline is the partitions directly before.
+        """
         match = BASELINE.fullmatch(self.baseline)
         return STEPS[match[2]] if match else None
 
 
 @dataclass(frozen=True)
 class MeasureComparison:
-    """A measure with its baseline's number of partitions, median, and median absolute deviation.
+    """A measure of a partition, compared with its baseline.
 
-    NULL is None. With fewer than `ENOUGH` partitions in the baseline no measure is off.
+    `baseline_count`, `median` and `deviation` (the median absolute deviation) are those of the baseline. A `value` of
+    None is NULL. If the baseline has fewer than `ENOUGH` partitions, the measure is never off.
     """
 
     measure: str
@@ -98,7 +102,7 @@ class MeasureComparison:
             return (
                 f"{self.measure} is {value_text}, with {self.baseline_count} of {ENOUGH} partitions to compare it with"
             )
-        usual = f"the median of {self.baseline_count} is {self.median:,.6g}, deviating by {self.deviation:,.6g}"
+        usual = f"the median of {self.baseline_count} is {self.median:,.6g}, their deviation {self.deviation:,.6g}"
         return f"{self.measure} is {value_text}: {usual}"
 
 
@@ -113,7 +117,8 @@ def _compared(name: str, value: float | None, baseline: Sequence[Measures], off_
         return MeasureComparison(name, value, 0, None, None, is_off=False)
     usual = median(baseline_values)
     deviation = median(abs(each - usual) for each in baseline_values)
-    # If all others are equal, the deviation is 0, and any other number is off. NULL is off if no other was NULL.
+    # If all values of the baseline are equal, the deviation is 0, and any other value is off. NULL is off if the
+    # baseline has no NULL.
     is_off = len(baseline_values) == len(baseline) if value is None else abs(value - usual) > off_by * deviation
     return MeasureComparison(
         name, value, len(baseline_values), usual, deviation, is_off=is_off and len(baseline_values) >= ENOUGH
@@ -126,7 +131,7 @@ def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:
 
 
 def in_words(compared: Sequence[MeasureComparison]) -> str:
-    """Describe the measures that are off; otherwise those with too short a baseline; otherwise that none is off."""
+    """Describe the measures that are off. If there are none, describe the measures with too short a baseline."""
     off = [each.phrase for each in compared if each.is_off]
     unknown = [each.phrase for each in compared if not each.is_enough]
     return "; ".join(off or unknown) or "nothing is off"

@@ -6,18 +6,18 @@ from keyword import iskeyword
 from feed_assets.core.errors import InvalidName
 
 NAME_LENGTH = 50
-"""Most characters of a project's name, because each feed's name contains it."""
+"""Maximum number of characters of a project's name. It is limited because each feed's name contains it."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
 def check_project_name(name: str, reserved: frozenset[str]) -> str:
-    """Return `name` if it is valid for a project, otherwise raise InvalidName. `reserved` names are taken."""
+    """Return `name` if a project may have it, otherwise raise InvalidName. Names in `reserved` are not allowed."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
-            f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "
-            f"and single '_' between them, a letter first.{_proposal(name)}"
+            f"{name!r} is no name for a project: expected the name of a Python package, up to {NAME_LENGTH} of a-z, "
+            f"0-9 and single '_' between them, a letter first.{_proposal(name)}"
         )
     if iskeyword(name) or name in reserved:
         raise InvalidName(

@@ -1,7 +1,7 @@
 """Propagations: updates on their way through a pipeline, and the slices of tables that a consumer's next run reads.
 
-Source: "Data Orchestration via Events" (2024). A propagation is complete by the set of its tables, not by the number
-of its events: a table may publish twice.
+Source: "Data Orchestration via Events" (2024). A propagation is complete when every table has an event. The number of
+events does not matter, because a table may publish twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,15 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class Consumer:
-    """A dataset that reads tables, with its rules for when. `pipelines` has the tables that each pipeline writes.
+    """A dataset that reads tables, and its rules for when it reads them.
 
-    It waits for any or all of its pipelines (`wait_for`). With `skip` an incomplete propagation is left until it is
-    complete, and later ones are taken; with `block` later ones wait, too. Without `merge` a run takes one propagation
-    of each pipeline.
+    Attributes:
+        feed: The dataset.
+        tables: The tables that it reads.
+        pipelines: The tables that each pipeline writes.
+        wait_for: Whether a run needs a complete propagation of `any` pipeline, or of `all` of them.
+        on_incomplete: With `skip` a run takes later propagations before an incomplete one. With `block` they wait, too.
+        merge: True if a run may take several propagations of a pipeline, False if it takes one of each pipeline.
     """
 
     feed: Feed
@@ -74,14 +78,14 @@ class Propagation:
 
 @dataclass(frozen=True)
 class Due:
-    """The propagations that a consumer's next run takes, and those that it leaves, complete or not."""
+    """The propagations that a consumer's next run takes (`selected`), and those that it leaves for a later run."""
 
     selected: tuple[Propagation, ...] = ()
     slices: tuple[Slice, ...] = ()
     later: tuple[Propagation, ...] = ()
     incomplete: tuple[Propagation, ...] = ()
     waits: str | None = None
-    """The reason why nothing, or not everything, is taken."""
+    """The reason why the run takes nothing, or leaves some propagations."""
 
     @property
     def correlations(self) -> tuple[str, ...]:
@@ -93,8 +97,8 @@ class Due:
 class Judged:
     """Results of comparing a consumer's inputs by lineage, for groups of pipeline and partition key.
 
-    The newest updates of `consistent` groups belong together: all their events are taken, whatever is missing. Nothing
-    is taken of `mixed` groups, which have a reason each.
+    The newest updates of a group in `consistent` belong together: a run takes all events of the group, even if some
+    tables have none. A run takes nothing of a group in `mixed`, which has the reason for each group.
     """
 
     consistent: frozenset[Group] = frozenset()
@@ -106,7 +110,7 @@ BY_EVENTS_ALONE = Judged()
 
 
 def due(consumer: Consumer, events: Iterable[Recorded], histories: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
-    """Return what a consumer's next run takes of its unconsumed events. `events` are in commit order."""
+    """Return which of the unconsumed `events` a consumer's next run takes. `events` are in commit order."""
     every = _propagations(
         consumer, [event for event in events if event.partition.feed in consumer.tables], histories, judged
     )
@@ -119,7 +123,7 @@ def due(consumer: Consumer, events: Iterable[Recorded], histories: Seen, judged:
         waits = f"no complete update of {absent}" if every else why
         return Due(later=tuple(complete), incomplete=incomplete, waits=waits)
     selected, slices = _take(consumer, ready, judged)
-    gone = {id(each) for each in selected}  # Comparing each with each is too slow: there may be thousands.
+    gone = {id(each) for each in selected}  # Comparing all pairs of propagations is too slow: there may be thousands.
     later = tuple(each for each in complete if id(each) not in gone)
     return Due(selected, slices, later, incomplete, why)
 
@@ -130,7 +134,10 @@ def _in_words(incomplete: Sequence[Propagation]) -> str | None:
 
 
 def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Propagation]) -> list[Propagation]:
-    """Return the propagations that may be taken: those not in `open_`, with `block` only those before it."""
+    """Return the propagations that may be taken: those not in `open_`.
+
+    With `block`, return only those that began before the first one in `open_`.
+    """
     waiting = {id(each) for each in open_}
     ready = [each for each in every if id(each) not in waiting]
     if consumer.on_incomplete == "skip" or not open_:
@@ -139,7 +146,7 @@ def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Pro
 
 
 def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
-    """Return the names of the pipelines that still block a consumer that waits for all."""
+    """Return the names of the pipelines without a ready propagation, if the consumer waits for all pipelines."""
     if consumer.wait_for == "any":
         return ""
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
@@ -164,7 +171,10 @@ def _of(
     group: Sequence[Recorded],
     history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
-    """Return the propagations of one id and partition, by round. A table of two pipelines counts for a complete one."""
+    """Return the propagations of one correlation id and partition key: one for each round of a pipeline.
+
+    If a table belongs to two pipelines, its event counts for one of them: for a complete round, if there is one.
+    """
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]
     )
@@ -180,7 +190,7 @@ def _of(
 def _pieces(propagation: Propagation) -> list[Propagation]:
     """Split a complete propagation at its holes into pieces, each for a separate run.
 
-    A table may publish twice for one correlation id, and for another id in between.
+    There is a hole if a table publishes for this correlation id, then for another id, and then for this id again.
     """
     if propagation.missing:
         return [propagation]
@@ -197,7 +207,7 @@ def _pieces(propagation: Propagation) -> list[Propagation]:
 def _take(
     consumer: Consumer, ready: Sequence[Propagation], judged: Judged
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
-    """Return the propagations whose slices join without a hole, and the slices. The next run takes the others."""
+    """Return the propagations whose slices join without a hole, and the joined slices. A later run takes the others."""
     selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
@@ -212,7 +222,7 @@ def _take(
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
-    """Return the slices extended by events. Return None if data in between belong to another propagation."""
+    """Return the slices, extended by the events. Return None if there is a hole, with data of another propagation."""
     grown = dict(slices)
     for event in events:
         old = grown.get(event.partition)
@@ -232,7 +242,7 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
 
 
 def slice_of(event: Recorded) -> Slice:
-    """Return the slice of one event. Its bytes are those in the event's context, otherwise 0."""
+    """Return the slice of one event. Its size is the number of bytes in the event's context, or 0."""
     reported = event.context.get("bytes")
     size = reported if isinstance(reported, int) else 0
     return Slice(event.partition, event.start, event.marker, frozenset({event.operation}), bytes=size)

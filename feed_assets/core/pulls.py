@@ -24,7 +24,10 @@ _UNSAFE = re.compile("[^A-Za-z0-9=@+_-]+")
 _MOST_STARS = 2
 
 _SLUG = 100
-"""Most characters of a file's name in the name of a batch or part. They are for people: a unique part precedes them."""
+"""Maximum number of characters of a file's name in the name of a batch or part.
+
+They only help people: the digest before them makes the name unique.
+"""
 
 
 @typed
@@ -32,18 +35,18 @@ _SLUG = 100
 class Pull:
     """A partner's files, which are pulled several times a day into batches of a feed. Each file is pulled once.
 
-    The receiver pipeline of the article "Handling late arriving data" (IAS, 2021) does so.
+    Source: the receiver pipeline of the article "Handling late arriving data" (IAS, 2021).
 
     Args:
-        blackboard: The name of their blackboard in `FEED_ASSETS_BLACKBOARDS`.
-        pattern: Their names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`: the codes of date and hour (UTC), and
-            `*` for any characters but `/`. The date is before the first `*` and the hour, because only the files of
-            some days are listed. Files with other names are ignored. At most two `*` between two `/`.
-        prefix: The folder that they are in; by default the blackboard itself.
-        cron: When they are listed (UTC). If time runs out, the next tick continues.
+        blackboard: The name of the partner's blackboard in `FEED_ASSETS_BLACKBOARDS`.
+        pattern: The pattern of file names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`. It has codes for the date
+            and the hour (UTC), and `*` for any characters but `/`, at most twice between two `/`. The date must be
+            before the first `*` and before the hour, because files are listed day by day. Other files are ignored.
+        prefix: The folder of the files. The default is the blackboard itself.
+        cron: When the files are listed (UTC). If a tick runs out of time, the next tick continues.
         lookback: Number of days before today whose files are also listed. Files that arrive later than that are missed.
-        changed: What a change of a pulled file causes: a new update of its batch, or an alert, while the batch stays as
-            it was pulled.
+        changed: What happens if a pulled file changes. `new_version` writes a new update of its batch. `alert` opens an
+            alert, and the batch stays as it was pulled.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron is invalid, or the pattern does not have the date.
@@ -61,13 +64,13 @@ class Pull:
         wrong = [each for each in self._pieces if each.startswith("%") and each not in _CODES]
         if odd := _NEVER.search(self.pattern):
             raise InvalidDefinition(
-                f"Pull: the pattern is {self.pattern!r}, with {odd[0]!r}, which no name below the prefix matches as "
-                "meant: expected no '/' at either end, nor '//', '**', '?' or '[', such as %Y-%m-%d/%H/men_*.csv."
+                f"Pull: the pattern is {self.pattern!r}, with {odd[0]!r}, which a pattern cannot have: expected no "
+                "'/' at either end, nor '//', '**', '?' or '[', such as %Y-%m-%d/%H/men_*.csv."
             )
         if many := next((each for each in self.pattern.split("/") if each.count("*") > _MOST_STARS), None):
             raise InvalidDefinition(
                 f"Pull: the pattern is {self.pattern!r}, with {many.count('*')} '*' in {many!r}: expected at most "
-                f"{_MOST_STARS} between two '/', as more take long to compare with long names."
+                f"{_MOST_STARS} between two '/', because more take too long to compare with long names."
             )
         if wrong or any(code not in self._leading for code in _DATE):
             raise InvalidDefinition(
@@ -86,7 +89,7 @@ class Pull:
         return [today - timedelta(days=back) for back in range(self.lookback + 1)]
 
     def told_since(self, now: datetime) -> datetime:
-        """Return the moment since which problems of files are reported. Files from before are no longer listed."""
+        """Return the moment since which problems of files are reported. Older files are no longer listed."""
         return now - timedelta(days=self.lookback + 1)
 
     def begins(self, day: date) -> str:
@@ -94,7 +97,10 @@ class Pull:
         return self._above + "".join(day.strftime(each) if each in _DATE else each for each in self._leading)
 
     def moment_of(self, key: str) -> datetime | None:
-        """Return the day or hour (UTC) in a file's name, None without a match. Raise InvalidName for no real time."""
+        """Return the day or hour (UTC) in a file's name. Return None if the name does not match the pattern.
+
+        Raise InvalidName if the name contains a day or hour that does not exist.
+        """
         match = self._names.fullmatch(key)
         if not match:
             return None
@@ -103,7 +109,9 @@ class Pull:
         try:
             return datetime.strptime(digits, "".join(codes)).replace(tzinfo=UTC)
         except ValueError:
-            raise InvalidName(f"its name says {digits}: expected a day and an hour that exist. Rename it") from None
+            raise InvalidName(
+                f"its name contains {digits}, which is not a real day and hour. Rename the file"
+            ) from None
 
     def is_due(self, last: datetime | None, now: datetime) -> bool:
         """Return whether a cron tick has passed since the last listing, or there was no listing."""
@@ -120,22 +128,23 @@ class Pull:
 
     @property
     def _leading(self) -> list[str]:
-        """Return the leading pieces that the day determines."""
+        """Return the pieces at the start of the pattern that depend on nothing but the day."""
         stop = next((at for at, each in enumerate(self._pieces) if each in ("*", "%H")), len(self._pieces))
         return self._pieces[:stop]
 
     @cached_property
     def _names(self) -> re.Pattern[str]:
-        """Return the pattern of whole keys; a code that occurs again must have the same value."""
+        """Return the regular expression of whole keys. A code that occurs twice must have the same value both times."""
         folders = self.pattern.split("/")
         patterns = [self._folder(each, "/".join(folders[:at])) for at, each in enumerate(folders)]
         return re.compile(re.escape(self._above) + "/".join(patterns))
 
     def _folder(self, text: str, before: str) -> str:
-        """Return the pattern of the text between two `/`; `before` is the text of the folders above it.
+        """Return the regular expression for the text between two `/`. `before` is the pattern of the folders above.
 
-        The group is atomic: if the rest does not match, no other way to match it is tried. So matching takes at most
-        quadratic time in the length of a name. It is not atomic if a code occurs again later, which needs the retries.
+        Its group is atomic: if the text after it does not match, no other way to match the group is tried. So matching
+        takes at most quadratic time in the length of a name. A group is not atomic if one of its codes occurs again
+        later, because then other ways must be tried.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]
@@ -154,9 +163,9 @@ class FileState(StrEnum):
 
     DONE = "done"
     CHANGED = "changed"
-    """It was pulled, and its name belongs to a different file now. The batch stays as it was pulled."""
+    """The file was pulled, and a different file has its name now. The batch stays as it was pulled."""
     REFUSED = "refused"
-    """It was never pulled."""
+    """The file was never pulled."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +188,7 @@ class FileAction(StrEnum):
     LEAVE = "leave"
     PULL = "pull"
     RESTORE = "restore"
-    """The file is as it was pulled again."""
+    """The file had changed, and is now again as it was pulled."""
     REFUSE = "refuse"
 
 
@@ -191,13 +200,15 @@ def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, 
     if pulled and pulled.batch and pulled.file == file:
         return (FileAction.RESTORE if pulled.state is FileState.CHANGED else FileAction.LEAVE), None
     if UNREADABLE in file.key:
-        return FileAction.REFUSE, "its name has characters that no store can share. Rename it"
+        return FileAction.REFUSE, "its name has characters that not all stores allow. Rename it"
     if pulled is None or pulled.batch is None:
-        return (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty, and pulled once it is not")
+        return (
+            (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty: it is pulled when it has data")
+        )
     if file.size and pull.changed == "new_version":
         return FileAction.PULL, None
     was = f"it was pulled with {pulled.file.size} bytes ({pulled.file.etag})"
-    return FileAction.REFUSE, f"{was}, and has {file.size} ({file.etag}) now: it stays as it was pulled"
+    return FileAction.REFUSE, f"{was}, and has {file.size} ({file.etag}) now: its batch stays as it was pulled"
 
 
 def batch_name(key: str) -> str:
@@ -212,5 +223,5 @@ def part_name(file: File) -> str:
 
 
 def _slug(key: str) -> str:
-    """Return the end of a file's name in characters that every store allows. It keeps the ending of the format."""
+    """Return the end of a file's name, in characters that every store allows. It keeps the ending such as `.csv`."""
     return ".".join(_UNSAFE.sub("-", each) for each in key.rpartition("/")[2].split(".") if each)[-_SLUG:]

@@ -16,17 +16,17 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Unreachable:
-    """A table that its pipeline no longer writes. `last` is its last event's time (UTC), None if it never had one."""
+    """A table that its pipeline no longer writes. `last` is the time of its last event (UTC), None if it had none."""
 
     pipeline: str
     table: Feed
     last: datetime | None
 
     def __str__(self) -> str:
-        last = f"last on {self.last:%Y-%m-%d %H:%M} UTC" if self.last else "never before"
+        last = f"its last event was on {self.last:%Y-%m-%d %H:%M} UTC" if self.last else "it never had an event"
         return (
-            f"pipeline {self.pipeline} has gone past {self.table} {LEAST} times or more, {last}: what waits for it "
-            "cannot be met. Ask its owner, then correct the pipeline's tables or this consumer's inputs."
+            f"pipeline {self.pipeline} has skipped {self.table} {LEAST} times or more, {last}: its consumers would "
+            "wait forever. Ask its owner, then correct the pipeline's tables or this consumer's inputs."
         )
 
 

@@ -1,4 +1,4 @@
-"""The decision about each partition: build it now, or what it waits for."""
+"""Decisions about partitions: whether to build a partition now, or what it waits for."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,12 +15,15 @@ from feed_assets.core.weighing import Arrivals, Outcome, Weighed, weigh
 from feed_assets.core.windows import address_of
 
 WAITING = frozenset(State) - {State.BUILD, State.REBUILD, State.CURRENT, State.CLOSED}
-"""States of verdicts that start no run although late data are, or were, due."""
+"""States of partitions that wait: they are on the due list, but start no run. Skipped late data are included."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision about one output: state, reason and input pins. `look_again` (UTC) is when time may change it."""
+    """The decision about one output: state, reason and input pins.
+
+    At `look_again` (UTC) the decision may change without any new event.
+    """
 
     output: Partition
     state: State
@@ -34,9 +37,10 @@ class Verdict:
     weighed: Weighed | None = None
     """The decision about late data, if no gate stopped the output."""
     is_good_again: bool = False
-    """True if it is current although its last audit failed. That was on other inputs, and blocks nobody now."""
+    """True if the output is current although its last audit failed. That audit was of a build from other inputs, so it
+    no longer blocks consumers."""
     reloads: bool = False
-    """True if it adds increments, but has no valid update to add one to."""
+    """True if the output is made of increments, but has no valid update to add one to."""
 
     @property
     def bytes(self) -> int:
@@ -68,11 +72,11 @@ def _go(case: Case) -> Answer:
         caveats = [caveat for each in case.need.windows if (caveat := each.caveat(case.facts))]
         return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_inputs_in_words(case)}", *caveats]))
     if built.lost:
-        return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
+        return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded again")
     if case.is_told_again and not case.changes:
         return Answer(
             State.REBUILD,
-            f"events since {built.published} report changes of data that it has read: they are read again",
+            f"events since {built.published} report changes of data that were read before: these data are read again",
         )
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")

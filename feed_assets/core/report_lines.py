@@ -1,6 +1,6 @@
-"""Reports that others send: one JSON object a line, of kind part, source, quality or backfill.
+"""Reports that other programs send: one JSON object per line, of kind `part`, `source`, `quality` or `backfill`.
 
-Source: the sample story of the second article, where the record count and Kafka offsets of each part are sent.
+Source: the example in "Data Dependency Driven Orchestration", which reports record count and Kafka offsets of a part.
 """
 
 import json
@@ -32,7 +32,7 @@ from feed_assets.core.sub_partitions import text_of
 from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
 PART_BYTES = 1100
-"""Most bytes in UTF-8 of a part's name: an S3 key has up to 1,024, with the bucket's name before it."""
+"""Maximum number of UTF-8 bytes of a part's name. It has room for an S3 key of 1,024 bytes after the bucket's name."""
 _NAME_SHOWN = 200
 _VALUE_SHOWN = 60
 _JSON = {"dict_type": "an object", "model_type": "an object", "list_type": "a list"}
@@ -56,7 +56,7 @@ class QualityReport:
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """The state of one window's backfill, with the reason: `started`, `done`, or `failed` (given up)."""
+    """The state of one window's backfill (`started`, `done`, or `failed` if it was given up), and the reason."""
 
     dataset: Feed
     sub_partition: str
@@ -67,7 +67,7 @@ class BackfillReport:
 
 
 def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillReport:
-    """Return the reports of a line. A source's line without a part gives one report for each window.
+    """Return the reports of a line. A source's line that names no part becomes one report for each window.
 
     Raise InvalidReport, and no other error, for a text that is not a report.
     """
@@ -82,7 +82,7 @@ def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillRepo
     except FeedAssetsError as error:
         raise InvalidReport(str(error)) from None
     except RecursionError:
-        raise InvalidReport("found objects or lists too deep within each other, expected a report.") from None
+        raise InvalidReport("found objects or lists that are nested too deeply, expected a report.") from None
 
 
 def _loaded(line: str) -> dict[str, Any]:
@@ -90,15 +90,15 @@ def _loaded(line: str) -> dict[str, Any]:
         raise InvalidReport(f"found {len(line)} characters, expected at most {ROW_BYTES} on a line.")
     try:
         loaded = json.loads(line, parse_constant=_refuse, object_pairs_hook=_once)
-    except ValueError as error:  # It is not JSON, or has a number of thousands of digits.
-        raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line: {error}.") from None
+    except ValueError as error:  # The line is not JSON, or contains a number with thousands of digits.
+        raise InvalidReport(f"found {brief(line)}, expected a JSON object on one line: {error}.") from None
     if not isinstance(loaded, dict):
-        raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line.")
+        raise InvalidReport(f"found {brief(line)}, expected a JSON object on one line.")
     return cast(dict[str, Any], loaded)
 
 
 def _refuse(name: str) -> None:
-    raise InvalidReport(f"found {name}, expected numbers of JSON.")
+    raise InvalidReport(f"found {name}, expected a JSON number.")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
-    """Return a rule for texts of up to `limit` bytes. Unless `has_lines`, they are printable and not empty."""
+    """Return a rule for texts of up to `limit` bytes. Unless `has_lines`, a text must be printable and not empty."""
 
     def check(text: str) -> str:
         is_kept = not _KEPT_NOWHERE.search(text) if has_lines else text.isprintable() and text != ""
@@ -123,14 +123,14 @@ def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
 
 
 def _moment(value: Any) -> datetime:
-    """Return a moment in UTC. Without a zone it is taken for UTC, as for markers."""
+    """Parse a moment, and return it in UTC. A text without a time zone is read as UTC, like a marker."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else None
         moment = marker.astimezone(UTC) if isinstance(marker, datetime) else None
     except (InvalidEvent, OverflowError):
         moment = None
     if moment is None or not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise ValueError(f"a moment of {FIRST_YEAR} to {LAST_YEAR} such as 2026-01-01T15:55:00Z")
+        raise ValueError(f"a moment in the years {FIRST_YEAR} to {LAST_YEAR}, such as 2026-01-01T15:55:00Z")
     return moment
 
 
@@ -141,14 +141,14 @@ def _start(moment: datetime) -> datetime:
 
 
 def _version(value: Any) -> str:
-    """Return a version as text that sorts like versions."""
+    """Return a version as text. The texts sort in the order of the versions."""
     try:
         marker = parse_marker(value) if isinstance(value, str) else value
         if isinstance(marker, datetime) or (type(marker) is int and marker <= LAST_VERSION):
             return encode(marker)
     except InvalidEvent:
         pass
-    raise ValueError(f"a whole number of 0 to {LAST_VERSION}, or a moment such as 2026-01-01T15:55:00Z")
+    raise ValueError(f"a whole number from 0 to {LAST_VERSION}, or a moment such as 2026-01-01T15:55:00Z")
 
 
 def _grain(text: str) -> str:
@@ -161,19 +161,19 @@ def _grain(text: str) -> str:
 
 def _not_folded(part: str) -> str:
     if part == FOLDED:
-        raise ValueError("another name: it is that of the row which old parts become")
+        raise ValueError("another name: this one is reserved for the row into which old parts are merged")
     return part
 
 
 def _not_ours(check: str) -> str:
     if check == INPUTS:
-        raise ValueError("another name: this check follows from lineage, and nobody reports it")
+        raise ValueError("another name: this check is computed from lineage and cannot be reported")
     return check
 
 
 def _bounds(offsets: list[int]) -> list[int]:
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError("two offsets, of which the first is not the greater one")
+        raise ValueError("two offsets, the first not greater than the second")
     return offsets
 
 
@@ -183,7 +183,7 @@ _W = TypeVar("_W", bound="_WindowCount")
 def _each_once(windows: "list[_W]") -> "list[_W]":
     if len({each.start for each in windows}) < len(windows):
         twice = first_repeated(each.start for each in windows)
-        raise ValueError(f"each window once, and {twice:%Y-%m-%dT%H:%M}Z is there twice")
+        raise ValueError(f"each window once, but {twice:%Y-%m-%dT%H:%M}Z occurs twice")
     return windows
 
 
@@ -233,7 +233,7 @@ class _Line(_Model):
     def _begins_before_it_ends(self) -> Self:
         if self.first and self.last and self.first > self.last:
             first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (self.first, self.last))
-            raise InvalidReport(f"min: found {first}, after max, {last}: expected an earlier one.")
+            raise InvalidReport(f"min: found {first}, which is after max, {last}: expected an earlier one.")
         return self
 
 
@@ -258,14 +258,17 @@ class _Source(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """Return one report if the line has a part, otherwise one for each window, without joint facts."""
+        """Return one report if the line names a part, otherwise one for each window.
+
+        The reports of windows do not have the total number of records, nor the first and last event time.
+        """
         offsets = self._offsets()
         if self.part is not None:
             by_window = [[key_of(start), offsets[start]] for start in sorted(offsets)]
             text = json.dumps(by_window, sort_keys=True) if by_window else _dumped(self.offsets)
             return (_report(self, self.tier, self.part, self.windows, text),)
         if not self.windows:
-            raise InvalidReport("windows: found none, expected one or more, or a part that they are of.")
+            raise InvalidReport("windows: found none, expected at least one window, or the name of a part.")
         alone = self.model_copy(update={"records": None, "first": None, "last": None})
         return tuple(
             _report(
@@ -275,18 +278,21 @@ class _Source(_Line):
         )
 
     def _offsets(self) -> dict[datetime, dict[str, list[int]]]:
-        """Return the offsets of each window with its own offsets."""
+        """Return the offsets of each window that has its own.
+
+        Raise InvalidReport for offsets that belong to several windows together.
+        """
         offsets_by_window = {each.start: each.offsets for each in self.windows if each.offsets}
         if self.offsets and (offsets_by_window or (self.part is None and len(self.windows) > 1)):
             raise InvalidReport(
-                "offsets: found them of several windows together, expected them in each of the windows, such as "
+                "offsets: found one field for several windows, expected the field inside each window, such as "
                 '{"start": "2026-01-01T15:55:00Z", "records": 1234, "offsets": {"0": [10, 20]}}.'
             )
         return offsets_by_window
 
 
 class _Quality(_Line):
-    """The result of a check."""
+    """The result of a check of one window."""
 
     grain: Annotated[str, AfterValidator(_grain)]
     start: Start
@@ -295,7 +301,7 @@ class _Quality(_Line):
     reason: Annotated[str, _text(REJECT_BYTES, has_lines=True)] | None = None
 
     def reports(self) -> QualityReport:
-        """Return the report that it is."""
+        """Return the quality report of the line."""
         version = self.version if "version" in self.model_fields_set else None
         return QualityReport(*_place(self), self.grain, self.start, self.check, self.state, self.reason, version)
 
@@ -311,7 +317,7 @@ class _Backfill(_Model):
     reason: Annotated[str, _text(REASON_BYTES)]
 
     def reports(self) -> BackfillReport:
-        """Return the report that it is."""
+        """Return the backfill report of the line."""
         return BackfillReport(*_place(self), self.grain, self.start, self.state, self.reason)
 
 
@@ -324,7 +330,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """Return the dataset and the sub-partition. Raise InvalidName if one is malformed or too long."""
+    """Return the dataset and the sub-partition. Raise InvalidName if either is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below
@@ -353,9 +359,9 @@ def _in_words(error: ValidationError) -> str:
     path = (f"[{step}]" if isinstance(step, int) else f".{excerpt(step, _NAME_SHOWN)}" for step in wrong["loc"])
     where = "".join(path)[1:]
     if wrong["type"] == "missing":
-        return f"{where}: found nothing, expected it to be there."
+        return f"{where}: found nothing, expected a value."
     if wrong["type"] == "extra_forbidden":
-        return f"{where}: found a field that a report does not have, expected none of this name."
+        return f"{where}: found a field that a report does not have, expected no such field."
     default = wrong["msg"].removeprefix("Input should be ")
     expected = wrong.get("ctx", {}).get("error") or _JSON.get(wrong["type"], default)
     return f"{where}: found {_as_sent(wrong['input'])}, expected {expected}."

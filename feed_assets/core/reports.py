@@ -1,4 +1,4 @@
-"""Reports to the state store: records by window of a part, or of a source."""
+"""Reports to the state store: the number of records by window, of a part or of a source."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed
 
 NO_VERSION = f"{0:020d}"
-"""The version of a report that names none. A correction of it must name a version."""
+"""The version of a report that names no version. A correction of such a report must name one."""
 INPUTS = "inputs"
 """The check whose state follows from lineage (`ledger/tainted.py`). It cannot be reported."""
 FOLDED = "(folded)"
@@ -20,10 +20,10 @@ FOLDED = "(folded)"
 
 @dataclass(frozen=True)
 class Report:
-    """Records by base window of one part, or of a source (`tier`). It replaces the earlier report of the same part.
+    """Records by base window of one part, or of a source (`tier`). A report replaces the earlier one of the same part.
 
-    For each (dataset, sub-partition, tier, part) the greatest version counts. Versions sort as text
-    (`core.events.encode`).
+    Among reports of the same dataset, sub-partition, tier and part, the one with the greatest version counts. Versions
+    sort as text (`core.events.encode`).
     """
 
     dataset: Feed
@@ -39,8 +39,8 @@ class Report:
     last: datetime | None = None
     """Greatest event time."""
     offsets: str | None = None
-    """First and last offset by partition of a topic, as JSON: an object, or a list of windows, each with one of its
-    own (`core.offsets`)."""
+    """First and last offset by partition of a topic, as JSON (`core.offsets`). It is one object for all windows, or a
+    list of windows with an object each."""
     snapshot: str | None = None
     batch: str | None = None
     schema: str | None = None
@@ -77,7 +77,7 @@ def key_of(start: datetime) -> str:
 
 @lru_cache(maxsize=16_384)  # Many reports of a batch name the same windows.
 def _key_in_utc(start: datetime) -> str:
-    """Return the key of a start in UTC. (In a zone both moments of a repeated hour are equal: one cache key.)"""
+    """Return the key of a start in UTC. In other zones, the two moments of a repeated hour would share a cache key."""
     return start.strftime("%Y-%m-%d-%H:%M")
 
 

@@ -16,7 +16,7 @@ BEFORE, AFTER = "#b9b6d3", "#4f43dd"
 """Colours of the chart's bars."""
 
 NUMBERS = frozenset({"records", "bytes", "files"})
-"""Names of the numbers that each update has. A key figure cannot have such a name."""
+"""Names of the numbers that every update has. A key figure cannot have one of these names."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BeforeAfter:
 
 @dataclass(frozen=True)
 class InputComparison:
-    """The data read of an input, before and after, and how many of its partitions have changed."""
+    """The data that were read of an input before and after, and how many of its partitions changed."""
 
     feed: Feed
     before: tuple[Pin, ...]
@@ -93,7 +93,7 @@ class Effect:
 
     @property
     def written(self) -> tuple[BeforeAfter, ...]:
-        """Return the output's numbers. Those that only the earlier update has are last."""
+        """Return the output's numbers. Numbers that only the earlier update has are last."""
         before, after = self.before.numbers, self.after.numbers
         return tuple(BeforeAfter(name, before.get(name), after.get(name)) for name in {**after, **before})
 
@@ -104,7 +104,7 @@ class Effect:
 
 
 def reads(consumed: Iterable[Pin], before: Iterable[Pin]) -> tuple[InputComparison, ...]:
-    """Return the inputs whose data differ between two updates, by name."""
+    """Return the inputs whose data differ between two updates, in the order of their names."""
     new, old = _by_feed(consumed), _by_feed(before)
     both = {feed: (old.get(feed, ()), new.get(feed, ())) for feed in sorted(new.keys() | old.keys())}
     comparisons = (InputComparison(feed, was, now, len(changed(now, was))) for feed, (was, now) in both.items())

@@ -24,11 +24,10 @@ class Retention:
 
     Args:
         keep: This many of the last valid updates stay.
-        older_than: Updates that were the newest valid one at any moment of this last time stay: an update's age counts
-            from when a newer valid one replaced it.
+        older_than: An update stays for this long after a newer valid update replaced it.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type or below its least, or neither is given.
+        InvalidDefinition: A value is of a wrong type or too small, or neither argument is given.
     """
 
     keep: Positive | None = None
@@ -45,8 +44,14 @@ class Retention:
 class StoredUpdate:
     """One update on the blackboard, and the runs that use it. Times are UTC.
 
-    `written` is the last write of any of its objects, read only for invalid updates. `reader` and `writer` are runs.
-    `problem` is why it cannot be listed. `given_up` is True if an earlier prune had begun to remove it.
+    Attributes:
+        id: The update id.
+        valid: True if the update is valid.
+        written: When one of its objects was last written. It is read only for invalid updates.
+        reader: A run that reads the update.
+        writer: A run that writes the update.
+        problem: Why the update cannot be listed.
+        given_up: True if an earlier prune had begun to remove the update.
     """
 
     id: str
@@ -60,7 +65,10 @@ class StoredUpdate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Decision whether to remove an update, and why. `surprising`: it stays although the policy would remove it."""
+    """Decision whether to remove an update (`goes`), and why.
+
+    `surprising` is True if the update stays although the policy would remove it.
+    """
 
     id: str
     goes: bool
@@ -100,13 +108,16 @@ def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now
 
 
 def _in_its_place(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
-    """Return why the policy keeps an update. One that a prune gave up stays only as the newest valid one."""
+    """Return why the policy keeps an update. Return None if it does not.
+
+    An update that an earlier prune began to remove stays only if it is the newest valid one.
+    """
     if not newer:
         return "it is the newest valid one" if update.valid else "there is no newer valid one"
     if update.given_up:
         return None
     if retention.keep is not None and len(newer) < retention.keep:
-        return f"it is among the last {retention.keep}"
+        return f"it is among the last {retention.keep} valid ones"
     replaced = parse_update_id(newer[-1])
     if retention.older_than is not None and replaced and now - replaced < retention.older_than:
         return f"it was replaced at {replaced:%Y-%m-%d %H:%M} UTC, less than {retention.older_than} ago"
@@ -128,7 +139,10 @@ def _in_use(update: StoredUpdate, now: datetime) -> str | None:
 
 
 def kept_from(updates: Iterable[StoredUpdate], going: Iterable[str], replaced_by: str | None = None) -> str | None:
-    """Return the oldest valid update of the unbroken history that is left without `going`. None if none is removed."""
+    """Return the oldest valid update that is newer than all removed ones (`going`): history is complete from there on.
+
+    Return None if no valid update is removed.
+    """
     valid, gone = sorted(each.id for each in updates if each.valid), set(going)
     valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)
@@ -136,8 +150,8 @@ def kept_from(updates: Iterable[StoredUpdate], going: Iterable[str], replaced_by
 
 
 def parse_age(text: str) -> timedelta:
-    """Read `30d`: a number of weeks (w), days (d), hours (h) or minutes (m)."""
+    """Parse an age such as `30d`: a number of weeks (w), days (d), hours (h) or minutes (m)."""
     match = _AGE.fullmatch(text)
     if not match:
-        raise InvalidDefinition(f"{text!r} is no age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
+        raise InvalidDefinition(f"{text!r} is not an age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

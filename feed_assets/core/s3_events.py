@@ -1,6 +1,6 @@
 """Notifications of S3 about objects, in the forms in which a queue delivers them.
 
-A notification is only a hint: the store itself shows what exists. They may be lost, repeated or out of order.
+A notification is only a hint: the store itself shows what exists. Notifications may be lost, repeated or out of order.
 """
 
 from collections.abc import Mapping
@@ -70,7 +70,10 @@ _INNER, _OUTER = TypeAdapter[_Inner](_Inner), TypeAdapter[_Inner | _FromSns](_In
 
 
 def parse_objects(body: str) -> tuple[ObjectAddress, ...]:
-    """Return the objects that a message names; () for a test. Raise InvalidNotification if it is not from S3."""
+    """Return the objects that a message names; () for S3's test message.
+
+    Raise InvalidNotification if the message is not from S3.
+    """
     try:
         outer = _OUTER.validate_json(body)
         inner = _INNER.validate_json(outer.message) if isinstance(outer, _FromSns) else outer
@@ -86,9 +89,10 @@ def parse_objects(body: str) -> tuple[ObjectAddress, ...]:
 
 
 def partition_of(key: str, feeds: Mapping[str, Feed]) -> Partition | None:
-    """Return the partition of one of `feeds` (by name) to which an object on the blackboard belongs, or None.
+    """Return the partition to which an object on the blackboard belongs. `feeds` are the possible feeds, by name.
 
-    The object must be below an update. A version below a feed without a version belongs to another feed.
+    Return None if it belongs to no partition of these feeds, or is not in an update's folder. If a feed has no version,
+    an object in a folder such as `v1.0` below it belongs to another feed.
     """
     segments = key.split("/")
     at = next((at for at in range(len(segments), 0, -1) if "/".join(segments[:at]) in feeds), 0)

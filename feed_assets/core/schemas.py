@@ -52,7 +52,7 @@ def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
     """Raise InvalidDefinition unless an event time is a timestamp column of the schema."""
     moments = [name for name, kind in _columns(schema) if kind in ("timestamp", "timestamp_ltz")]
     if event_time is not None and event_time not in moments:
-        expected = ", ".join(moments) or "one, and the schema has none"
+        expected = ", ".join(moments) or "the schema has none"
         raise InvalidDefinition(f"{feed}: event_time {event_time!r}: expected a column of type timestamp: {expected}.")
 
 
@@ -69,16 +69,16 @@ def column_names(schema: str) -> list[str]:
 def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
     names = [name.lower() for name, _ in columns]  # Spark compares names without case.
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
+        raise ValueError(f"column {twice[0]!r} occurs twice, expected each column once")
     if reserved := sorted(TAKEN.intersection(names)):
-        raise ValueError(f"columns {reserved} are what reading adds: rename them")
+        raise ValueError(f"columns {reserved} have names of columns that reading adds: rename them")
     if odd := [name for name, _ in columns if form == "json" and ('"' in name or "\\" in name)]:
         raise ValueError(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes")
     for name, kind in columns:
         if form != "parquet" and kind not in SCALARS:
             raise ValueError(
-                f"column {name!r} is declared {kind}, which {form} is not read as: expected string, boolean, a number, "
-                "date or timestamp. Declare one of these, or publish Parquet"
+                f"column {name!r} is declared {kind}, which cannot be read from {form}: expected string, boolean, a "
+                "number, date or timestamp. Declare one of these, or publish Parquet"
             )
 
 
@@ -87,7 +87,7 @@ def _columns(schema: str) -> list[tuple[str, str]]:
     tokens = deque(_TOKEN.findall(schema.strip()))
     columns = [(name, kind) for name, kind, _ in _fields(tokens, "")]
     if not columns:
-        raise ValueError("it has no columns, expected such as 'id string, at timestamp'")
+        raise ValueError("it has no columns, expected columns such as 'id string, at timestamp'")
     return columns
 
 
@@ -104,7 +104,7 @@ def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
         if _skip(tokens, "not"):
             _expect(tokens, "null")
         if _skip(tokens, "comment") and not _take(tokens).startswith("'"):
-            raise ValueError(f"the comment of column {name!r} is no text in quotes")
+            raise ValueError(f"the comment of column {name!r} is not a text in quotes")
         if _next(tokens) == end:
             return
         _expect(tokens, ",")
@@ -122,11 +122,11 @@ def _name(tokens: _Tokens) -> str:
 def _type(tokens: _Tokens, label: str) -> str:
     kind = _next(tokens).lower()
     if kind in ("", ","):
-        raise ValueError(f"{label} has no type, expected such as 'id string, at timestamp'")
+        raise ValueError(f"{label} has no type, expected one, such as in 'id string, at timestamp'")
     if kind not in TYPES:
         near = [_ELSEWHERE[kind]] if kind in _ELSEWHERE else get_close_matches(kind, TYPES, 1)
         hint = f": is {near[0]} meant?" if near else f", expected one of {', '.join(TYPES)}"
-        raise ValueError(f"{label} has the type {tokens[0] if tokens else ''!r}, which Spark has not{hint}")
+        raise ValueError(f"{label} has the type {tokens[0] if tokens else ''!r}, which Spark does not have{hint}")
     _take(tokens)
     if kind in _NESTED or kind == "struct":
         _nested(tokens, kind, label)
@@ -154,7 +154,7 @@ def _digits(tokens: _Tokens, kind: str, label: str) -> None:
     _expect(tokens, ")")
     digits = re.fullmatch("([0-9]{1,2})(?:,([0-9]{1,2}))?", text)
     if kind not in ("decimal", "dec", "numeric") or not digits or not int(digits[2] or 0) <= int(digits[1]) <= 38:
-        raise ValueError(f"{label}: {kind}({text}) is no type, expected such as decimal(10,2)")
+        raise ValueError(f"{label}: {kind}({text}) is not a type, expected one such as decimal(10,2)")
 
 
 def _next(tokens: _Tokens) -> str:

@@ -7,9 +7,9 @@ from urllib.parse import unquote
 from feed_assets.core.message_words import text_of
 
 _USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
-"""The user of a URL, and the character after it. Some drivers allow a blank, `/`, `?` or `#` in a user.
+"""The user in a URL, and the character after the user. Some drivers allow a blank, `/`, `?` or `#` in a user.
 
-A colon and a blank after such a user are punctuation, not part of a URL.
+A colon with a blank after it is punctuation of the sentence, not part of a URL.
 """
 
 _TOKEN = re.compile(r"\b((?:https?|wss?|sc)://)[^/:@\s?#]+@|\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
@@ -27,17 +27,20 @@ _PARAMETER = re.compile(
 )
 """A parameter whose name shows that it is secret, in a URL, an ODBC string, a configuration or a header.
 
-A sink's `#table` stays. The look-behind keeps matching linear for long texts of one word.
+The `#table` of a sink's URL is not hidden. The look-behind keeps the search linear for a long text without blanks.
 """
 
 _SHORTEST, _SHORT = 4, 8
-"""Lengths of a part of a password: shorter parts are hidden only before an `@`, or only as a whole word."""
+"""Lengths of parts of a password. Parts below the first length are hidden only before an `@`.
+
+Other parts below the second length are hidden only as whole words.
+"""
 
 
 def masked(text: str, url: str = "") -> str:
-    """Return a text with its passwords and tokens, and those of `url`, hidden.
+    """Return a text without the passwords and tokens in it, and without those of `url`.
 
-    A short part of the password of `url` is hidden only as a whole word: gaps inside of words would reveal it.
+    A short part of the password of `url` is hidden only as a whole word. Gaps inside other words would reveal it.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
@@ -48,9 +51,9 @@ def masked(text: str, url: str = "") -> str:
 
 
 def _passwords(text: str) -> list[slice]:
-    """Return the slices of passwords of URLs, with the colon before them. They end at the last `@` of their line.
+    """Return the slices of the passwords in URLs, with the colon before them. A slice ends at the last `@` of its line.
 
-    A password may contain any character, even `@`. To hide a host is better than to show half of a password.
+    A password may contain any character, even `@`. It is better to hide a host, too, than to show half of a password.
     """
     slices, begin = list[slice](), 0
     for line in text.splitlines(keepends=True):
@@ -87,9 +90,10 @@ def _secrets(url: str) -> set[str]:
 
 
 def without_secrets(error: BaseException) -> BaseException:
-    """Return an error without secrets in its texts, causes and contexts: itself, or a copy of a class of the same name.
+    """Return an error without secrets in its texts, causes and contexts.
 
-    Raise it outside of `except`: otherwise Python attaches the original error as its context.
+    It is the error itself, or a copy whose class has the same name. Raise it outside of `except`. Otherwise Python
+    attaches the original error as its context.
     """
     error_by_id: dict[int, BaseException] = {}
     _follow(error, error_by_id)
@@ -113,7 +117,7 @@ def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None
 
 
 def _says(error: BaseException) -> bool:
-    """Return whether an error holds a secret, or its text cannot be read."""
+    """Return whether an error contains a secret, or its text cannot be read."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (as in `text_of`)
@@ -126,7 +130,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 
 def _like(error: BaseException) -> BaseException:
-    """Return a copy of an error without secrets, which the same handlers catch, with the same traceback."""
+    """Return a copy of an error without secrets. It has the same traceback, and the same handlers catch it."""
     args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
     like = _again(type(error), masked(text_of(error)), args)
     vars(like).update(vars(error), **{name: masked(value) for name, value in _texts(error).items()})
@@ -136,7 +140,10 @@ def _like(error: BaseException) -> BaseException:
 
 
 def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
-    """Return an error of a class, or at least of the same name, without calling the class's own constructor."""
+    """Return an error of a subclass of `kind`, made without the constructor of `kind`.
+
+    If Python's own constructor refuses the arguments, the class has only the name of `kind`.
+    """
 
     def says(_: BaseException) -> str:
         return text
@@ -146,6 +153,6 @@ def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> Ba
     try:
         like: BaseException = native.__new__(type(kind.__name__, (kind,), names), *args)
         native.__init__(like, *args)
-    except (TypeError, ValueError):  # Its arguments have been replaced.
+    except (TypeError, ValueError):  # The constructor refuses the masked arguments.
         return type(kind.__name__, (Exception,), names)(*args)
     return like

@@ -13,12 +13,12 @@ from feed_assets.core.warehouses import Warehouse
 
 
 def _split(value: object) -> object:
-    """Parse a list of an environment variable, such as `a, b`."""
+    """Parse a list in an environment variable, such as `a, b`."""
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
 
 def _object(value: object) -> object:
-    """Parse a JSON object of an environment variable."""
+    """Parse a JSON object in an environment variable."""
     try:
         return from_json(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -51,7 +51,7 @@ Database = Annotated[
     SecretStr,
     _like(
         r"sqlite:///?.*|postgresql(\+\w+)?://[^#]+",
-        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, # in it written %23",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, with # written as %23",
     ),
 ]
 Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
@@ -69,13 +69,14 @@ Queue = Annotated[
 def check_queue(url: str, queue: str | None) -> None:
     """Raise ValueError if a blackboard that is not on S3 has a queue."""
     if queue and not url.startswith("s3:"):
-        raise ValueError(f"expected a blackboard on s3://, whose bucket notifies the queue, and it is {url}")
+        raise ValueError(f"expected a blackboard on s3://, whose bucket notifies the queue, found {url}")
 
 
 class BlackboardLocation(BaseModel):
-    """Location of a blackboard, and its credentials: on S3 a profile of boto3, or boto3's default chain.
+    """Location of a blackboard, and the credentials to read it.
 
-    `queue` receives the notifications of its bucket.
+    On S3, `profile` is a profile of boto3. Without it, boto3's default chain applies. `queue` is the queue that gets
+    the notifications of the bucket.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,7 +110,7 @@ Webhook = Annotated[
     SecretStr,
     _like(
         "(https://[^/].*|http://[^/@][^@]*)?",
-        "https://host/path, or http://host/path without user and password, which would be sent in the clear; "
+        "https://host/path, or http://host/path without user and password, which would be sent unencrypted; "
         "@ in a path of http is written %40",
     ),
 ]

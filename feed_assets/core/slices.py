@@ -24,18 +24,20 @@ class SliceReader(Protocol):
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows of an event table's partition that a run reads: those updated after one marker, up to another.
+    """The rows of an event table's partition that a run reads: rows updated after one marker, up to another.
 
-    A slice may be read again, late or by hand: `merge_by_key` merges it into existing rows without counting any twice.
+    A slice may be read a second time, late or by hand. `merge_by_key` merges its rows into the existing rows, so that
+    no row is counted twice.
 
     Attributes:
         partition: The table and its partition.
-        start: The encoded marker after which it begins; None is the beginning, for a full load. `after` is its value.
-        end: The encoded marker up to which it goes, inclusive. `upto` is its value.
+        start: The encoded marker after which the slice begins. None is the beginning of the table, for a full load.
+            `after` is the decoded marker.
+        end: The encoded marker with which the slice ends, inclusive. `upto` is the decoded marker.
         operations: The operations of its events: `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE`.
         events: The number of its write events.
-        bytes: The sum of the bytes that they report, 0 if none does.
-        reader: A function that reads its rows. Slices of a run have one.
+        bytes: The sum of the bytes that these events report, 0 if no event reports any.
+        reader: A function that reads the rows. A slice that a run passes to its function has one.
     """
 
     partition: Partition
@@ -63,48 +65,48 @@ class Slice:
 
     @property
     def version(self) -> str:
-        """Return a version that identifies the slice among those of its table."""
+        """Return a version that identifies the slice among the slices of its table."""
         return f"{self.start or ''}..{self.end}"
 
     def where(self, column: str) -> str:
         """Return the slice as a SQL condition that means the same on Spark, PostgreSQL and SQLite in any session zone.
 
-        A row that was updated later belongs to a later slice, even if it exists already. The literals have no type, so
-        each database reads them in the column's type, and a column without a zone must be in UTC.
+        A row that was updated after the slice's end belongs to a later slice. The literals have no type, so each
+        database reads them in the column's type. A column without a time zone must be in UTC.
 
         Args:
-            column: The column that the table's markers are made of, quoted if it has to be: a moment, with a zone or
-                in UTC without one, or a version.
+            column: The column that the table's markers are made of, quoted if necessary. It has versions, moments with
+                a time zone, or moments in UTC without one.
         """
         return condition(self, column)
 
     def read(self, spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None) -> "DataFrame":
         """Read the rows of the slice from a SQL database, in parallel and in bounded batches.
 
-        It uses JDBC if the session has the database's driver (of PostgreSQL), else SQLAlchemy in Spark's Python
-        workers, which then need to reach the database. The rows are read whenever Spark works on the frame.
+        JDBC is used if the session has PostgreSQL's driver. Otherwise SQLAlchemy reads the rows in Spark's Python
+        workers, which must be able to reach the database. Each action on the frame reads the rows anew.
 
         Args:
             spark: The session, such as `SparkSession.active()`.
             url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
-            table: The table or view there.
-            by: The column that the table's markers are made of, as in `where`. A row in which it is NULL is in no
-                slice. In SQLite its texts may be in each of the ISO forms, to microseconds.
-            schema: The database's schema that it is in.
+            table: The table or view in the database.
+            by: The column that the table's markers are made of, as in `where`. A row with NULL in this column is in no
+                slice. In SQLite the column's texts may have any ISO 8601 form, with up to microseconds.
+            schema: The database schema of the table.
 
         Returns:
-            The rows with all columns. Moments without a zone are taken for UTC; a type that Spark lacks, and a number
-            without declared digits, is text.
+            The rows with all columns. Moments without a zone are read as UTC. Values of a type that Spark lacks, and
+            numbers without declared digits, become text.
 
         Raises:
             InvalidDefinition: The slice was made by hand, without a reader.
-            SourceUnavailable: The database does not answer, has no such table or column, or the column has something
-                else than markers.
+            SourceUnavailable: The database does not answer, has no such table or column, or the column has values that
+                are not markers.
         """
         if self.reader is None:
             raise InvalidDefinition(
-                f"a slice of {self.partition.feed} has no reader: expected one that a run gives to its function. To "
-                "read one that you make yourself, give it `reader=feed_assets.sources.slice_rows.rows_of`."
+                f"a slice of {self.partition.feed} has no reader: expected a slice that a run gives to its function. "
+                "To read a slice that you make yourself, give it `reader=feed_assets.sources.slice_rows.rows_of`."
             )
         return self.reader(self, spark, url, table, by=by, schema=schema)
 
@@ -116,5 +118,5 @@ def condition(piece: Slice, column: str, separator: str = " ") -> str:
 
 
 def _literal(marker: Marker, separator: str) -> str:
-    # SQLite compares text: a zone at the end sorts right beside SQLAlchemy's form, `2024-01-01 00:00:00.000000`.
+    # SQLite compares texts. A literal with a zone sorts directly after SQLAlchemy's form, `2024-01-01 00:00:00.000000`.
     return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(separator, 'microseconds')}'"

@@ -1,4 +1,4 @@
-"""Lines of users' code, with which messages begin: `shop/defs/revenue.py:12`."""
+"""File and line of users' code, such as `shop/defs/revenue.py:12`. Messages about declarations begin with it."""
 
 import inspect
 import sys
@@ -20,7 +20,10 @@ _FILE: ContextVar[str | None] = ContextVar("_FILE", default=None)
 
 @contextmanager
 def declaring(file: str | None) -> Generator[None]:
-    """Attribute declarations in this block to a file that is not Python, such as YAML. None: to Python code again."""
+    """Attribute declarations in this block to a file that is not Python, such as YAML.
+
+    With None, attribute them to Python code again.
+    """
     token = _FILE.set(file and as_seen_from_here(file))
     try:
         yield
@@ -31,7 +34,7 @@ def declaring(file: str | None) -> Generator[None]:
 def declared_at() -> str | None:
     """Return the current line of the user's code, `shop/defs/revenue.py:12`, or the YAML file that is read.
 
-    Return None if no code of a user runs.
+    Return None if no code of a user is on the call stack.
     """
     return _FILE.get() or _users_line(walk_stack(inspect.currentframe()))
 
@@ -71,7 +74,10 @@ def as_seen_from_here(file: str) -> str:
 
 
 def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    """Return the innermost line that is not a library's. The bundled samples count as a user's code."""
+    """Return the innermost line of a user's code, or None. The bundled samples count as a user's code.
+
+    The search ends at a frame of a command of feed_assets.
+    """
     for frame, line in frames:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_COMMANDS):

@@ -9,7 +9,7 @@ from feed_assets.core.windows import Window
 
 @dataclass(frozen=True)
 class Span:
-    """The rows of a state table that a run reads: those of a time span whose windows are all complete.
+    """The rows of a state table that a run reads: a time span in which all windows are complete.
 
     Attributes:
         dataset: The table.
@@ -29,7 +29,8 @@ class Span:
         """Return the span as a SQL condition that means the same on Spark, PostgreSQL and SQLite in any session zone.
 
         Args:
-            column: The column of event times, quoted if it has to be: with a zone, or in UTC without one.
+            column: The column of event times, quoted if necessary. It has moments with a time zone, or moments in UTC
+                without one.
         """
         first, last = (moment.isoformat(" ", "microseconds") for moment in (self.start, self.end))
         return f"{column} >= '{first}' AND {column} < '{last}'"

@@ -1,6 +1,6 @@
-"""The sub-partitions of a dataset, in levels: such as regions with their own midnight, and countries below them.
+"""The sub-partitions of a dataset, in levels: for example regions with their own midnights, and their countries.
 
-A sub-partition is a text, `region=apac/country=sg`; '' is the whole dataset. It has dates of joining and leaving.
+A sub-partition is a text, such as `region=apac/country=sg`; '' is the whole dataset. It may join or leave on a date.
 Source: "Data Dependency Driven Orchestration": "a daily partition will contain several subpartitions".
 """
 
@@ -29,11 +29,11 @@ class Member:
     """One value of a level of sub-partitions.
 
     Args:
-        tz: The time zone of its days; by default that of the level above, or of the dataset.
-        since: The first batch date for which it is expected. By default that is the beginning, or the day on which it
-            was added.
-        until: The batch date from which on it is no longer expected.
-        below: The level below it, instead of the `below` of its level.
+        tz: The time zone of the value's days. The default is the zone of the level above, or of the dataset.
+        since: The first batch date on which the value is expected. The default is the day on which it was added. A
+            value that was there from the start has no first date.
+        until: The first batch date on which the value is no longer expected.
+        below: The level below this value. It replaces the `below` of the value's level.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the zone is invalid.
@@ -54,7 +54,8 @@ class Member:
 class SubPartitions:
     """A level of sub-partitions, such as countries, business units, partners or data centers.
 
-    A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled separately.
+    A window of a dataset is complete when it is complete in all sub-partitions. Each sub-partition is filled and
+    backfilled separately.
 
     Args:
         name: The name of the level, such as `country`.
@@ -119,14 +120,14 @@ class Regions(SubPartitions):
 
 
 Period = tuple[date | None, date | None]
-"""Batch dates in `[since, until)`; None is without a bound."""
+"""A range of batch dates `[since, until)`. None means that the range has no bound on this side."""
 
 
 @dataclass(frozen=True)
 class Life:
     """A sub-partition's time zone, and the batch dates `[since, until)` for which it is expected.
 
-    `past` has earlier periods, if it left and returned.
+    `past` has the earlier periods of a sub-partition that left and returned.
     """
 
     zone: str
@@ -135,13 +136,16 @@ class Life:
     past: tuple[Period, ...] = ()
 
     def has(self, day: date) -> bool:
-        """Return whether it is expected for a batch date. Some zones have skipped a date."""
+        """Return whether the sub-partition is expected on a batch date.
+
+        It is not expected on a date that its time zone skipped, because such a date has no hours there.
+        """
         periods = (*self.past, (self.since, self.until))
         is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
         return is_within and _has_date(self.zone, day)
 
     def again(self, since: date) -> "Life":
-        """Return the life of a sub-partition that returns on a date."""
+        """Return a life with a new period that begins on `since`. The current period becomes a past one."""
         return Life(self.zone, since, None, (*self.past, (self.since, self.until)))
 
 
@@ -157,7 +161,7 @@ def _has_date(zone: str, day: date) -> bool:
 class Tracked:
     """The declaration of a dataset in the ledger: how its windows are judged, and its sub-partitions.
 
-    Without members any reported sub-partition is accepted, and has no parent.
+    If `members` is empty, any reported sub-partition is accepted. It then has no parent.
     """
 
     grains: tuple[str, ...]
@@ -166,13 +170,16 @@ class Tracked:
     zone: str = "UTC"
     members: Mapping[str, Life] = field(default_factory=dict[str, Life])
     is_ours: bool = False
-    """True for a dataset of ours: only its runs count what they write."""
+    """True for one of our own datasets. Only its own runs report how many records they wrote."""
     is_default: bool = False
-    """True if it is not declared. It then has the settings of when it was first recorded."""
+    """True if the dataset is not declared. It keeps the default settings from when it was first recorded."""
 
     @classmethod
     def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
-        """Build it from a declaration. Raise InvalidDefinition if a region's days do not begin on the base grid."""
+        """Build the ledger's form of a declaration.
+
+        Raise InvalidDefinition if the days of a zone do not begin where a window of the base grain begins.
+        """
         members = dict(sub_partitions.flat(zone=completeness.tz)) if sub_partitions else {}
         check_grains(completeness.grains, {life.zone for life in members.values()})
         return cls(completeness.grains, completeness.ratio, completeness.tiers, completeness.tz, members)
@@ -184,7 +191,7 @@ class Tracked:
 
     @property
     def base(self) -> str:
-        """Return the base grain, for which counts are reported."""
+        """Return the base grain, which is the smallest. Counts are reported for its windows."""
         return self.grains[0]
 
     @cached_property
@@ -209,7 +216,10 @@ class Tracked:
         return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
 
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
-        """Return the windows that judge a window: smaller ones, or those of its children. A base window has none."""
+        """Return the windows that decide whether a window is complete.
+
+        These are the same window of each child sub-partition. Without children, they are the smaller windows inside it.
+        """
         paths = self.children(at.sub_partition, window)
         if not paths:
             smaller = children(window, self.grains)
@@ -217,7 +227,7 @@ class Tracked:
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """Return the base window with this start, and all larger windows that contain it, in parents too."""
+        """Return the base window with this start, and all larger windows that contain it, also those of parents."""
         zone = self.zone_of(sub_partition)
         keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
         levels = [sub_partition]
@@ -239,14 +249,14 @@ class Tracked:
         return {frozenset(path.split("/")): path for path in self.members}
 
     def path_of(self, sub_partition: str) -> str:
-        """Return a sub-partition with its levels in the declared order, or by name if they are not declared."""
+        """Return a sub-partition with its levels in the declared order. Undeclared levels are sorted by name."""
         if "/" not in sub_partition:
             return sub_partition
         levels = sub_partition.split("/")
         return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
     def check(self, sub_partition: str, window: Window | None = None) -> None:
-        """Raise InvalidName if a sub-partition is unknown, or takes no counts of the window."""
+        """Raise InvalidName if a sub-partition is unknown, or if only its children may report counts of the window."""
         if not self.members:
             return
         is_known = sub_partition in self.members or sub_partition == ALL
@@ -257,9 +267,10 @@ class Tracked:
         raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {choices}.")
 
     def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
-        """Return the window that begins at a moment. Raise InvalidName if none does.
+        """Return the window that begins at a moment. Raise InvalidName if no window does.
 
-        A day of several regions begins at their first midnight, as shown, or at the midnight of its own zone.
+        A day with several regions may be given by two starts: by the earliest midnight of the regions, or by the
+        midnight in the sub-partition's own zone.
         """
         zone = self.zone_of(sub_partition)
         own = window_of(grain, start, zone)
@@ -268,13 +279,13 @@ class Tracked:
         matching = next((each for each in [*candidates, own] if each.start == start), None)
         if matching is None:
             raise InvalidName(
-                f"start: found {start:%Y-%m-%dT%H:%M:%SZ}, expected where a window begins, such as "
+                f"start: found {start:%Y-%m-%dT%H:%M:%SZ}, expected the start of a window, such as "
                 f"{candidates[0].start:%Y-%m-%dT%H:%M:%SZ}."
             )
         return matching
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
-        """Return the window with this key, or raise InvalidName. A day of several regions spans all their days."""
+        """Return the window with this key, or raise InvalidName. A day with several regions spans the days of all."""
         if grain not in self.grains:
             raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
         own = window_at(grain, key, self.zone_of(sub_partition))
@@ -299,8 +310,8 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
     Args:
         new: The declaration.
         recorded: The declaration in the ledger, with the dates that were added before.
-        reported: The sub-partitions with counts of their own. Children that they get now are dated.
-        today: A function that returns the first batch date for which a change made now counts, for a sub-partition.
+        reported: The sub-partitions that have counts of their own. Their new children join today, not in the past.
+        today: A function that returns, for a sub-partition, the first batch date to which a change made now applies.
     """
     members = {
         path: _joined(
@@ -319,11 +330,12 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
 
 
 def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
-    """Return a sub-partition with its declared dates, or else with those in the ledger."""
+    """Return a sub-partition with its declared dates. Dates that are not declared are taken from the ledger."""
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:
-        is_same_day = before.until >= today  # Two versions of a project may run side by side for a while.
+        # Two running versions of a project may remove and add a sub-partition in turn. So undo a removal of today.
+        is_same_day = before.until >= today
         return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
     return replace(life, since=life.since or before.since, past=before.past)
 

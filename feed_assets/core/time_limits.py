@@ -22,8 +22,8 @@ class Opened(Protocol):
 def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
     """Return the result of a call, or raise its error. When time is over, close its connections and raise TimeoutError.
 
-    The call runs in a thread, because a socket's timeout applies to each single read, and DNS has none. The thread ends
-    when it reads a closed socket, and its result is dropped.
+    The call runs in a thread, because a socket's timeout applies to each single read, and DNS lookups have no timeout.
+    The thread ends when it reads a closed socket, and its result is dropped.
     """
     outcome: Future[_Result] = Future()
     Thread(target=_settle, args=(outcome, call), daemon=True).start()

@@ -12,7 +12,7 @@ MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
 
 def _key(value: tuple[str, ...]) -> tuple[str, ...]:
     if len({*value}) < len(value) or {"", "_operation", "_offset"} & {*value}:
-        raise ValueError("expected names of fields, each once, and none of _operation and _offset, which chunks have")
+        raise ValueError("expected different names of fields, without _operation and _offset, which chunks add")
     return value
 
 
@@ -27,9 +27,9 @@ class Topic(BaseModel):
     """Rules for how the messages of one topic become chunks.
 
     Attributes:
-        key: The fields that identify a row, in the value or else in the message's key.
+        key: The fields that identify a row. They are in the message's value, or else in its key.
         messages: The message limit: chunks end at multiples of this many offsets.
-        seconds: The time limit: a chunk ends at the latest this long after its first message arrived.
+        seconds: The time limit: a chunk ends at most this long after its first message arrived.
         operation: Where a message has its type: `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are packed.
     """
@@ -44,11 +44,11 @@ class Topic(BaseModel):
 
 
 TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
-"""The pattern of a topic's name: short enough for the names of the other two topics, and valid in a key."""
+"""The pattern of a topic's name. It is valid in an object's key, and leaves room for `-signals` and `-dead-letters`."""
 
 
 def signals_of(topic: str) -> str:
-    """Return the downstream topic. It has a signal for each chunk, in the partition with the same number."""
+    """Return the topic of signals. It has a signal for each chunk, in the partition with the same number."""
     return f"{topic}-signals"
 
 

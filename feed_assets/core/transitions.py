@@ -11,15 +11,15 @@ from feed_assets.core.errors import IllegalTransition
 
 _OPEN, _COMPLETE, _WITH_ISSUE, _INVALID, _BACKFILLING, _BACKFILLED = WindowState
 
-_CORRECTED = "a correction of its counts leaves it below the ratio, or a part of it is bad"
-_ISSUE = "there are duplicates, or what holds it or what it was made of is bad"
-_FAILED = "a check of it failed"
-_BEGUN = "somebody makes it again"
+_CORRECTED = "after a correction its counts are below the ratio, or a window in it is bad"
+_ISSUE = "there are duplicates, an input is bad, or a window that contains it is bad"
+_FAILED = "a check failed"
+_BEGUN = "somebody makes its data again"
 
 TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
     {
         _OPEN: {
-            _COMPLETE: "all of it is there, or somebody has accepted it",
+            _COMPLETE: "all its data are there, or somebody has accepted it",
             _WITH_ISSUE: _ISSUE,
             _INVALID: _FAILED,
         },
@@ -37,9 +37,9 @@ TRANSITIONS: Mapping[WindowState, Mapping[WindowState, str]] = MappingProxyType(
             _BACKFILLING: _BEGUN,
         },
         _BACKFILLING: {
-            _BACKFILLED: "it was made again, and all of it is there",
-            _OPEN: "it was made again or given up, and is not complete",
-            _INVALID: "the backfill was given up, and a check of it had failed",
+            _BACKFILLED: "its data were made again, and all are there",
+            _OPEN: "its data were made again, or the backfill was given up, and it is not complete",
+            _INVALID: "the backfill was given up, and a check had failed",
             _COMPLETE: "the backfill was given up, and nothing was wrong with it",
             _WITH_ISSUE: "the backfill was given up, and it had an issue",
         },
@@ -55,5 +55,5 @@ def check_transition(label: object, before: WindowState, after: WindowState) -> 
         allowed = ", ".join(TRANSITIONS[before])
         raise IllegalTransition(
             f"{label} is {before} and cannot become {after}: after {before} come {allowed}. "
-            "`feed-assets state show` says what it is, and why."
+            "`feed-assets state show` shows the state and the reason."
         )

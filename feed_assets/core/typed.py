@@ -20,10 +20,10 @@ from feed_assets.core.secrets import masked
 from feed_assets.core.source_lines import declared_at
 
 LENGTH = 90
-"""Most characters of a wrong value in a message."""
+"""Maximum number of characters that a message shows of a wrong value."""
 
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
-"""Python's default text of an object, of which a message shows only the class."""
+"""Python's default text of an object. A message shows only the class in it."""
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def typed(declaration: _D) -> _D:
 
 
 def typed_with(instead: Mapping[str, str]) -> Callable[[_D], _D]:
-    """Return `typed` with hints for unknown arguments that users try, by name."""
+    """Return a variant of `typed`. `instead` has hints, by name, for arguments that do not exist but that users try."""
 
     def decorate(declaration: _D) -> _D:
         if isinstance(declaration, type):
@@ -78,7 +78,7 @@ def _refuse_no_call(owner: str, declared: Signature, args: tuple[Any, ...], kwar
     if len(args) == 1 and not kwargs and isfunction(args[0]) and len(_required(declared)) > 1:
         raise InvalidDefinition(
             f"@{owner} stands above {args[0].__name__}() without parentheses: expected @{owner}"
-            f"({', '.join(_required(declared))}). Write them."
+            f"({', '.join(_required(declared))}). Add the parentheses."
         )
 
 
@@ -116,7 +116,7 @@ def _refuse_unknown(
 
 @cache
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations with their rules. Call it late, as annotations may use names that are defined later."""
+    """Return the annotations with their rules. Call it late: an annotation may use a name that is defined later."""
     return get_type_hints(function, include_extras=True)
 
 
@@ -140,13 +140,16 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], arguments:
 
 
 def _most_telling(error: ValidationError) -> ErrorDetails:
-    """Return the first error of a rule, which is more exact than that of a type. Otherwise return the first error."""
+    """Return the first error of a rule, because it is more exact than an error of a type.
+
+    If no rule failed, return the first error.
+    """
     errors = error.errors(include_url=False)
     return next((each for each in errors if each["type"] == "value_error"), errors[0])
 
 
 def _first(arguments: Mapping[str, Any], wrong: str) -> str:
-    """Return the first argument if it is a text: it is mostly the declared name."""
+    """Return the first argument if it is a text. It is usually the name of what is declared."""
     name, value = next(iter(arguments.items()))
     return masked(repr(value)) if isinstance(value, str) and name != wrong else ""
 

@@ -1,7 +1,8 @@
-"""Choice of the updates that a dataset by events reads: those of complete propagations, if they belong together.
+"""Choice of the updates to read for a dataset that is built by events: those of complete propagations.
 
-Events report arrivals, lineage what updates were made of. If the two differ (roll-back, repair, manual re-run), lineage
-decides: inputs of one pipeline are never read at different states of their sources.
+Events report which updates arrived. Lineage shows from which data an update was made. The two differ after a roll-back,
+a repair or a manual re-run. Then lineage decides: inputs of one pipeline are never read if they were made from
+different states of their sources.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The still valid updates that events and `consumed` name."""
+    """Those of the updates named by events and by `consumed` that are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
@@ -41,10 +42,10 @@ class Choice:
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
-    """Choose what the next run of an output consumes and reads. `due.waits` is the reason why the rest waits.
+    """Choose what the next run of an output consumes and reads. `due.waits` is why other propagations wait.
 
-    The first choice follows the events. If a pipeline is then mixed or incomplete, its newest updates are read if they
-    belong together. If it is still mixed, its consumed updates are kept.
+    The first choice follows the events. If it is mixed or incomplete for a pipeline, the newest updates of that
+    pipeline are read if they belong together. If the choice is still mixed, the consumed updates are read again.
     """
     groups = _groups(consumer, inbox)
     choice = _choice(consumer, inbox, groups, Judged())
@@ -72,7 +73,7 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
-    """Return the groups that are incomplete by their events. Without `merge` skip groups from which the run takes."""
+    """Return the groups with an incomplete propagation. Without `merge`, skip groups that the run takes from."""
     selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
 
@@ -85,7 +86,10 @@ def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the newest pin of an input. For an event table it ends at the last arrived, or else consumed, marker."""
+    """Return the newest pin of an input. For an event table, it ends at the marker of the last unconsumed event.
+
+    If a table has no unconsumed event, return the consumed pin.
+    """
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
     markers = [event.marker for event in inbox.events if event.partition == member]
@@ -105,7 +109,11 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 
 def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
-    """Return the chosen pins by events: taken inputs at their slice, those on their way as consumed. Others: newest."""
+    """Return the pins that events select. An input without an entry is read at its newest update.
+
+    An input with a due slice is read up to the end of this slice. An input that has only events of other propagations
+    is read as it was consumed.
+    """
     slices = {each.partition: each for each in due_events.slices}
     coming = {event.partition for each in (*due_events.later, *due_events.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}
@@ -125,9 +133,9 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
 
 
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
-    """Return the pin of a batch if its update is not after `end`, the end of its partition's slice.
+    """Return the newest pin of a batch if it is not after `end`, the end of its partition's slice.
 
-    Compacted batches have no events. They hold earlier rows, so they are always read.
+    Otherwise return the consumed pin. A compacted batch has no events. It holds earlier rows, so it is always read.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
@@ -138,13 +146,13 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
-    """Return the update at the end of a feed's slice. If it is no longer valid, return the newest valid one."""
+    """Return the pin of the update at the end of a feed's slice. If it is no longer valid, return the newest pin."""
     newest = inbox.newest.get(member)
     return newest if newest is None or newest.update_id <= end else inbox.valid.get((member, end), newest)
 
 
 def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the consumed pin of an input, with current facts, if its update is still valid."""
+    """Return the consumed pin of an input if its update is still valid, otherwise None."""
     pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
     if pin is None or member.feed in inbox.tables:
         return pin
@@ -153,7 +161,7 @@ def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
-    """Return the consumed pins of inputs that belong together. If one is no longer valid, return None for each."""
+    """Return the consumed pins of inputs that belong together. If one of them is no longer valid, all are None."""
     pins = {each: _consumed(inbox, each) for each in members}
     return pins if all(pins.values()) else dict.fromkeys(pins)
 

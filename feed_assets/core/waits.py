@@ -23,11 +23,11 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def parse_least(text: str) -> tuple[int, int]:
-    """Parse `23 of 24`: how many of how many are enough. Raise ValueError for another form."""
+    """Parse a text such as `23 of 24` into the number that is enough, and the total. Raise ValueError otherwise."""
     match = _SHARE.fullmatch(text)
     least, total = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= least <= total:
-        raise ValueError("so many of all, such as '23 of 24'")
+        raise ValueError("how many are enough, such as '23 of 24'")
     return least, total
 
 
@@ -47,18 +47,19 @@ class Wait:
     After "Data Dependency Driven Orchestration": a cron is only the earliest time at which a flow can be launched.
 
     Args:
-        earliest: A cron, such as `0 6 * * *`: a partition is not built before its first tick at or after the end.
+        earliest: A cron, such as `0 6 * * *`. A partition is not built before the first tick at or after its end.
         tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
         delay: A partition is not built before this time has passed. `earliest` then means the first tick after that.
         deadline: If a partition is not built after this time, an alert opens.
         warn: If a partition is not built after this time, an earlier alert opens.
-        at_least: How many of the needed partitions (of tables: windows) are enough, such as `23 of 24`. It needs
-            `after`. Data that arrive later are late data.
-        after: When this time has passed, a partition is built if enough of its inputs are there, and some of each.
+        at_least: How many of the needed partitions, or windows of tables, are enough, such as `23 of 24`. It requires
+            `after`. Data that arrive after the run are late data.
+        after: When this time has passed, a partition is built if enough of its inputs are there. At least one
+            partition of each input must be there.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or one is given without the other
-            that it needs.
+        InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or an argument is given without
+            another one that it requires.
     """
 
     earliest: str | None = None
@@ -76,7 +77,7 @@ class Wait:
                 raise InvalidDefinition(f"Wait: {name} is {getattr(self, name)}, expected at most {LONGEST.days} days.")
         if (self.at_least is None) != (self.after is None):
             lacking = "no after" if self.after is None else "no at_least"
-            raise InvalidDefinition(f"Wait: {lacking}, expected at_least with after, from which on so many are enough.")
+            raise InvalidDefinition(f"Wait: {lacking}, expected both: at_least are enough when after has passed.")
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):
             raise InvalidDefinition(
                 f"Wait: warn is {self.warn} and deadline {self.deadline or 'not given'}, expected a deadline later "
@@ -95,7 +96,7 @@ class Waits:
     warn: datetime | None = None
     deadline: datetime | None = None
     clock_changes: bool = False
-    """True if the clock changes within the partition. Then it may need more or fewer than `total`."""
+    """True if the clock changes within the partition. Then it may need more or fewer inputs than `total`."""
 
     @property
     def phrase(self) -> str:
@@ -106,13 +107,13 @@ class Waits:
         """Raise InvalidDefinition if an output needs a different number of partitions than `at_least` says."""
         if self.after and not self.clock_changes and needed != self.total:
             raise InvalidDefinition(
-                f"{output} needs {needed} partitions of its inputs, and at_least says '{self.phrase}': expected so "
-                f"many 'of {needed}'. Correct it in the declaration; where partitions need different numbers, as "
-                "months of days do, remove at_least and after."
+                f"{output} needs {needed} partitions of its inputs, but at_least is '{self.phrase}': expected a number "
+                f"'of {needed}'. Correct the declaration. If partitions need different numbers of inputs, as a month "
+                "needs 28 to 31 days, remove at_least and after."
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:
-        """Return whether enough partitions are there, and some of each input, regardless of the time."""
+        """Return whether enough partitions are there, and at least one of each input. The time does not matter."""
         is_enough = len(lacking) <= self.total - self.least and not self.nothing_of(needed, lacking)
         return self.after is not None and is_enough
 

@@ -15,11 +15,11 @@ def _url(value: SecretStr) -> SecretStr:
         scheme, separator, _ = text.partition("://")
         was = f"found {scheme}://, " if separator and scheme.isalnum() else ""
         raise ValueError(
-            f"{was}expected duckdb:///folder/file.db (from the root on), postgresql://user:password@host/database, "
+            f"{was}expected duckdb:///folder/file.db (an absolute path), postgresql://user:password@host/database, "
             "or redshift://user:password@host:5439/database"
         )
     if text.startswith(_DUCKDB) and {".", ".."} & {*text.split("/")}:
-        raise ValueError("a part of the path is . or ..: expected one from the root, duckdb:///data/main.db")
+        raise ValueError("a part of the path is . or ..: expected an absolute path, such as duckdb:///data/main.db")
     if text.startswith(_REDSHIFT) and not _is_whole(text):
         raise ValueError(
             "expected redshift://user:password@host:5439/database, where / ? # @ : [ ] and % of the password are "
@@ -49,9 +49,10 @@ class Warehouse(BaseModel):
     Attributes:
         url: `duckdb:///file.db`, `postgresql://user:password@host/database`, or
             `redshift://user:password@host:5439/database`.
-        iam_role: The role by which Redshift reads the chunks, for Redshift alone: `arn:aws:iam::ACCOUNT:role/NAME`.
+        iam_role: Only for Redshift: the role with which it reads the chunks, `arn:aws:iam::ACCOUNT:role/NAME`.
         chunks: The number limit: at most this many chunks of a topic are loaded at once.
-        seconds: The time limit: a chunk is loaded at most this many seconds after its signal, plus other tables' loads.
+        seconds: The time limit: a chunk is loaded at most this many seconds after its signal, plus the time that loads
+            of other tables take.
         deleted_days: How long a deleted key is remembered, so that older messages do not restore it.
     """
 
@@ -67,14 +68,14 @@ class Warehouse(BaseModel):
     def _check_role(self) -> Self:
         if self.url.get_secret_value().startswith(_REDSHIFT) != bool(self.iam_role):
             problem = (
-                "iam_role is set, and the url is no" if self.iam_role else "iam_role is not set: it is needed for a"
+                "iam_role is set, but the url is not a" if self.iam_role else "iam_role is not set: it is needed for a"
             )
             raise ValueError(
-                f"{problem} redshift:// one. Expected arn:aws:iam::ACCOUNT:role/NAME there, and there alone"
+                f"{problem} redshift:// URL. Expected arn:aws:iam::ACCOUNT:role/NAME for Redshift, and only there"
             )
         return self
 
 
 def table_of(warehouse: str, topic: str) -> str:
-    """Return the name in events of a topic's table in a warehouse."""
+    """Return the name that events use for a topic's table in a warehouse."""
     return f"{warehouse}/{topic}"

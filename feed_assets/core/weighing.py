@@ -1,7 +1,7 @@
-"""Weighing of late data: whether they are worth a re-run by the policy of their input.
+"""Decisions about late data: whether they are worth a re-run, by the policy of their input.
 
 Growth is measured against the data that the published update consumed, so many small updates add up. Data below the
-thresholds wait until they are old enough, or are skipped until more arrive.
+thresholds wait until they are old enough, or are skipped until more data arrive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from feed_assets.core.windows import address_of
 
 GB = 10**9
 NAMED = 3
-"""Most partitions that a reason names."""
+"""Maximum number of partitions that a reason names."""
 
 _INSTANT = timedelta(microseconds=1)
 
 
 class Outcome(StrEnum):
-    """The outcome for late data: a re-run, a wait until a time, or a skip until more arrive."""
+    """The outcome for late data: a re-run, a wait until a time, or a skip until more data arrive."""
 
     RERUN = "re-run"
     WAIT = "wait"
@@ -37,8 +37,8 @@ class Outcome(StrEnum):
 class Weighed:
     """The outcome of `weigh`, with its reason. `look_again` is when a wait ends (UTC).
 
-    `before` and `after` are the bytes, as consumed and now, of the source that grew most. `files` is the number of
-    additional files. For windows these are records, and the number of changed windows.
+    `before` and `after` are the bytes of the source that grew most: as they were consumed, and as they are now. `files`
+    is its number of additional files. For windows, records replace bytes, and changed windows replace files.
     """
 
     outcome: Outcome
@@ -48,7 +48,7 @@ class Weighed:
     after: int = 0
     files: int = 0
     policies: str = ""
-    """A digest of the policies: with other policies it is another decision."""
+    """A digest of the policies. If a policy changes, this is a new decision."""
 
     @property
     def rerun(self) -> bool:
@@ -60,8 +60,12 @@ class Weighed:
 class Arrivals:
     """Changes of one input since it was consumed, and its policy.
 
-    `counted` are the changes that arrived before the cut-off and by the check. `since` has by partition when its first
-    late data arrived: later data do not restart the wait. `cost` is that of a re-run, None if no run is known yet.
+    Attributes:
+        policy: The policy of the input.
+        changes: All changes.
+        counted: The changes that arrived before the cut-off and before the last check.
+        since: When the first late data of each partition arrived. Later data do not restart the wait.
+        cost: The cost of a re-run. None if no earlier run is known.
     """
 
     policy: Late
@@ -79,7 +83,7 @@ class Arrivals:
 def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighed:
     """Weigh the changes of one or more inputs, each by its own policy. One re-run consumes all changes.
 
-    The returned sizes are those of the source that grew most: in the input that decides, otherwise in any input.
+    The returned sizes are those of the source that grew most. If an input causes a re-run, only its sources count.
     """
     weighed_inputs = [(each, _weigh(each, periods, now)) for each in inputs]
     none = _unless(
@@ -100,7 +104,10 @@ def _unless(reason: str, *looks: datetime | None) -> Weighed:
 
 
 def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
-    """Weigh an input by its policy. Withdrawn updates count at once, other changes at checks within the lookback."""
+    """Weigh an input by its policy. A withdrawn update causes a re-run at once.
+
+    Other changes are weighed at the checks that include the partition's period.
+    """
     if gone := next(filter(is_withdrawn, arrivals.changes), None):
         return Weighed(Outcome.RERUN, described(gone))
     policy, check = arrivals.policy, last_check(arrivals.policy, periods, now)
@@ -108,31 +115,31 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
     if next_look(policy, periods, check) != check:
         return _at_next_look(arrivals, periods, check)
     if not arrivals.counted and limit and limit <= check:
-        return _unless(f"{arrivals.phrase} came after the cut-off of {_at(limit)} and are only counted")
+        return _unless(f"{arrivals.phrase} arrived after the cut-off of {_at(limit)}: they cause no re-run")
     if not arrivals.counted:
         return _at_next_look(arrivals, periods, check)
     weighed = _counted(arrivals, periods, check, now)
     if weighed.rerun or (limit and limit <= check) or arrivals.counted == arrivals.changes:
         return weighed
     look = next_look(policy, periods, check + _INSTANT)
-    suffix = f"; what came after the check is weighed at {_at(look)}" if look else ""
+    suffix = f"; data that arrived after the check are weighed at {_at(look)}" if look else ""
     return _unless(f"{weighed.reason}{suffix}", weighed.look_again, look)
 
 
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
-    """Return the outcome for data that arrived after the last check, or whose period is not checked."""
+    """Return the outcome for data that arrived after the last check, or for a period that was not checked then."""
     if look := next_look(arrivals.policy, periods, check + _INSTANT):
         return _unless(f"{arrivals.phrase} are weighed at {_at(look)}", look)
-    return _unless(f"{arrivals.phrase} are skipped, as only {_looked_at(arrivals.policy)} are looked at")
+    return _unless(f"{arrivals.phrase} are skipped, because only {_looked_at(arrivals.policy)} are checked")
 
 
 def _looked_at(policy: Late) -> str:
     back = sorted(policy.looked_at or ())
-    return f"the last {len(back)} periods" if back == [*range(len(back))] else f"the periods {back} back"
+    return f"the last {len(back)} periods" if back == [*range(len(back))] else f"the periods {back} (0 ended last)"
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:
-    """Weigh the counted changes of an input, as of a check that includes its period."""
+    """Weigh the counted changes of an input at a check that includes the output's period."""
     policy = arrivals.policy
     if restated := next(filter(is_restated, arrivals.counted), None):
         return Weighed(Outcome.RERUN, described(restated))
@@ -147,19 +154,22 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
-    """Return the outcome for data below the thresholds, or with an age threshold, by when the first is old enough."""
+    """Return the outcome by the age of the first data in `aging`: a re-run at the first check when they are old enough.
+
+    It is a skip if the policy has no age, or no data may become old enough.
+    """
     if policy.max_age is None or not aging:
-        return _unless(f"{explanation}: they are skipped until more comes")
+        return _unless(f"{explanation}: they are skipped until more data arrive")
     ripe = min(each.since for each in aging) + policy.max_age
     if check >= ripe:
         return Weighed(Outcome.RERUN, f"{explanation}, but have waited for {policy.max_age}")
     if look := next_look(policy, periods, ripe):
-        return _unless(f"{explanation}, and are taken at {_at(look)}", look)
-    return _unless(f"{explanation}: they are skipped, as only {_looked_at(policy)} are looked at")
+        return _unless(f"{explanation}, and cause a re-run at {_at(look)}", look)
+    return _unless(f"{explanation}: they are skipped, because only {_looked_at(policy)} are checked")
 
 
 def _is_enough(policy: Late, grown: Growth) -> bool:
-    """Return whether the size thresholds are met. Without any, each change is enough, unless an age is required."""
+    """Return whether the size thresholds are met. Without them every change is enough, unless the policy has an age."""
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
     if policy.combine == "all":
@@ -168,12 +178,15 @@ def _is_enough(policy: Late, grown: Growth) -> bool:
 
 
 def _worth(arrivals: Arrivals, grown: Sequence[Growth]) -> tuple[bool, str]:
-    """Return whether late data are worth the cost of a re-run, and a text about it. Windows have no known bytes."""
+    """Return whether late data are worth the cost of a re-run, and a text about the cost.
+
+    The answer is True for windows, because their bytes are not known.
+    """
     price = arrivals.policy.value_per_gb
     if price is None or any(address_of(each.change.partition) for each in grown):
         return True, ""
     if arrivals.cost is None:
-        return True, "; its cost is not weighed, as no published run of it is known yet"
+        return True, "; the cost of a re-run is not weighed, because no published run is known yet"
     value = sum(each.after - each.before for each in grown) * price
     comparison = f"worth {value / GB:.4g}, and a re-run costs {arrivals.cost:.4g}"
     return value >= arrivals.cost * GB, f" ({comparison})"
@@ -185,7 +198,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
     """Describe the largest growth, and the thresholds that it does not meet."""
-    share = f"{grown.share:+.1%}" if grown.before else "what was no byte before"
+    share = f"{grown.share:+.1%}" if grown.before else "from 0 bytes"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []
     limits += [f"{policy.files} files"] if policy.files is not None else []

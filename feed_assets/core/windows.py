@@ -1,4 +1,4 @@
-"""Windows of event time: half-open, in UTC, at a grain. The days of a zone are its local ones, of 23 to 25 hours.
+"""Windows of event time: half-open, in UTC, at a grain. The days of a zone are local days, of 23 to 25 hours.
 
 Grains are minutes that divide an hour (`5min`), `hour` and `day`. Only days depend on a time zone.
 Source: "Data Dependency Driven Orchestration" (the article of the global state store).
@@ -28,7 +28,7 @@ _FARTHEST = {"+": 14, "-": 12}
 
 
 class Window(NamedTuple):
-    """A window `[start, end)`, UTC. Its key is `2026-01-01-15:00` in UTC, as in Dagster, or a day's date."""
+    """A window `[start, end)` in UTC. Its key is its start in UTC, such as `2026-01-01-15:00`, or the date of a day."""
 
     start: datetime
     end: datetime
@@ -74,9 +74,10 @@ def minutes_of(grain: str) -> int:
 
 
 def step_of(grain: str) -> timedelta:
-    """Return the step by which records are counted for a base grain. For days it is 15 minutes, which fits any zone.
+    """Return the time step by which records are counted for a base grain.
 
-    Raise InvalidDefinition for an unknown grain.
+    For days the step is 15 minutes, because the days of any time zone begin on a quarter of an hour. Raise
+    InvalidDefinition for an unknown grain.
     """
     return (15 if grain == DAY else minutes_of(grain)) * _MINUTE
 
@@ -88,7 +89,7 @@ def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def zone_of(text: str) -> str:
-    """Return the name of a time zone: IANA's, or Etc's of an offset of whole hours (`+08:00`, `UTC+8`: `Etc/GMT-8`).
+    """Return the IANA name of a time zone. An offset of whole hours, such as `+08:00` or `UTC+8`, gives `Etc/GMT-8`.
 
     Raise InvalidDefinition for any other text.
     """
@@ -113,7 +114,7 @@ def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
         window = None
     if window is None or window.key != key or window.start >= window.end:
         expected = "2026-01-01" if grain == DAY else f"2026-01-01-15:00, on the grid of {grain}, UTC"
-        raise InvalidName(f"{key!r} is no window of the grain {grain} in {zone}: expected, for example, {expected}.")
+        raise InvalidName(f"{key!r} is not a window of the grain {grain} in {zone}: expected, for example, {expected}.")
     return window
 
 
@@ -170,13 +171,16 @@ def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Windo
 
 @lru_cache(maxsize=65_536)
 def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
-    """Return the smaller windows that judge a window: of the largest grain that tiles it. A base window has none."""
+    """Return the smaller windows that decide whether a window is complete. A window of the base grain has none.
+
+    They are the windows of the largest smaller grain that fill the window exactly.
+    """
     smaller = tuple(grain for grain in grains if minutes_of(grain) < minutes_of(window.grain))
     return tiles(window.start, window.end, smaller) if smaller else ()
 
 
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the larger windows that have a window among their `children`."""
+    """Return the larger windows that have this window among their `children`."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
     return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
@@ -189,7 +193,7 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted grains. Raise InvalidDefinition if there are none, or the base does not tile the others."""
+    """Return the sorted grains. Raise InvalidDefinition if there are none, or the first does not divide the others."""
     ordered = sorted_grains(grains)
     if not ordered:
         raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")
@@ -202,11 +206,14 @@ def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]
 
 
 def _check_days(base: str, zone: str) -> None:
-    """Raise InvalidDefinition if the days of a zone do not begin on the base grid, as those of +05:45 and 10min."""
+    """Raise InvalidDefinition if the days of a zone do not begin where a base window begins.
+
+    Example: the days of a zone at +05:45, and a base grain of 10 minutes.
+    """
     for month in (1, 7):
         start = _day(date(2026, month, 1), zone).start
         if base != DAY and _short(base, start).start != start:
             raise InvalidDefinition(
-                f"the days of {zone} begin at {start:%H:%M} UTC, which is no window of {base!r}: expected a smaller "
-                "grain, such as '5min', besides."
+                f"the days of {zone} begin at {start:%H:%M} UTC, where no window of {base!r} begins: expected a "
+                "smaller grain, too, such as '5min'."
             )

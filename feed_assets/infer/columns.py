@@ -1,4 +1,4 @@
-"""Inference of column types that fit all texts, by DuckDB with the patterns of a run."""
+"""Inference of column types that fit all texts. DuckDB compares the texts with the patterns that runs use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,26 @@ NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
 
 BIGINT_DIGITS, DOUBLE_DIGITS, MOST_DIGITS = 19, 15, 38
-"""Digits of the shortest integer that a bigint may not hold, that a double keeps, and that a decimal has at most."""
+"""Numbers of digits. From the first on, an integer may exceed a bigint. A double keeps the second number of digits
+exactly. A decimal has at most the third."""
 LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
 
 MONEY_DIGITS, MONEY_SCALE = 18, 4
-"""Precision of decimals that are proposed, and the largest scale of them."""
+"""Precision of the decimals that are proposed, and their largest scale."""
 
-NO_VALUE = "the files have no value of it"
+NO_VALUE = "the files have no value in this column"
 
 _WORDS = "(?i:true|false|yes|no|y|n)"
 WITH_COMMA = "-?[0-9]+([.][0-9]{3})*,[0-9]+"
 
 _FRACTION_OF_SECOND = r"(?:\.[0-9]{1,6})?"
 _OFFSET_IN_RANGE = "(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
-"""Offsets of 18 hours at most, as Java has them."""
+"""A pattern of time zone offsets of at most 18 hours, the largest offset in Java."""
 
 
 @dataclass(frozen=True)
 class InferredColumn:
-    """A column of sample files: its type in Spark's DDL, and a note for a person to check."""
+    """A column of sample files: its type in Spark's DDL, and a note on what a person should check."""
 
     name: str
     kind: str
@@ -64,7 +65,7 @@ class TextCounts:
     minutes: int
 
     def column(self, name: str, *, keeps_digits: bool) -> InferredColumn:
-        """Return the inferred column. `keeps_digits` is True if trailing digits, as in `1.50`, are significant."""
+        """Return the inferred column. `keeps_digits` is True if trailing zeros, as in `1.50`, are significant."""
         if not self.texts:
             return InferredColumn(name, "string", NO_VALUE)
         of_all = {"boolean": self.booleans, "date": self.days, "timestamp": self.moments}
@@ -77,25 +78,25 @@ class TextCounts:
         if self.fractions < self.texts:
             return None
         if self.zeros_first:
-            return InferredColumn(name, "string", "digits with zeros in front: a number would lose these")
+            return InferredColumn(name, "string", "numbers with zeros in front: a numeric type would lose these zeros")
         if self.integers == self.texts:
             return InferredColumn(name, "bigint")
         if not self.exponents and not self.scale and BIGINT_DIGITS <= self.digits <= MOST_DIGITS:
             return InferredColumn(name, LONG_INTEGER, "larger than a bigint")
         is_fixed = keeps_digits and not self.exponents and 0 < self.least_scale == self.scale <= MONEY_SCALE
         if is_fixed and self.digits + self.scale <= MONEY_DIGITS:
-            note = f"every value has {self.scale} digits after the point: double fits, too"
+            note = f"every value has {self.scale} digits after the point: double is possible, too"
             return InferredColumn(name, f"decimal({MONEY_DIGITS},{self.scale})", note)
         is_cut = self.digits + self.scale > DOUBLE_DIGITS
         lost = f"digits beyond the {DOUBLE_DIGITS}th are lost: decimal keeps them"
-        return InferredColumn(name, "double", lost if is_cut else "for money take decimal, which is exact")
+        return InferredColumn(name, "double", lost if is_cut else "for money declare decimal, which is exact")
 
     def _text(self, name: str) -> InferredColumn:
         count_by_form = {
-            "dates of another form than YYYY-MM-DD": self.slashed,
+            "dates in another form than YYYY-MM-DD": self.slashed,
             "numbers with a comma": self.commas + self.fractions if self.commas else 0,
-            "booleans of another form than true and false": self.words,
-            "times without seconds, which a timestamp has": self.minutes,
+            "booleans in another form than true and false": self.words,
+            "times without seconds, which a timestamp needs": self.minutes,
         }
         for form, count in count_by_form.items():
             if count == self.texts:
@@ -113,7 +114,7 @@ class TextCounts:
 
 
 def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, TextCounts]:
-    """Return the counts for columns of texts in a DuckDB relation, in one scan."""
+    """Return the counts of some text columns of a DuckDB relation, in one scan."""
     expressions = [expression for name in names for expression in _counts(sql_text.quoted(name))]
     row = database.execute(f"SELECT {', '.join(expressions)} FROM {table}").fetchone()
     size = len(TextCounts.__dataclass_fields__)
@@ -121,7 +122,7 @@ def facts_of(database: Any, table: str, names: Sequence[str]) -> Mapping[str, Te
 
 
 def _of_years(column: str) -> str:
-    """Return the condition that a moment is in the years 1 to 9999 at any offset."""
+    """Return the SQL condition that a moment is in the years 1 to 9999, whatever its offset."""
     return f"{column}[1:10] BETWEEN '0001-01-02' AND '9999-12-30'"
 
 

@@ -1,4 +1,4 @@
-"""Inference of a CSV file's delimiter, quote and header: most records must have as many fields as the first."""
+"""Inference of a CSV file's delimiter, quote and header. Most records must have as many fields as the first record."""
 
 import re
 from collections import Counter
@@ -15,15 +15,15 @@ from feed_assets.infer.columns import NULLS, WITH_COMMA
 from feed_assets.infer.csv_parser import CsvRecord, count_quoted, csv_records
 
 DELIMITERS = ("\t", ";", "|", ",")
-"""Delimiters that are tried. The first of two that fit alike is chosen: many texts contain a comma."""
+"""Delimiters to try. If two fit equally well, the first one is chosen. The comma is last: many texts have commas."""
 
 QUOTES = ('"', "'")
 
 FORM_CHARACTERS = 1 << 20
-"""Characters of a file that decide its form."""
+"""Number of characters of a file from which its form is inferred."""
 
 _VALUE = re.compile(f"{text_forms.FRACTION}|{WITH_COMMA}|{text_forms.BOOLEAN}|{text_forms.DAY}|{text_forms.TIMESTAMP}")
-"""A pattern of texts that are values rather than names."""
+"""A pattern of texts that are values, and not the names of columns."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class _Candidate:
 
     @property
     def alike(self) -> int:
-        """Return the number of other well-formed records with as many fields as the first."""
+        """Return the number of other well-formed records with as many fields as the first record."""
         return sum(each.problem is None and len(each.fields) == self.fields for each in self.records[1:])
 
     @property
     def is_usual(self) -> bool:
-        """Return whether most other records have as many fields as the first."""
+        """Return whether most other records have as many fields as the first record."""
         return 2 * self.alike > len(self.records) - 1 or len(self.records) == 1
 
 
@@ -64,7 +64,7 @@ def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> 
     """
     candidates = [*_candidates(text[:FORM_CHARACTERS], is_whole=is_whole and len(text) <= FORM_CHARACTERS)]
     if not candidates:
-        raise InvalidName(f"{file} has blank lines only: expected a file with records. Leave it out.")
+        raise InvalidName(f"{file} has only blank lines: expected a file with records. Leave it out.")
     form = _chosen(file, candidates, encoding)
     has_header = _has_header(form)
     first = form.records[0].fields
@@ -73,7 +73,10 @@ def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> 
 
 
 def _candidates(text: str, *, is_whole: bool) -> Iterator[_Candidate]:
-    """Yield the candidates: the quote `'` only if a field is in `'`, and no quote only if no field is in `"`."""
+    """Yield the candidates for each delimiter.
+
+    The quote `'` is tried only if a field is quoted with `'`. No quote is tried only if no field is quoted with `"`.
+    """
     end = line_end_of(text)
     for delimiter in DELIMITERS:
         counts = {quote: count_quoted(text, delimiter, quote) for quote in QUOTES}
@@ -107,20 +110,20 @@ def _refuse_lines_before(file: Path, candidates: Sequence[_Candidate]) -> None:
         ((count, times),) = Counter(len(record.fields) for record in well_formed).most_common(1) or [(0, 0)]
         if each.fields == 1 < count and 2 * times > len(each.records) - 1:
             before = next(record.line for record in well_formed if len(record.fields) == count) - 1
-            lines = "1 line stands" if before == 1 else f"{before} lines stand"
+            lines = "there is 1 line" if before == 1 else f"there are {before} lines"
             raise InvalidName(f"{file}: {lines} before its header: expected none. Have the producer write none.")
 
 
 def _refuse_uneven(file: Path, form: _Candidate) -> None:
-    """Raise InvalidName for a record with another number of fields than the first one."""
+    """Raise InvalidName for a record with another number of fields than the first record."""
     for record in form.records[1:]:
         count = len(record.fields)
         if record.problem or count != form.fields:
             why = record.problem or f"{count}"
             has = f"line {record.line} has {why}"
             raise InvalidName(
-                f"{file}: its first line has {form.fields} fields, and {has}: expected as many in each line, and "
-                f"{len(form.records) - 1 - form.alike} of {len(form.records) - 1} have not. Correct the file, or "
+                f"{file}: its first line has {form.fields} fields, and {has}: expected equal numbers, but "
+                f"{len(form.records) - 1 - form.alike} of {len(form.records) - 1} differ. Correct the file, or "
                 "declare it by hand."
             )
 
@@ -128,8 +131,8 @@ def _refuse_uneven(file: Path, form: _Candidate) -> None:
 def _has_header(form: _Candidate) -> bool:
     """Return whether the first record names the columns.
 
-    It does if some column has typed values in all other records but not in the first, or if no field of it looks like
-    a value.
+    It does if no field of it looks like a value. It also does if a column has values such as numbers or dates in all
+    other records, but not in the first.
     """
     first, count = form.records[0].fields, form.fields
     rows = [each.fields for each in form.records[1:] if len(each.fields) == count]

@@ -10,7 +10,7 @@ _MARK = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class CsvRecord:
-    """One record: the number of its first line, its fields, and the broken rule, or None."""
+    """One record: the number of its first line, its fields, and the rule that it breaks, or None."""
 
     line: int
     fields: list[str]
@@ -28,7 +28,7 @@ class _Patterns:
 def csv_records(
     text: str, delimiter: str, quote: str | None, *, line_end: str = "\n", is_whole: bool = True
 ) -> Iterator[CsvRecord]:
-    """Yield the records of a text. Skip blank lines, and the last record if the text is cut off."""
+    """Yield the records of a text. Skip blank lines. Skip the last record if the text is only the start of a file."""
     at, line, size = 0, 1, len(text)
     while at < size:
         end = text.find(line_end, at)
@@ -62,7 +62,7 @@ def _patterns(delimiter: str, quote: str, line_end: str) -> _Patterns:
 
 
 def _quoted_record(text: str, at: int, delimiter: str, quote: str, line_end: str) -> tuple[int, list[str], str | None]:
-    """Return the end of a record, its fields, and the first broken rule."""
+    """Return the position of a record's end, its fields, and the first rule that it breaks, or None."""
     patterns, begin = _patterns(delimiter, quote, line_end), at
     fields: list[str] = []
     problems: list[str | None] = []

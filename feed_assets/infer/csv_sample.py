@@ -54,7 +54,7 @@ def csv_sample(files: Sequence[Path]) -> Sample:
         if name := _swallowed(fields, typed, dialect.delimiter):
             rejects.add(place, f"{name} holds what looks like another record: an unclosed quote?")
     notes = [*rejects.notes(records), *size_notes(beginnings)]
-    notes += ["not all is UTF-8, so Latin-1 is a guess"] if encoding == "Latin-1" else []
+    notes += ["some bytes are not UTF-8, so Latin-1 is a guess"] if encoding == "Latin-1" else []
     notes += [] if dialect.header else ["the files have no header: give the columns better names"]
     dialect = CsvDialect(dialect.delimiter, dialect.quote, encoding, dialect.header, null_value)
     return Sample("csv", typed, dialect, tuple(notes), records, rejects.count)
@@ -68,7 +68,7 @@ def _refuse_others(files: Sequence[Path], names: Sequence[str], dialect: CsvDial
 
 
 def _records(beginnings: Sequence[FirstBytes], dialect: CsvDialect) -> Iterator[tuple[str, CsvRecord]]:
-    """Yield the records of all files without headers, each with its place."""
+    """Yield the records of all files, each with its place. Skip headers."""
     for each in beginnings:
         text = each.text(dialect.encoding)
         records = csv_records(
@@ -81,7 +81,7 @@ def _records(beginnings: Sequence[FirstBytes], dialect: CsvDialect) -> Iterator[
 
 
 def _problem(record: CsvRecord, count: int) -> str | None:
-    """Return why a run would reject a record for any column types. Return None otherwise."""
+    """Return why a run would reject a record whatever the types of its columns. Return None otherwise."""
     if record.problem:
         return record.problem
     if len(record.fields) != count:
@@ -92,7 +92,7 @@ def _problem(record: CsvRecord, count: int) -> str | None:
 
 
 def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimiter: str) -> str | None:
-    """Return the name of a column whose text contains a line that looks like a record of its own, or None."""
+    """Return the name of a column whose text contains a line that looks like a whole record. Otherwise return None."""
     mark = re.escape(delimiter)
     decimals = dict.fromkeys((each.kind for each in columns if each.kind.startswith("decimal")), text_forms.DECIMAL)
     forms = _FORMS | decimals
@@ -102,7 +102,10 @@ def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimit
 
 
 def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[InferredColumn, ...], str | None]:
-    """Infer the columns of the table `texts`, and a text for NULL if that gives more columns a type."""
+    """Infer the columns of the table `texts`, and the text that means NULL.
+
+    A text means NULL if more columns get a type other than string when it is read as NULL. Return None if none does.
+    """
     plain = _columns(database, "texts", names, [*range(len(names))])
     texts = [at for at, column in plain.items() if column.kind == "string"]
     for null in _nulls(database, texts):

@@ -13,13 +13,13 @@ from feed_assets.infer.sample_facts import Sample
 from feed_assets.infer.sample_files import sample_of
 
 LINE = 88
-"""Characters of a line of code."""
+"""Maximum number of characters of a line of code."""
 
 UNNAMED = "feed"
-"""Name of a feed that the paths do not name."""
+"""Name of the feed if the paths contain no name."""
 
 RESERVED = {"checks", "dg", "feed_asset", "foreign_feed", "partition", "previous", "run_spec"}
-"""Names that a module of declarations uses already, and parameters that are no inputs."""
+"""Names that a module of declarations uses already, and parameters of functions that are not inputs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Inferred:
 
     @property
     def name(self) -> str:
-        """Return the Python name of the feed."""
+        """Return the name of the Python variable for the feed."""
         last = self.feed.name.rpartition("/")[2]
         is_free = last.isidentifier() and not keyword.iskeyword(last) and last not in RESERVED
         return last if is_free else f"feed_{last}" if f"feed_{last}".isidentifier() else "feed"
@@ -68,15 +68,15 @@ class Inferred:
                 f"    partitions_def={self.partitions.code},",
             ]
         if name_with_two_dates(self.files):
-            return [comment("A file's name has two dates: choose the partitions.", indent=4)]
+            return [comment("A file's name has two dates: declare the partitions yourself.", indent=4)]
         note = comment("The paths have no date: the feed is one partition.", indent=4)
         return [note] if len(self.files) > 1 else []
 
     @staticmethod
     def _guess(every: str) -> str:
         if every != "hour":
-            return "A guess, by the paths."
-        return "A guess, by the paths: the number behind the date is its hour. If it counts parts, declare days."
+            return "A guess from the paths."
+        return "A guess from the paths: the number after the date is an hour. If it counts parts, declare days."
 
     def _schema(self) -> list[str]:
         line = f"    schema={literal(self.sample.schema)},"
@@ -94,7 +94,7 @@ class Inferred:
 
 
 def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
-    """Infer a feed from files. `above` is the first part of its name.
+    """Infer a feed from files. `above` is the first part of the feed's name.
 
     Raise InvalidName for unusable or differing files or partitions, and InvalidDefinition for columns without a valid
     schema.
@@ -105,5 +105,5 @@ def infer(files: Sequence[Path], *, above: str = "") -> Inferred:
     check_schema(feed, sample.schema, sample.format)
     inferred = Inferred(feed, name is not None, tuple(files), sample, partitions_of(files))
     for key in inferred.keys:
-        Partition(feed, key)  # It raises for an invalid key.
+        Partition(feed, key)  # This raises InvalidName for an invalid key.
     return inferred

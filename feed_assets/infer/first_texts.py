@@ -1,4 +1,4 @@
-"""Beginnings and encodings of text files."""
+"""First bytes of text files, and their encodings."""
 
 import codecs
 import re
@@ -11,7 +11,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.feeds.local_files import open_bytes
 
 SAMPLE_BYTES = 33_554_432
-"""Unpacked bytes that are read, of all files together."""
+"""Number of unpacked bytes that are read from all files together."""
 
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROLS = re.compile(b"[\x80-\x9f]")
@@ -43,15 +43,15 @@ def first_bytes_of(files: Sequence[Path]) -> list[FirstBytes]:
 
 
 def size_notes(beginnings: Sequence[FirstBytes]) -> list[str]:
-    """Return a note if a file was not read to its end, otherwise ()."""
+    """Return a note if a file was not read to its end, otherwise an empty list."""
     cut = [each for each in beginnings if not each.is_whole]
     if not cut:
         return []
-    return [f"only the first {len(cut[0].data):,} bytes of a file were looked at: later records may differ"]
+    return [f"only the first {len(cut[0].data):,} bytes of a file were checked: later records may differ"]
 
 
 def encoding_of(beginnings: Sequence[FirstBytes]) -> Encoding:
-    """Return the encoding of CSV files. Raise InvalidName for an unsupported one, or for different ones."""
+    """Return the encoding of CSV files. Raise InvalidName if it is not supported, or if files have different ones."""
     encodings: set[Encoding] = {_encoding_of_one(each) for each in beginnings}
     encodings.discard("UTF-8")
     if len(encodings) > 1:
@@ -68,12 +68,12 @@ def _encoding_of_one(beginning: FirstBytes) -> Encoding:
         return encoding
     text = beginning.text("UTF-8")
     odd = text.count("\ufffd") - data.count("\ufffd".encode())
-    if odd <= 0 or len(re.sub("[\0-\x7f\ufffd]+", "", text)) > odd:  # It is UTF-8 with some damaged records.
+    if odd <= 0 or len(re.sub("[\0-\x7f\ufffd]+", "", text)) > odd:  # The file is UTF-8 with some damaged records.
         return "UTF-8"
     if control := _CONTROLS.search(data):
         line = data.count(b"\n", 0, control.start()) + 1
         raise InvalidName(
-            f"{beginning.file}: line {line} is in no encoding of a feed, and has the byte {control[0].hex()}, as "
-            "Windows-1252 has: expected UTF-8, UTF-16 or Latin-1. Have the producer write UTF-8."
+            f"{beginning.file}: line {line} has the byte {control[0].hex()}, which Windows-1252 has but no "
+            "encoding of a feed: expected UTF-8, UTF-16 or Latin-1. Have the producer write UTF-8."
         )
     return "Latin-1"

@@ -17,11 +17,11 @@ from feed_assets.infer.text_table import TextTable
 _BLANK = re.compile(r"[ \t\n\v\f\r]*")
 
 NUMBER_LENGTH = 1000
-"""Most characters of a number that Spark's parser accepts."""
+"""Maximum number of characters of a number that Spark's parser accepts."""
 
 
 class _Number(str):
-    """A JSON number in its written form."""
+    """A JSON number as the text in the file."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ _KINDS: Mapping[type, str] = {_Number: "numbers", str: "texts", bool: "booleans"
 
 
 def json_sample(files: Sequence[Path]) -> Sample:
-    """Infer a sample from JSON lines. Raise InvalidName for files without objects, or with nested ones."""
+    """Infer a sample from JSON lines. Raise InvalidName for files without objects, or with nested objects."""
     beginnings = first_bytes_of(files)
     rejects, numbers, kinds = RejectedRecords(), dict[str, int](), dict[str, set[str]]()
     with TextTable() as table:
@@ -46,7 +46,7 @@ def json_sample(files: Sequence[Path]) -> Sample:
             table.add(place, texts | {f"k{numbers[name]}": _kind(value) for name, value in row.items()})
         table.flush()
         if not numbers:
-            raise InvalidName(f"{files[0]} holds no JSON objects: expected one object a line. Correct the file.")
+            raise InvalidName(f"{files[0]} has no JSON objects: expected one object per line. Correct the file.")
         facts = facts_of(table.database, "texts", [f"c{number}" for number in numbers.values()])
         columns = [
             _column(files[0], facts[f"c{number}"].column(name, keeps_digits=False), kinds[name] - {"null"})
@@ -59,7 +59,7 @@ def json_sample(files: Sequence[Path]) -> Sample:
 
 
 def _lines(beginnings: Sequence[FirstBytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the non-blank lines, each with its place. Skip the last line of a file that is cut off."""
+    """Yield the non-blank lines, each with its place. Skip the last line of a file that was read only in part."""
     for each in beginnings:
         if each.data.startswith(UTF_16_MARKS):
             raise InvalidName(f"{each.file}: it is UTF-16: expected JSON in UTF-8. Have the producer write UTF-8.")
@@ -77,7 +77,7 @@ def _object(line: bytes) -> dict[str, Any] | str:
     def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) < len(pairs):
-            raise _Rejected(f"the field {first_repeated(name for name, _ in pairs)} stands twice")
+            raise _Rejected(f"the field {first_repeated(name for name, _ in pairs)} occurs twice")
         return row
 
     try:
@@ -108,12 +108,12 @@ class _Rejected(Exception):
 
 def _number(text: str) -> _Number:
     if len(text) > NUMBER_LENGTH or abs(float(text)) == float("inf"):
-        raise _Rejected("a number beyond those of a double")
+        raise _Rejected("a number that is too large for a double")
     return _Number(text)
 
 
 def _no_constant(text: str) -> None:
-    raise _Rejected(f"{text}, which is no JSON")
+    raise _Rejected(f"{text}, which is not JSON")
 
 
 def _require(table: TextTable, numbers: dict[str, int], row: dict[str, Any]) -> None:
@@ -135,16 +135,16 @@ def _text(value: object) -> str | None:
 
 
 def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColumn:
-    """Return a column with a type that fits its JSON types, because a run does not convert between them."""
+    """Return a column whose type fits the JSON types of its values. A run does not convert between JSON types."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
-            f"{file}: {column.name} holds {min(nested)}, which a feed of JSON cannot have: expected texts, "
+            f"{file}: {column.name} has {min(nested)}, which a JSON feed cannot have: expected texts, "
             "numbers and booleans. Have the producer write them flat, or Parquet."
         )
     if len(kinds) > 1:
         both = " and ".join(sorted(kinds))
         return InferredColumn(
-            column.name, "string", f"the files have {both}: a run rejects records where it is no text"
+            column.name, "string", f"the files have {both}: a run rejects records in which it is not a text"
         )
     if kinds == {"texts"}:
         return column if column.kind in ("string", "date", "timestamp") else InferredColumn(column.name, "string")
@@ -156,11 +156,11 @@ def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColu
 def _count_other_kinds(
     database: Any, rejects: RejectedRecords, columns: Sequence[InferredColumn], kinds: dict[str, set[str]]
 ) -> None:
-    """Count the rejected records whose value is not a text in a column of texts."""
+    """Count the records that a run would reject because a column of texts has another value."""
     mixed = [at for at, column in enumerate(columns) if len(kinds[column.name] - {"null"}) > 1]
     if not mixed:
         return
     is_other = " OR ".join(f"k{at} IN ('numbers', 'booleans')" for at in mixed)
     count, place = database.execute(f"SELECT count(*), arg_min(place, rowid) FROM texts WHERE {is_other}").fetchone()
     if count:
-        rejects.add(place, f"{' or '.join(columns[at].name for at in mixed)} is no text", count=count)
+        rejects.add(place, f"{' or '.join(columns[at].name for at in mixed)} is not a text", count=count)

@@ -23,7 +23,10 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class PathPartitions:
-    """Time partitions with an optional dimension of folders such as `region=apac`, in the order of the files."""
+    """Time partitions, with an optional second dimension from folders such as `region=apac`.
+
+    `moments` and `values` are in the order of the files.
+    """
 
     every: str
     moments: tuple[datetime, ...]
@@ -49,7 +52,7 @@ class PathPartitions:
 
 
 def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
-    """Return the partitions of the paths. Return None if a path has no date, or a file name has two."""
+    """Return the partitions that the paths show. Return None if a path has no date, or a file name has two dates."""
     if name_with_two_dates(files):
         return None
     plain = [_KEY.sub("", file.as_posix()) for file in files]
@@ -62,15 +65,15 @@ def partitions_of(files: Sequence[Path]) -> PathPartitions | None:
 
 
 def name_with_two_dates(files: Sequence[Path]) -> str | None:
-    """Return the first file name with two different dates, of which either may be its partition, or None."""
+    """Return the first file name with two different dates, or None. Either date may be the partition."""
     return next((file.name for file in files if len({moment for moment, _ in _dates(file.name)}) > 1), None)
 
 
 def feed_name(files: Sequence[Path]) -> str | None:
     """Return a feed name for these files. Return None if the paths contain none.
 
-    It is the name of the folder above folders such as `day=2026-01-01`, in which file names have no meaning. Otherwise
-    it is the common name of the files, or of the folder above their partitions.
+    If there are folders such as `day=2026-01-01`, it is the name of the folder above: file names mean nothing then.
+    Otherwise it is the first file's name without dates and numbers, or the name of the folder above.
     """
     path = files[0]
     in_keys = next((at for at, part in enumerate(path.parent.parts) if _KEY.match(part)), None)
@@ -115,13 +118,13 @@ def _month(path: str) -> datetime | None:
 
 def _moment(text: str, form: str) -> datetime | None:
     try:
-        return datetime.strptime(text, form)  # noqa: DTZ007  # The name of a partition, and no moment.
+        return datetime.strptime(text, form)  # noqa: DTZ007  # It names a partition, not a moment in a time zone.
     except ValueError:
         return None
 
 
 def _dimension(files: Sequence[Path]) -> tuple[str | None, tuple[str, ...]]:
-    """Return name and values of the single folder like `region=apac` in all paths, or None."""
+    """Return the name and values of the only folder such as `region=apac` that all paths have. Otherwise (None, ())."""
     pairs = [dict(re.findall(r"(\w+)=([^/]+)/", file.as_posix())) for file in files]
     names = {name for pair in pairs for name in pair if name.lower() not in _TIMES}
     if len(names) != 1 or any(not names <= pair.keys() for pair in pairs):

@@ -1,7 +1,7 @@
-"""Safe insertion of texts from files and paths into Python code, as literals and comments."""
+"""Safe insertion of texts from files and paths into generated Python code, as literals and comments."""
 
 LONGEST_COMMENT = 400
-"""Most characters of a comment: more of a name or a path helps nobody."""
+"""Maximum number of characters of a comment. More characters of a name or a path would help nobody."""
 
 
 def literal(value: object) -> str:

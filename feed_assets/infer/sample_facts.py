@@ -13,7 +13,7 @@ class Sample:
 
     Attributes:
         records: The number of read records; None for Parquet, whose rows are not read.
-        rejects: The number of them that a run would reject with this declaration.
+        rejects: The number of these records that a run would reject with this declaration.
     """
 
     format: Format
@@ -37,12 +37,12 @@ class RejectedRecords:
     first: str = ""
 
     def add(self, place: str, why: str, *, count: int = 1) -> None:
-        """Count records. `place` is that of the first of them."""
+        """Count records that have the same problem. `place` is the place of the first one."""
         self.first = self.first or f"{place}: {why}"
         self.count += count
 
     def notes(self, records: int) -> list[str]:
-        """Return a note on these records, or () if there are none."""
+        """Return a note on these records, or an empty list if there are none."""
         if not self.count:
             return []
         return [f"a run rejects {self.count} of {records} records, the first at {self.first}"]

@@ -32,7 +32,7 @@ def sample_of(files: Sequence[Path]) -> Sample:
     formats = {_format_of(file) for file in files}
     if len(formats) > 1:
         raise InvalidName(
-            f"the files are {' and '.join(sorted(formats))}: expected one format. Give those of one feed."
+            f"the files are {' and '.join(sorted(formats))}: expected one format. Give the files of one feed."
         )
     import duckdb
 
@@ -40,7 +40,7 @@ def sample_of(files: Sequence[Path]) -> Sample:
         return {"csv": csv_sample, "json": json_sample, "parquet": _parquet}[formats.pop()](files)
     except FeedAssetsError:
         raise
-    except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's errors are among them.
+    except (duckdb.Error, ValueError, OSError, EOFError, zlib.error) as error:  # pyarrow's errors are among these.
         raise InvalidName(
             f"{files[0]}: {sentence(str(error).splitlines()[0].strip())} Correct the file, or declare it by hand."
         ) from error
@@ -51,8 +51,8 @@ def _format_of(file: Path) -> Format:
     form = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if form is None:
         raise InvalidName(
-            f"{file}: its name does not say its format: expected one that ends in {', '.join(_SUFFIXES)}, or one of "
-            "these and .gz. Rename a copy."
+            f"{file}: its name does not show its format: expected a name that ends in {', '.join(_SUFFIXES)}, or in "
+            "one of these and .gz. Rename a copy."
         )
     return form
 
@@ -68,7 +68,7 @@ def _parquet(files: Sequence[Path]) -> Sample:
     types = [columns_of(str(file), footer).types for file, footer in zip(files, footers, strict=True)]
     if differing := [file for file, each in zip(files, types, strict=True) if {*each} != {*types[0]}]:
         raise InvalidName(
-            f"{differing[0]} has other columns than {files[0]}: expected equal ones. Give those of one feed."
+            f"{differing[0]} has other columns than {files[0]}: expected equal columns. Give the files of one feed."
         )
     in_spark: Any = spark_types  # The stubs lack Arrow's types.
     fields = in_spark.from_arrow_schema(types[0], prefer_timestamp_ntz=True).fields
@@ -83,7 +83,7 @@ def _parquet(files: Sequence[Path]) -> Sample:
 
 
 def _without_type(footer: Any) -> set[str]:
-    """Return the columns without a type, which contain only NULLs."""
+    """Return the names of the columns without a type. Such columns contain only NULLs."""
     return {field.name for field in footer.schema.to_arrow_schema() if str(field.type) == "null"}
 
 

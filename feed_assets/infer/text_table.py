@@ -8,11 +8,11 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 pa: Any = pyarrow  # It has no types.
 
 BATCH = 20_000
-"""Records that are kept before they are put into the table."""
+"""Number of records that are buffered before they are put into the table."""
 
 
 class TextTable:
-    """The table `texts` in DuckDB's memory, with text columns. NULL means no value."""
+    """The table `texts` in an in-memory DuckDB database, with text columns. NULL means no value."""
 
     def __init__(self) -> None:
         import duckdb
@@ -37,7 +37,7 @@ class TextTable:
             self.database.execute(f"ALTER TABLE texts ADD COLUMN {column} VARCHAR")
 
     def add(self, place: str, row: dict[str, str | None]) -> None:
-        """Add a record with its place. Missing columns are NULL."""
+        """Add a record with its place, such as a line of a file. Missing columns are NULL."""
         self._rows.append({"place": place, **row})
         self.records += 1
         if len(self._rows) == BATCH:

@@ -1,4 +1,4 @@
-"""Conversion of days and moments that Spark wrote in its old calendar, as Spark itself does it."""
+"""Conversion of days that Spark wrote in its old calendar, as Spark itself does it. Old moments are refused."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -70,7 +70,7 @@ def _check(column: Any, key: str, name: str) -> None:
 
 
 def _leaves(column: Any) -> Iterator[Any]:
-    """Yield the arrays of values in a column, also inside of lists, structs and maps."""
+    """Yield the arrays of values in a column, also the arrays inside lists, structs and maps."""
     kind = column.type
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         if pa.types.is_struct(kind):

@@ -23,7 +23,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FeedData:
-    """The data that were valid when `feed_assets.read` ran. Later changes of the feed do not change it.
+    """The data that were valid when `feed_assets.read` ran. Later changes of the feed do not change this object.
 
     Rows are read on demand, from exactly these files. If a file is gone or altered by then, reading raises
     UpdateChanged: call `feed_assets.read` again.
@@ -31,9 +31,10 @@ class FeedData:
     Attributes:
         feed: The feed.
         updates: One update for each partition or batch, in order: `.partition`, `.id`, `.files`.
-        left_out: Batches, and with `partial=True` partitions, without a valid update: `.id` is the key, `.reason` why.
+        left_out: Batches without a valid update, and with `partial=True` also partitions without one. `.id` is the key,
+            `.reason` the reason.
         as_of: The `as_of` of the call; None if not given.
-        batches: True if the updates are those of batches.
+        batches: True if the updates are updates of batches.
         union_by_name: True if files may lack columns.
     """
 
@@ -49,7 +50,8 @@ class FeedData:
     def paths(self) -> list[str]:
         """Return exactly the validated files: paths on this machine, or URLs such as `s3://lake/…`.
 
-        The reader needs credentials. Raise InvalidName for `memory://`, which only this process can see.
+        A program that reads the URLs needs credentials. Raise InvalidName for `memory://`, which only this process can
+        read.
         """
         root = local_root(self.board.url)
         keys = [file.key for update in self.updates for file in update.files]
@@ -61,7 +63,7 @@ class FeedData:
     def update_id(self) -> str:
         """Return the id of the only update. Raise InvalidName if there are several: see `update_ids`."""
         if len(self.updates) != 1:
-            raise InvalidName(f"{self!r} has {len(self.updates)} ids: take `update_ids`, by the key of each.")
+            raise InvalidName(f"{self!r} has {len(self.updates)} ids: use `update_ids`, which has them by key.")
         return self.updates[0].id
 
     @property
@@ -73,13 +75,13 @@ class FeedData:
     def schema(self) -> Any:
         """Return the joint `pyarrow.Schema` of all files, by one or two requests for each. Timestamps are UTC.
 
-        Raise UnreadableUpdate for files that are not Parquet, that differ, or that have no columns; UpdateChanged; and
-        BlackboardError.
+        Raise UnreadableUpdate if there is no file, if a file is not Parquet, or if files have different columns. Raise
+        UpdateChanged or BlackboardError as `to_arrow` does.
         """
         return parquet.schema_of(self.board, self.updates, union_by_name=self.union_by_name)
 
     def to_arrow(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows into memory, which also holds the packed files. `to_reader` reads in batches.
+        """Read all rows into memory, which must also hold the packed files. `to_reader` reads in batches instead.
 
         Args:
             partition_column: Add a column of this name with the key of the partition that a row is from.
@@ -141,12 +143,12 @@ class FeedData:
             session: A classic session or one of Spark Connect.
             schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the rows are tagged as
                 in a run, with `_raw`, `_file` and `_reasons`, which `is_clean()` uses.
-            format: `csv`, `json` or `parquet`; by default that of the files' names, otherwise Parquet.
-            delimiter: For CSV, the delimiter in the feed's declaration. The next four are from the declaration, too.
-            quote: See `delimiter`.
-            encoding: See `delimiter`.
-            header: See `delimiter`.
-            null_value: See `delimiter`.
+            format: `csv`, `json` or `parquet`. The default is the format that the files' names show, or else Parquet.
+            delimiter: The delimiter of CSV files. Give this and the next four arguments as in the feed's declaration.
+            quote: The character around CSV fields, or None.
+            encoding: The encoding of CSV files.
+            header: Whether the first record of a CSV file names the columns.
+            null_value: A text that means NULL in CSV.
 
         Returns:
             The frame. Spark reads the files at an action. If a file is gone by then, Spark raises its own error.
@@ -174,7 +176,7 @@ class FeedData:
             raise InvalidName(f"{self.feed} has a column {column!r} of its own: give another name.")
 
     def _key(self, update: Update) -> str:
-        """Return the key of an update's partition; for a batch that of its parent."""
+        """Return the key of an update's partition. For a batch, this is the partition that holds the batch."""
         parent = update.partition.parent if self.batches else None
         return parent.key if parent else update.partition.key
 

@@ -1,10 +1,10 @@
-"""Joint schemas of many Parquet files. Differences of writers' libraries are accepted, those of columns are not.
+"""Joint schemas of many Parquet files. Files may differ by their writer's library, but not in their columns.
 
-| in a file | here |
+| in a file | in the joint schema |
 |---|---|
-| types of values | those of `feeds.parquet_columns`, which Spark has, too |
-| promises that there are no NULLs, metadata | left out |
-| the order of columns | that of the first file |
+| types of values | the types of `feeds.parquet_columns`, which are those of Spark |
+| NOT NULL constraints, metadata | left out |
+| order of columns | the order of the first file |
 """
 
 from array import array
@@ -21,7 +21,7 @@ pa: Any = pyarrow  # It has no types.
 pc: Any = pyarrow.compute
 
 Found = tuple[str, Any]
-"""A file's key and its columns."""
+"""A file's key and its columns (a `pyarrow.Schema`)."""
 
 
 def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
@@ -37,8 +37,8 @@ def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
         cases = Counter(map(str.lower, target))
         if alike := sorted(name for name in target if cases[name.lower()] > 1):
             raise UnreadableUpdate(
-                f"{key} and {first} have the columns {', '.join(alike)}, which are one to Spark, as it knows no case: "
-                "expected names that differ otherwise. Read each update by itself."
+                f"{key} and {first} have the columns {', '.join(alike)}, which Spark cannot tell apart, because it "
+                "ignores case: expected names that differ by more than case. Read each update by itself."
             )
     return pa.schema([*target.items()])
 
@@ -46,7 +46,7 @@ def unified(files: Sequence[Found], *, union_by_name: bool) -> Any:
 def fitted(table: Any, schema: Any, misfit: Callable[[str, Any], str]) -> Any:
     """Return a file's rows with exactly these columns. Missing columns are NULL.
 
-    Raise UnreadableUpdate for a value that the type of its column cannot hold. `misfit` returns its message.
+    Raise UnreadableUpdate for a value that the type of its column cannot hold. `misfit` returns the error's message.
     """
     columns: list[Any] = []
     for each in schema:
@@ -98,7 +98,7 @@ def _difference(name: str, types: dict[str, Any], expected: dict[str, Any]) -> s
 
 def _differs(key: str, first: str, wrong: Sequence[str], *, lacks_alone: bool) -> str:
     advice = (
-        "Read with union_by_name=True, which has NULL where a column lacks, or each update by itself."
+        "Read with union_by_name=True, which has NULL for a missing column, or read each update by itself."
         if lacks_alone
         else "Read each update by itself, or have the producer publish a new version of the feed."
     )

@@ -12,10 +12,10 @@ _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
 def keys_between(first: str, to: str, grain: str | None, existing: Collection[str]) -> list[str]:
-    """Return the keys from `first` up to, not including, `to`: each window of the grain, and other `existing` keys.
+    """Return the keys from `first` up to, not including, `to`: each window of the grain, and the `existing` names.
 
-    The first segment of a key is the time, the others are equal in all keys. Raise InvalidName for ends that are not
-    windows of the grain, or not in order.
+    The first segment of a key is the time. Its other segments are the same in all keys. Raise InvalidName for ends that
+    are not windows of the grain, or not in order.
     """
     time, end, suffix = _ends(first, to)
     grain = grain or _grain_of(time)
@@ -30,9 +30,12 @@ def keys_between(first: str, to: str, grain: str | None, existing: Collection[st
 
 
 def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str]:
-    """Return the names below a prefix from the time of `first` up to before that of `to`: one request per 1,000."""
+    """Return the names below a prefix, from the time of `first` up to, not including, the time of `to`.
+
+    One request returns up to 1,000 names.
+    """
     start, end, _ = _ends(first, to)
-    names, after = list[str](), start[:-1]  # It sorts before everything that begins with `start`.
+    names, after = list[str](), start[:-1]  # `after` sorts before every name that begins with `start`.
     while True:
         page = board.page(path, after)
         names += [name for name in page.names if start <= name < end and _is_of_partitions(name)]
@@ -50,12 +53,12 @@ def _is_of_partitions(name: str) -> bool:
 
 
 def _ends(first: str, to: str) -> tuple[str, str, str]:
-    """Return the times of two keys, and their common rest."""
+    """Return the times of two keys, and the segments that both have after the time."""
     (time, _, suffix), (end, _, other) = first.partition("/"), to.partition("/")
     if suffix != other:
         raise InvalidName(
-            f"a range from {first!r} to {to!r}: expected ends that differ in time alone, as {first!r} and "
-            f"{'/'.join(filter(None, (end, suffix)))!r}. Of other partitions give a list of keys."
+            f"a range from {first!r} to {to!r}: expected ends that differ only in time, such as {first!r} and "
+            f"{'/'.join(filter(None, (end, suffix)))!r}. For other partitions give a list of keys."
         )
     return time, end, suffix
 
@@ -65,6 +68,6 @@ def _grain_of(time: str) -> str:
     if grain is None:
         raise InvalidName(
             f"a range from {time!r}: expected a day such as 2026-06-01, or an hour such as 2026-06-01-15:00. "
-            "Of other partitions give a list of keys."
+            "For other partitions give a list of keys."
         )
     return grain

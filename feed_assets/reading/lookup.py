@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class LookupResult:
-    """The result for a partition: its updates, and the skipped batches. Without an update it has the error."""
+    """The result for a partition: its updates, and the skipped batches. `error` is set if there is no valid update."""
 
     partition: Partition
     updates: tuple[Update, ...] = ()
@@ -29,20 +29,20 @@ class LookupResult:
 
     @property
     def all_left_out(self) -> tuple[Skipped, ...]:
-        """Return the left-out batches, or the left-out partition itself, by key with the reason."""
+        """Return the left-out batches, and the partition itself if it was left out. Each has its key and the reason."""
         return (*self.left_out, *([Skipped(self.partition.key, str(self.error))] if self.error else []))
 
 
 @dataclass(frozen=True)
 class Looker:
-    """A lookup of partitions as of a time (timezone-aware). `batches` is True for partitions of batches."""
+    """A lookup of partitions as of a time (timezone-aware). `batches` is True for an appendable feed."""
 
     board: Blackboard
     as_of: datetime | None
     batches: bool
 
     def one(self, partition: Partition) -> LookupResult:
-        """Look up a partition. Raise BlackboardError. If there is no valid update, the result says so."""
+        """Look up a partition. If there is no valid update, the result has the error. Raise BlackboardError."""
         try:
             return self._set(partition) if self.batches else self._newest(partition)
         except NoValidUpdate as error:
@@ -54,9 +54,9 @@ class Looker:
             return [*pool.map(self.one, partitions)]
 
     def between(self, feed: Feed, first: str, to: str, grain: str | None) -> list[LookupResult]:
-        """Look up the partitions of a range without `to`. Those without a name on the blackboard cost no request.
+        """Look up the partitions from `first` up to, not including, `to`.
 
-        Raise InvalidName for an invalid range.
+        A partition without a folder on the blackboard costs no request. Raise InvalidName for an invalid range.
         """
         names = {*names_between(self.board, str(feed), first, to)}
         partitions = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
@@ -67,11 +67,11 @@ class Looker:
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
     def _is_empty(self, looked: LookupResult) -> bool:
-        """Return whether a partition is empty: folders may outlive their objects."""
+        """Return whether a partition is empty. A folder may still exist after its objects were removed."""
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[LookupResult]) -> NoValidUpdate:
-        """Return the error for partitions without a valid update. It has the reasons of the first ones."""
+        """Return the error for partitions without a valid update. It has the reasons of the first few."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
         if len(looked) == 1:
@@ -80,7 +80,7 @@ class Looker:
         suffix = f" And {len(absent) - _SHOWN} more." if len(absent) > _SHOWN else ""
         return NoValidUpdate(
             f"{partition.feed}: {len(absent)} of {len(looked)} partitions have no valid update. {reasons}{suffix}"
-            f"{self._hint(partition)} Wait for them, or read what is there by partial=True, which names the others."
+            f"{self._hint(partition)} Wait for them, or pass partial=True to read the other partitions."
         )
 
     def _hint(self, partition: Partition) -> str:
@@ -94,8 +94,8 @@ class Looker:
         if versions := _versions(partition.path, below):
             return versions
         return (
-            f" It holds {shortened(below, _SHOWN)}: batches, if the feed is appendable, which batches=True reads; else "
-            f"ask for one of the partitions below it, such as {'/'.join(filter(None, (partition.key, below[0])))!r}."
+            f" It holds {shortened(below, _SHOWN)}. If the feed is appendable, these are batches: pass batches=True. "
+            f"Otherwise read a partition below it, such as {'/'.join(filter(None, (partition.key, below[0])))!r}."
         )
 
     def _near(self, partition: Partition) -> str:
@@ -129,7 +129,7 @@ class Looker:
 
 
 def _versions(place: str, names: Sequence[str]) -> str:
-    """Return a hint with the versions of a feed that was named without one. Return '' if there are none."""
+    """Return a hint with the versions of a feed that was named without a version. Return '' if there are none."""
     versions = [name for name in names if Version.parse(name)]
     return f" It has {shortened(versions, _SHOWN)}: say which, as in '{place}/{versions[-1]}'." if versions else ""
 

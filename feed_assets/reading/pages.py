@@ -19,10 +19,10 @@ from feed_assets.reading.row_digest import RowDigest
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
 _UNPACKED = 4 << 20
-"""Bytes of a gzip file that are unpacked at a time."""
+"""Number of bytes of a gzip file that are unpacked at a time."""
 
 _GZIP = 31
-"""zlib's sign for the header and checksum of gzip."""
+"""The `wbits` argument by which zlib expects the header and the checksum of gzip."""
 
 
 class OutOfTime(Exception):

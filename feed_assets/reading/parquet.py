@@ -41,8 +41,8 @@ def schema_of(board: Blackboard, updates: Sequence[Update], *, union_by_name: bo
     files = [file for update in updates for file in update.files]
     if not files:
         raise UnreadableUpdate(
-            f"{shortened([update.path for update in updates], 3)}: there is no file, so nothing tells of columns: "
-            "expected a Parquet file at least. Have the producer publish one, which may be without rows."
+            f"{shortened([update.path for update in updates], 3)}: there is no file, so the columns are unknown: "
+            "expected at least one Parquet file. Have the producer publish one, which may have no rows."
         )
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         file_columns = [*pool.map(partial(_columns, board), files)]
@@ -67,7 +67,7 @@ def rows_of(board: Blackboard, updates: Sequence[Update], schema: Any, column: s
 def stream_of(
     board: Blackboard, updates: Sequence[Update], schema: Any, column: str | None, keys: Sequence[str]
 ) -> Any:
-    """Return the rows of `rows_of` as a `pyarrow.RecordBatchReader`. Reading from it raises the errors."""
+    """Return the rows of `rows_of` as a `pyarrow.RecordBatchReader`. Reading from it raises the errors of `rows_of`."""
     key_fields = [pa.field(column, pa.string())] if column else []
     batches = (
         batch
@@ -80,20 +80,23 @@ def stream_of(
 
 
 def to_pandas(table: Any) -> Any:
-    """Convert rows to pandas with nullable integers: otherwise integers with NULLs would be rounded floats."""
+    """Convert rows to pandas with nullable integers. Otherwise integers would become rounded floats if one is NULL."""
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
     names = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
     frame = table.to_pandas(types_mapper=integers.get)
     for each in (each for each in table.schema if pa.types.is_nested(each.type)):
-        # Inside of lists and structs a NULL would also turn integers into floats.
+        # Inside of lists and structs a NULL would also turn integers into floats. So these become Python objects.
         frame[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=frame.index)
     return frame
 
 
 def _format_of(update: Update) -> Format:
-    """Return the format by the names of an update's files. It decides whether empty files are allowed."""
+    """Return the format that the names of an update's files show. It decides whether empty files are allowed.
+
+    Return Parquet if the names show no format.
+    """
     return (*formats_of(update.files), "parquet")[0]
 
 
@@ -142,7 +145,7 @@ def _whole_columns(file: File, metadata: Any) -> FileColumns:
     columns = columns_of(file.key, metadata)
     if shredded := sorted(name for name in columns.variants if _is_shredded(columns.types.field(name).type)):
         raise UnreadableUpdate(
-            f"{file.key} has a variant in several columns, {shredded[0]}: expected metadata and value alone. "
+            f"{file.key} has a variant in several columns, {shredded[0]}: expected only metadata and value. "
             "`.to_spark(session)` reads it."
         )
     return columns
@@ -153,7 +156,7 @@ def _is_shredded(kind: Any) -> bool:
 
 
 def _misfit(file: File, name: str, kind: Any) -> str:
-    """Return the message for a column whose values do not fit the type of the column."""
+    """Return the message for a column whose values do not fit its type."""
     if pa.types.is_decimal(kind):
         why = too_long(kind.precision, kind.scale)
     else:
@@ -179,9 +182,8 @@ def _decoding(file: File) -> Generator[None]:
 
 
 def _no_parquet(file: File) -> str:
-    format_name = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "no Parquet, by its last bytes")
+    format_name = {"csv": "CSV", "json": "JSON"}.get(format_of(file.key) or "", "not Parquet, by its last bytes")
     return (
-        f"{file.key} is {format_name}: rows are those of Parquet, as text has no types. Read its `.paths` with what "
-        "reads it, such as DuckDB or Polars, or have `.to_spark(session, schema=…)` read it by the columns of its "
-        "declaration."
+        f"{file.key} is {format_name}: expected Parquet, because text has no types. Read its `.paths` with a library "
+        "such as DuckDB or Polars, or read it by `.to_spark(session, schema=…)` with the columns of its declaration."
     )

@@ -36,7 +36,8 @@ def read(
         as_of: Take the newest valid update of each partition with an id up to this time; timezone-aware.
         blackboard: A URL, a `Path`, or a name in FEED_ASSETS_BLACKBOARDS; by default FEED_ASSETS_BLACKBOARD.
         batches: True for an appendable feed: take all batches of each partition that are in effect.
-        grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`; by default that of its ends.
+        grain: The size of a range's partitions: `day`, `hour`, or minutes such as `15min`. By default the form of the
+            range's ends shows it.
         partial: Skip partitions without a valid update, and list them in `left_out`. At least one must be valid.
         union_by_name: Allow files that lack columns. Missing columns are NULL.
 
@@ -53,7 +54,7 @@ def read(
     """
     name, moment = Feed.parse(_text(feed, "the name of a feed as a text, such as 'plant/daily/v1.0'")), _checked(as_of)
     if grain and to is None:
-        raise InvalidName(f"grain={grain!r} is of a range, and `to` is not given: expected {_RANGE}. Leave out grain.")
+        raise InvalidName(f"grain={grain!r} is for a range, but `to` is not given: expected {_RANGE}. Leave out grain.")
     url = blackboard.resolve().as_uri() if isinstance(blackboard, Path) else blackboard
     look = Looker(board_at(settings(), url), moment, batches)
     looked = look.each(_listed(name, partition)) if to is None else look.between(name, _key(partition), _key(to), grain)
@@ -77,7 +78,7 @@ def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
     if not keys:
         raise InvalidName(f"{feed}: found an empty list of partitions, expected at least one key.")
     if ranges := [key for key in map(_key, keys) if "..." in key]:
-        raise InvalidName(f"{feed}: found {ranges[0]!r}, expected for a range {_RANGE}, which is not in it.")
+        raise InvalidName(f"{feed}: found {ranges[0]!r}, expected {_RANGE}, which is exclusive.")
     return [check_partition(Partition(feed, key)) for key in dict.fromkeys(keys)]
 
 
@@ -95,7 +96,7 @@ def _text(value: object, expected: str) -> str:
 def _checked(as_of: datetime | None) -> datetime | None:
     if as_of is not None and (not isinstance(as_of, datetime) or as_of.utcoffset() is None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidName(
-            f"as_of={as_of!r} is no moment: expected a datetime with a time zone, such as "
+            f"as_of={as_of!r} is not a moment: expected a datetime with a time zone, such as "
             "datetime(2026, 6, 2, 6, tzinfo=UTC)."
         )
     return as_of

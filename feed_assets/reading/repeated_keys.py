@@ -1,6 +1,6 @@
-"""Counts of rows that repeat a key, by DuckDB on the written files: eight times as fast as Spark.
+"""Counts of rows that repeat a key. DuckDB counts them in the written files, eight times as fast as Spark.
 
-It supports only types for which both agree (`feed_assets_tests/reading/test_repeated_keys.py` compares them).
+Keys may only have types on whose equality DuckDB and Spark agree (`feed_assets_tests/reading/test_repeated_keys.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 pa: Any = pyarrow  # It has no types.
 
 _MEMORY = "1GB"
-"""Memory that DuckDB may take; what is more spills to a temporary folder."""
+"""Memory that DuckDB may use. Data beyond it spill to a temporary folder."""
 
 _ALIKE = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _ALIKE_WITH_ARGUMENTS = ("decimal(",)

@@ -4,7 +4,7 @@
 |---|---|
 | boolean, tinyint, smallint, int, date | 4 bytes |
 | bigint, timestamp, timestamp_ntz, a decimal of up to 18 digits | 8 bytes |
-| float, double | the bits, of one NaN and one zero |
+| float, double | the bits, with a single form of NaN and of zero |
 | string, binary | their bytes |
 | a decimal of more digits | the fewest bytes that hold its unscaled value |
 
@@ -51,7 +51,7 @@ class RowDigest:
     """A digest of rows, which are added in batches in any order."""
 
     def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Take names and Spark types of columns, in the order of the digest. Raise KeyError for a nested type."""
+        """Begin an empty digest. `columns` are names and Spark types, in order. Raise KeyError for a nested type."""
         self._columns = tuple(columns)
         self._hashes = [(name, _hashes_of(kind)) for name, kind in columns]
         self._parts: Counter[str] = Counter()
@@ -175,7 +175,10 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 
 
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
-    """Hash texts of different lengths, sorted by length: texts with a further stripe are always in front."""
+    """Hash texts of different lengths.
+
+    They are sorted by length, longest first. So the texts that have a further stripe are always in front.
+    """
     order = np.argsort(-lengths, kind="stable")
     at, remaining, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]
     hashes = seed + _P5
@@ -215,7 +218,7 @@ def _of_stripes(data: Numbers, at: Numbers, remaining: Numbers, seed: Hashes) ->
 def _step(
     data: Numbers, size: int, hashes: Hashes, at: Numbers, remaining: Numbers, mix: Callable[[Hashes, Hashes], Hashes]
 ) -> tuple[Hashes, Numbers, Numbers]:
-    """Mix one word of `size` bytes into the hashes of the texts that have at least as many bytes left."""
+    """Mix one word of `size` bytes into the hashes of the texts that have at least `size` bytes left."""
     has: Numbers = remaining >= size
     if not has.any():
         return hashes, at, remaining

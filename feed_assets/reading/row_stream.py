@@ -12,18 +12,18 @@ from feed_assets.feeds.read_only import RangedFile
 pq: Any = pyarrow.parquet  # It has no types.
 
 _BUFFERS = 64 << 20
-"""Bytes that are read ahead of all columns of a file together."""
+"""Number of bytes that are read in advance, for all columns of a file together."""
 
 _LEAST_BUFFER, _MOST_BUFFER = 64 << 10, 4 << 20
 _BATCH = 32 << 20
-"""Bytes of rows that are decoded at a time, by the sizes that the footer announces."""
+"""Maximum number of bytes of rows that are decoded at a time, according to the sizes in the footer."""
 
 _ROWS = 16_384
-"""Rows that are decoded at a time at most."""
+"""Maximum number of rows that are decoded at a time."""
 
 
 def opened_stream(board: Blackboard, file: File, metadata: Any, unit: str = "us") -> Any:
-    """Open a file to be read in pieces. `unit` is the unit of its INT96 moments."""
+    """Open a file to be read in pieces. INT96 moments are returned in the time unit `unit`."""
     buffer = min(max(_BUFFERS // max(metadata.num_columns, 1), _LEAST_BUFFER), _MOST_BUFFER)
     how = {"page_checksum_verification": True, "buffer_size": buffer, "coerce_int96_timestamp_unit": unit}
     return pq.ParquetFile(RangedFile(board, file), metadata=metadata, pre_buffer=False, **how)
@@ -43,4 +43,4 @@ def rows_by_batch(opened: Any, columns: list[str] | None = None) -> Iterator[Any
             rows += batch.num_rows
             yield batch
         if rows != group.num_rows:
-            raise OSError(f"Its footer announces {group.num_rows:,} rows of a group, its pages hold {rows:,}.")
+            raise OSError(f"Its footer announces {group.num_rows:,} rows of a row group, but its pages hold {rows:,}.")

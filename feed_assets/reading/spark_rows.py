@@ -25,9 +25,10 @@ def rows(
     form: Format | None,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return a frame of the rows: a tagged one if a schema is given, otherwise one with the schema of `columns`.
+    """Return a frame of the rows. With a schema, the rows are tagged as in a run.
 
-    Raise InvalidDefinition, UnreadableUpdate or UpdateChanged.
+    Without one, the files must be Parquet, and `columns` returns their schema. Raise InvalidDefinition,
+    UnreadableUpdate or UpdateChanged.
     """
     updates = [update for update in updates if update.files]  # Updates without files are valid, and have no rows.
     form = form or _format_of(feed, updates)
@@ -38,14 +39,14 @@ def rows(
         return read(session, board, updates, form, schema, dialect=dialect)
     if form != "parquet" and schema is None:
         raise InvalidDefinition(
-            f"{feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "
+            f"{feed} is {form.upper()}, whose columns have no types: expected the schema of its declaration. "
             "Give it: to_spark(session, schema='id string, at timestamp')."
         )
     return read_parts(session, board, updates, columns())
 
 
 def _format_of(feed: Feed, updates: Sequence[Update]) -> Format:
-    """Return the format by the names of the files, by default Parquet. Raise UnreadableUpdate if they differ."""
+    """Return the format that the names of the files show, by default Parquet. Raise UnreadableUpdate if they differ."""
     forms = formats_of(file for update in updates for file in update.files)
     if len(forms) > 1:
         raise UnreadableUpdate(

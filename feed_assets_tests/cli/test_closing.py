@@ -173,7 +173,7 @@ def test_levels_of_a_window_may_be_typed_in_any_order():
     [
         ("t/fooo", HOUR, "t/fooo is unknown"),
         ("t/foo", "7min@2026-01-01-15:00", "7min"),
-        ("t/foo", "hour@2026-01-01-15:07", "is no window of the grain hour"),
+        ("t/foo", "hour@2026-01-01-15:07", "is not a window of the grain hour"),
         ("t/ours/v1.0", HOUR, "is not a state table, .* expected partitions"),
         ("t/theirs/v1.0", HOUR, "is not a state table, .* expected partitions"),
     ],

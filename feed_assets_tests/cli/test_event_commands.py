@@ -58,18 +58,18 @@ def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> 
 @each_case(
     ("more", "error", "reason"),
     [
-        (["--marker", "6"], EventOutOfOrder, "marker 6 does not come after 7"),
+        (["--marker", "6"], EventOutOfOrder, "marker 6 is not after 7"),
         (["--marker", "9", "--updated-at", "8", "10"], InvalidEvent, "its rows' updated_at are 8 to 10"),
         (["--marker", "9", "--operation", "APPEND"], InvalidEvent, "'APPEND' is not an operation: expected one of"),
         (["--marker", "9", "--context", "[1]"], InvalidEvent, "expected a JSON object"),
-        (["--marker", "2024-01-01"], InvalidEvent, "is of another kind than those of shop/orders"),
+        (["--marker", "2024-01-01"], InvalidEvent, "is of another kind than the markers of shop/orders"),
         (["--marker", "9999-12-31"], InvalidEvent, "is more than 1 day, 0:00:00 ahead of now"),
         (["--marker", "9", "--correlation", "x" * 6000], InvalidEvent, "has 6000 bytes: expected at most 500"),
         (["--marker", "9", "--partition", "a/b/c/d/e/f/g/h/i"], InvalidName, "9 segments: expected at most 500 and 8"),
         (["--marker", "9", "--context", '{"no_new_data": "false"}'], InvalidEvent, "expected true or false"),
-        (["--marker", "9", "--context", '{"a": NaN}'], InvalidEvent, "is no JSON"),
+        (["--marker", "9", "--context", '{"a": NaN}'], InvalidEvent, "is not JSON"),
         (["--marker", "9", "--context", '{"a": ' + "[" * 5000], InvalidEvent, "expected a JSON object"),
-        (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
+        (["--marker", "soon"], InvalidEvent, "'soon' is not a marker"),
     ],
 )
 def test_events_publish_refuses_invalid_events_with_the_reason(more, error, reason) -> None:

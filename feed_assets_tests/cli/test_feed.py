@@ -214,10 +214,10 @@ def test_invalidating_a_missing_update_is_an_error(feed, published):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "v1.0"], "is no feed"),
+        (["show", "v1.0"], "is not a feed"),
         (["show", "ads/shown/v1.0", "../x"], "cannot be a path segment"),
         (["show", "ads/shown/v1.0", "20191125.060000"], "looks like an update id"),
-        (["ls", "_feed_assets/claims"], "is no feed"),
+        (["ls", "_feed_assets/claims"], "is not a feed"),
     ],
 )
 def test_bad_names_are_one_line(feed, shared, arguments, message):

@@ -128,12 +128,12 @@ def test_init_reports_foreign_settings_and_writes_nothing_there(here, monkeypatc
 @each_case(
     ("name", "reason", "what_to_do"),
     [
-        ("My-Shop", "expected that of a Python package", "Take 'my_shop', for example."),
-        ("a/b", "expected that of a Python package", "Take 'a_b'"),
-        ("..", "expected that of a Python package", "Choose another."),
-        ("", "expected that of a Python package", "Choose another."),
+        ("My-Shop", "expected the name of a Python package", "Take 'my_shop', for example."),
+        ("a/b", "expected the name of a Python package", "Take 'a_b'"),
+        ("..", "expected the name of a Python package", "Choose another."),
+        ("", "expected the name of a Python package", "Choose another."),
         ("9lives", "a letter first", "Take 'lives'"),
-        ("shop_", "expected that of a Python package", "Take 'shop'"),
+        ("shop_", "expected the name of a Python package", "Take 'shop'"),
         ("a__b", "single '_'", "Take 'a_b'"),
         ("größe", "of a-z", "Take 'gr_e'"),
         ("s" * (NAME_LENGTH + 1), f"up to {NAME_LENGTH}", f"Take '{'s' * NAME_LENGTH}'"),

@@ -62,7 +62,7 @@ def test_a_name_is_near_no_version(text):
 
 @each_case(("text", "near"), MISTYPED.items())
 def test_a_declaration_with_a_mistyped_version_is_refused_with_a_suggestion(text, near):
-    says = f"feed 't/raw/{text}' ends in what looks like a version and is none: .* Is 't/raw/{near}' meant?"
+    says = f"feed 't/raw/{text}' ends in what looks like a misspelled version: .* Is 't/raw/{near}' meant?"
     declared = [
         lambda name: foreign_feed(name, schema="k int"),
         lambda name: event_table(name, source=SHOP),

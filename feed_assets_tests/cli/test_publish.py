@@ -192,7 +192,7 @@ def test_publish_checks_packed_and_parquet_files(tmp_path: Path) -> None:
     check_file(marked, "csv", "id string, n int")
     cut.write_bytes(gzip.compress(b"id,n\n")[:12])
     long.write_text("x" * 200_000)
-    for bad, says in ((cut, "it cannot be read as csv"), (long, "its header is no CSV: field larger than field limit")):
+    for bad, says in ((cut, "it cannot be read as csv"), (long, "its header is not valid CSV: field larger")):
         with pytest.raises(FeedAssetsError, match=says):
             check_file(bad, "csv", "id string, n int")
     check_file(parquet, "parquet", "n bigint, id string")

@@ -53,7 +53,7 @@ def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
     ("arguments", "error", "said"),
     [
         (("add", "m/en", MEN), InvalidName, "partner"),
-        (("add", "men", "v1.0"), InvalidName, "is no feed"),
+        (("add", "men", "v1.0"), InvalidName, "is not a feed"),
         (("add", "men", "events:a/b"), InvalidName, "event source"),
         (("rotate", "men"), InvalidKey, "no valid key"),
         (("revoke", "men"), InvalidKey, "no valid key"),

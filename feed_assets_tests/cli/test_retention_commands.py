@@ -95,7 +95,7 @@ def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
     ("options", "said"),
     [
         ([], "Retention() keeps everything"),
-        (["--older-than", "a month"], "'a month' is no age: expected a number and a unit"),
+        (["--older-than", "a month"], "'a month' is not an age: expected a number and a unit"),
     ],
 )
 def test_prune_without_a_rule_is_refused(feed, options, said):

@@ -117,7 +117,7 @@ def test_a_failed_run_is_retried_later_and_explain_keeps_its_error(
     result = invoke("run", "--until-idle", *named)
     (again,) = [line for line in result.stdout.splitlines() if line.startswith("AGAIN")]
     assert result.exit_code == 1
-    assert again.startswith("AGAIN   shop/made/v1.0: attempt 1 of 3 failed, the next comes from ")
+    assert again.startswith("AGAIN   shop/made/v1.0: attempt 1 of 3 failed, the next may start from ")
     assert again.endswith("UTC on: see FAILED above")
     error = f"FunctionFailed: {tmp_path / 'shop_without_answer.py'}:9: OSError: no"
     assert f"FAILED  shop/made, shop/made_rejects: {error} (run " in result.stdout

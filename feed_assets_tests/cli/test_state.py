@@ -238,7 +238,7 @@ def test_quality_of_no_window_is_rejected():
     run = CliRunner().invoke(
         app, ["state", "report", "-"], input=json.dumps(quality("failed", start="2026-01-01T15:05:00Z"))
     )
-    assert "found 2026-01-01T15:05:00Z, expected where a window begins, such as 2026-01-01T15:00:00Z." in str(
+    assert "found 2026-01-01T15:05:00Z, expected the start of a window, such as 2026-01-01T15:00:00Z." in str(
         run.exception
     )
 

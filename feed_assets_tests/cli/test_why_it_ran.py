@@ -71,7 +71,7 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
         found = explained()
         assert (found["went_without"], found["last_run"]["why"]) == (
             [],
-            f"web/raw/v1.0 {KEYS[23]}: was not there before (with it 92 to 96 bytes)",
+            f"web/raw/v1.0 {KEYS[23]}: was not there before (all together 92 to 96 bytes)",
         )
         assert "without" not in printed("feed", "show", "web/daily/v1.0", DAY)
 
@@ -80,8 +80,8 @@ def test_explain_says_which_number_of_all_is_needed_and_what_to_do():
     printed("reconcile", "-m", __name__)
     found = explained("web/wrong/v1.0")
     assert found["state"] == "cannot be decided"
-    assert "at_least says '30 of 31': expected so many 'of 24'. Correct it" in found["reason"]
-    assert found["reason"].endswith("need different numbers, as months of days do, remove at_least and after.")
+    assert "at_least is '30 of 31': expected a number 'of 24'. Correct the" in found["reason"]
+    assert found["reason"].endswith("of inputs, as a month needs 28 to 31 days, remove at_least and after.")
 
 
 def test_explain_works_where_nothing_but_a_report_was_made():

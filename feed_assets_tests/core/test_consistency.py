@@ -53,7 +53,7 @@ def test_pins_that_lead_back_to_different_data_are_mixed(pins, built_from, last,
 
 def test_mixed_inputs_are_named_with_their_origins():
     found = mixed([pin("a2"), pin("c1")], lineage(CHAIN), newest("r2 a2 b2 c2"))
-    assert found == "a 2 and c 1 do not belong together: they lead back to different updates of r, 2 and 1"
+    assert found == "a 2 and c 1 do not belong together: they were made from different updates of r, 2 and 1"
 
 
 def test_other_partitions_are_other_data():

@@ -34,18 +34,18 @@ SCHEMA = "id int, name string"
 @each_case(
     ("options", "says"),
     [
-        ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is no letter, digit, quote"),
-        ({"delimiter": "x"}, "expected one character that is no letter"),
-        ({"delimiter": "\n"}, "expected one character that is no letter"),
+        ({"delimiter": "||"}, r"delimiter is '||' (str), expected one character that is not a letter, digit, quote"),
+        ({"delimiter": "x"}, "expected one character that is not a letter"),
+        ({"delimiter": "\n"}, "expected one character that is not a letter"),
         ({"quote": "ab"}, "quote is 'ab' (str), expected one character such as"),
         ({"encoding": "cp1252"}, "expected 'UTF-8', 'UTF-16' or 'Latin-1'"),
         ({"header": 0}, "header is 0 (int), expected bool"),
         ({"null_value": ""}, "expected a text without control characters"),
         ({"null_value": "\x85"}, "expected a text without control characters"),
-        ({"null_value": "a,b"}, "null_value 'a,b' holds the delimiter or the quote"),
+        ({"null_value": "a,b"}, "null_value 'a,b' contains the delimiter or the quote"),
         ({"delimiter": "|", "quote": "|"}, "delimiter and quote are both '|': expected two characters"),
-        ({"delimiter": ";", "format": "json"}, "is json and has delimiter=';', which CSV alone has: expected"),
-        ({"header": False, "format": "parquet"}, "is parquet and has header=False, which CSV alone has"),
+        ({"delimiter": ";", "format": "json"}, "is json and has delimiter=';', which only CSV has: expected"),
+        ({"header": False, "format": "parquet"}, "is parquet and has header=False, which only CSV has"),
     ],
 )
 def test_an_impossible_csv_dialect_is_refused_at_declaration(options, says):
@@ -91,7 +91,7 @@ def test_yaml_declares_csv_dialects_like_python(level):
 def test_a_wrong_csv_dialect_in_yaml_has_the_same_error():
     feed = {"feed": "shop/orders/v1.0", "schema": SCHEMA, "delimiter": "::"}
     component = ForeignFeedsComponent(start_date="2026-01-01", feeds=[feed])
-    with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is no letter"):
+    with pytest.raises(InvalidDefinition, match=r"delimiter is '::' .* expected one character that is not a letter"):
         component.build_defs(dg.ComponentTree.for_test().load_context)
 
 
@@ -139,9 +139,9 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
         (b"id;name;x\n", RFC_4180, "found one column; the header contains `;` 2 times: declare `delimiter=';'`"),
         (b"id\tname\n", RFC_4180, r"found one column; the header contains `\t` 1 time: declare `delimiter='\t'`"),
         (b"1;a\n", BARE, "found one column; the first record contains `;` 1 time: declare `delimiter=';'`"),
-        (b"'id','name'\n", RFC_4180, "the names in its header stand between ': declare `quote=\"'\"`"),
+        (b"'id','name'\n", RFC_4180, "the names in its header are quoted with ': declare `quote=\"'\"`"),
         (b"id,nom\n", RFC_4180, "its header is id,nom: expected id,name"),
-        (b"1,a\n", RFC_4180, "its header is 1,a: expected id,name; without a header declare `header=False`"),
+        (b"1,a\n", RFC_4180, "its header is 1,a: expected id,name; if the file has no header, declare `header=False`"),
         (b"id,name\n", BARE, "its first record names the columns: declare `header=True`"),
         (b"\r\nid,name\n", RFC_4180, "its first line is blank: expected the header id,name"),
         (b"\n", RFC_4180, "its first line is blank: expected the header id,name"),
@@ -151,14 +151,14 @@ UTF_16, LATIN_1, BARE = CsvDialect(encoding="UTF-16"), CsvDialect(encoding="Lati
         (b"\xef\xbb\xbfid,name\n", LATIN_1, "it begins with the byte order mark of UTF-8: declare `encoding='UTF-8'`"),
         ("id,name\n".encode("utf-32"), RFC_4180, "it is UTF-32: expected UTF-8"),
         (b"\x1f\x8b\x08", RFC_4180, "it is packed by gzip, and its name does not end in .gz"),
-        (b'"id"x,name\n', RFC_4180, "its header is no CSV"),
+        (b'"id"x,name\n', RFC_4180, "its header is not valid CSV"),
         (b"BZh91AY&SY\x00", BARE, "it is packed by bzip2, and its name does not end in .bz2"),
         (b"\xfd7zXZ\x00\x00", BARE, "it is packed by xz, which Spark does not read. Have the producer pack it by"),
-        (b"id, name\n", RFC_4180, "blanks stand before or after names in its header: found `id, name`. Have"),
-        (b'id, "name"\n', RFC_4180, "blanks stand before or after names in its header"),
-        (b"id, name\n", CsvDialect(quote="'"), "blanks stand before or after names in its header"),
-        (b"id, name\n", CsvDialect(quote=None), "blanks stand before or after names in its header"),
-        (b"id,name\r\r\n1,a\r\r\n", RFC_4180, "its lines end with CR CR LF, as Python writes CSV on Windows"),
+        (b"id, name\n", RFC_4180, "its header has blanks before or after names: found `id, name`. Have"),
+        (b'id, "name"\n', RFC_4180, "its header has blanks before or after names"),
+        (b"id, name\n", CsvDialect(quote="'"), "its header has blanks before or after names"),
+        (b"id, name\n", CsvDialect(quote=None), "its header has blanks before or after names"),
+        (b"id,name\r\r\n1,a\r\r\n", RFC_4180, "its lines end with CR CR LF, which Python's csv module writes"),
         (b'"id","name"\r\r\n', RFC_4180, "its lines end with CR CR LF"),
         (b"1,a\r\r\n2,b\r\r\n", BARE, "have the producer open the file with `newline=''`"),
         (b"id,name\r\r\n1,a\r\r\n", CsvDialect(quote=None), "its lines end with CR CR LF"),

@@ -98,7 +98,7 @@ def test_invalid_markers_are_refused(bad):
     ],
 )
 def test_invalid_encoded_markers_are_refused(text):
-    with pytest.raises(InvalidEvent, match="is no marker"):
+    with pytest.raises(InvalidEvent, match="is not a marker"):
         decode(text)
 
 
@@ -120,7 +120,7 @@ def test_markers_are_parsed_in_the_forms_that_people_write(text, marker):
 
 @each_case("text", ["yesterday", "", "1.5", "-3", "1_0"])
 def test_a_typed_text_that_is_no_marker_is_refused_with_the_expected_forms(text):
-    with pytest.raises(InvalidEvent, match="is no marker: expected a whole number, or a moment"):
+    with pytest.raises(InvalidEvent, match="is not a marker: expected a whole number, or a moment"):
         parse_marker(text)
 
 
@@ -139,9 +139,9 @@ def event(marker, **options):
 def test_a_marker_must_come_after_the_last_one():
     check_order(event(8), encode(7))
     check_order(event(7), None)
-    with pytest.raises(EventOutOfOrder, match="marker 7 does not come after 7"):
+    with pytest.raises(EventOutOfOrder, match="marker 7 is not after 7"):
         check_order(event(7), encode(7))
-    with pytest.raises(EventOutOfOrder, match="marker 6 does not come after 7"):
+    with pytest.raises(EventOutOfOrder, match="marker 6 is not after 7"):
         check_order(event(6), encode(7))
 
 
@@ -161,9 +161,9 @@ def test_a_marker_covers_every_row_of_its_event_and_none_of_the_one_before(updat
 
 
 def test_a_table_has_markers_of_one_kind():
-    with pytest.raises(InvalidEvent, match="is of another kind than those of shop/orders: expected a whole number"):
+    with pytest.raises(InvalidEvent, match="is of another kind than the markers of shop/orders: expected a whole"):
         check_kind(event(MOMENT), moments=False)
-    with pytest.raises(InvalidEvent, match="expected a moment, as its first one is"):
+    with pytest.raises(InvalidEvent, match="expected a moment, like its first marker"):
         check_kind(event(7), moments=True)
     check_kind(event(7), moments=False)
 

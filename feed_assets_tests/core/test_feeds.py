@@ -162,7 +162,7 @@ def test_a_new_id_is_greater_than_every_taken_one_also_as_text(now, taken):
     assert next_update_id(now, ids) >= update_id(now)
 
 
-NOT_A_NUMBER = "not a decimal number and nothing else"
+NOT_A_NUMBER = "expected a decimal number alone"
 
 
 @each_case(

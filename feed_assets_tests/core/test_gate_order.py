@@ -23,10 +23,10 @@ SAID = {
     "time": "it is not built before",
     "inputs": "no valid update of web/b/v1.0",
     "news": "was built from the newest inputs",
-    "quality": "the last audit failed of web/a/v1.0",
+    "quality": "the failed audit of web/a/v1.0",
     "a person": "paused since",
     "attempts": "attempt 1 of 3 failed",
-    "history": "lost its newest updates",
+    "history": "are no longer valid, ",
 }
 """Gates in order, with the words of their reason."""
 

@@ -136,12 +136,12 @@ def test_a_greatest_age_of_nothing_never_waits():
         (
             FIVE_PERCENT,
             ARRIVED,
-            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%: they are skipped until more comes",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%: they are skipped until more data arrive",
         ),
         (
             PATIENT,
             ARRIVED,
-            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, and are taken at 2019-11-28 06:00 UTC",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, and cause a re-run at 2019-11-28 06:00 UTC",
         ),
         (
             PATIENT,
@@ -200,7 +200,7 @@ def test_the_first_batch_of_an_hour_is_a_partition_that_was_not_there():
     weighed = weigh(changed([first, other], [other], as_one), FIVE_PERCENT, ARRIVED)
     assert (weighed.rerun, weighed.reason) == (
         True,
-        f"{first.partition}: was not there before (with it 1000000 to 1000001 bytes)",
+        f"{first.partition}: was not there before (all together 1000000 to 1000001 bytes)",
     )
     assert not weigh(changed([first, *batches(b=1), other], [first, other], as_one), FIVE_PERCENT, ARRIVED).rerun
 
@@ -239,9 +239,9 @@ def test_the_growth_of_one_partner_is_judged_separately():
 
 def test_a_late_hour_s_reason_includes_the_growth_of_the_day():
     changes = changed(hours("men", 300, 100), hours("men", 100, 100), by_partner)
-    assert weigh(changes, FIVE_PERCENT, ARRIVED).reason.endswith("(100 to 300 bytes) (with it 200 to 400 bytes)")
+    assert weigh(changes, FIVE_PERCENT, ARRIVED).reason.endswith("(100 to 300 bytes) (all together 200 to 400 bytes)")
 
 
 def test_the_reason_of_a_new_batch_says_how_the_set_has_grown():
     weighed = weigh(changed(batches(a=100, b=10), batches(a=100), as_one), FIVE_PERCENT, ARRIVED)
-    assert weighed.reason == f"{DAY.batch('b')}: was not there before (with it 100 to 110 bytes)"
+    assert weighed.reason == f"{DAY.batch('b')}: was not there before (all together 100 to 110 bytes)"

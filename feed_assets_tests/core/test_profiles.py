@@ -48,12 +48,13 @@ def test_each_measure_has_a_baseline_of_its_own():
         ("rows", 7, True),
         ("clicks", 3, False),
     ]
-    assert in_words(compared) == "rows is 6: the median of 7 is 5, deviating by 0"
+    assert in_words(compared) == "rows is 6: the median of 7 is 5, their deviation 0"
 
 
 def test_a_measure_that_is_null_is_off_where_it_never_was():
     (rows,) = compare(ROWS, {}, before(*[5] * ENOUGH))
-    assert (rows.value, rows.is_off, rows.phrase) == (None, True, "rows is NULL: the median of 7 is 5, deviating by 0")
+    phrase = "rows is NULL: the median of 7 is 5, their deviation 0"
+    assert (rows.value, rows.is_off, rows.phrase) == (None, True, phrase)
 
 
 def test_a_measure_that_is_null_is_not_off_where_it_was_before():

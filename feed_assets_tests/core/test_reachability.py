@@ -36,8 +36,10 @@ def test_a_table_skipped_by_three_updates_in_a_row_is_unreachable(reported, last
 
 
 def test_an_unreachable_table_is_named_with_its_last_write():
-    assert "pipeline p has gone past b 3 times or more, last on 2024-01-01 00:00 UTC" in str(Unreachable("p", B, START))
-    assert "gone past b 3 times or more, never before: what waits" in str(Unreachable("p", B, None))
+    assert "pipeline p has skipped b 3 times or more, its last event was on 2024-01-01 00:00 UTC" in str(
+        Unreachable("p", B, START)
+    )
+    assert "skipped b 3 times or more, it never had an event: its consumers" in str(Unreachable("p", B, None))
 
 
 def test_tables_are_judged_each_for_itself_and_sorted():

@@ -94,14 +94,14 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": BOTH, "blocked": {SHOWN: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
-            "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
+            "the failed audit of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
             id="an input's last audit failed",
         ),
         pytest.param(
             NEED,
             {"newest": NEWER, "blocked": {SHOWN: "unique: found 3"}, **BUILT},
             State.WAITS_FOR_QUALITY,
-            "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
+            "the failed audit of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
             id="the gate holds late runs as it holds first ones",
         ),
         pytest.param(
@@ -115,7 +115,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             CARELESS,
             {"newest": BOTH, "blocked": {CLICKED: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
-            "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
+            "the failed audit of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
             id="it ignores the quality of another input",
         ),
         pytest.param(
@@ -192,7 +192,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, ended=NOW - 9 * SECOND),)}},
             State.WAITS_FOR_ANOTHER_ATTEMPT,
-            "attempt 1 of 3 failed, the next comes from 2019-11-27 00:00:01 UTC on: OutOfMemory",
+            "attempt 1 of 3 failed, the next may start from 2019-11-27 00:00:01 UTC on: OutOfMemory",
             id="failed a moment ago",
         ),
         pytest.param(
@@ -207,7 +207,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS), failed(OLD_PINS, ended=NOW - 119 * SECOND))}},
             State.WAITS_FOR_ANOTHER_ATTEMPT,
-            "attempt 2 of 3 failed, the next comes from 2019-11-27 00:00:01 UTC on: OutOfMemory",
+            "attempt 2 of 3 failed, the next may start from 2019-11-27 00:00:01 UTC on: OutOfMemory",
             id="failed twice: minutes",
         ),
         pytest.param(
@@ -238,7 +238,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
                 "attempts": {EFFECT: (*[failed(OLD_PINS)] * 2, failed(OLD_PINS, "Timeout", NOW, "mended"))},
             },
             State.WAITS_FOR_ANOTHER_ATTEMPT,
-            "attempt 1 of 3 failed, the next comes from 2019-11-27 00:00:10 UTC on: Timeout",
+            "attempt 1 of 3 failed, the next may start from 2019-11-27 00:00:10 UTC on: Timeout",
             id="attempts of before it was mended do not count",
         ),
         pytest.param(
@@ -281,7 +281,8 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             LATE,
             {"newest": NEWER, **BUILT},
             State.WAITS_FOR_LATE_DATA,
-            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, and are taken at 2019-11-28 01:00 UTC",
+            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, and cause a re-run at "
+            "2019-11-28 01:00 UTC",
             id="too little late data to be worth a run",
         ),
         pytest.param(
@@ -325,8 +326,8 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             NEED,
             {"newest": BOTH, "pruned": {SHOWN: "20191125.020000"}, **BUILT, "consumed": {EFFECT: (C1, S2)}},
             State.WAITS_FOR_A_PERSON,
-            "ads/shown/v1.0 2019-11-24/men lost its newest updates, 20191125.020000 before them was pruned, and only "
-            "the older 20191125.010000 is left",
+            "the newest updates of ads/shown/v1.0 2019-11-24/men are no longer valid, 20191125.020000 before them was "
+            "pruned, and only the older 20191125.010000 is left",
             id="an input fell back to an update from before what was pruned",
         ),
         pytest.param(
@@ -411,7 +412,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             CLICKS_IF_THERE,
             {"newest": BOTH, "blocked": {CLICKED: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
-            "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
+            "the failed audit of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
             id="the gate holds for optional partitions too",
         ),
     ],

@@ -128,16 +128,16 @@ WRONG = [
     (window(records="5"), "windows[0].records: found '5', expected a valid integer"),
     (window(records=None), "windows[0].records: found null, expected a valid integer"),
     (window(records=2**63), "windows[0].records: found 9223372036854775808, expected less than or equal to"),
-    (window(records=float("nan")), "found NaN, expected numbers of JSON"),
-    (window(records=float("inf")), "found Infinity, expected numbers of JSON"),
+    (window(records=float("nan")), "found NaN, expected a JSON number"),
+    (window(records=float("inf")), "found Infinity, expected a JSON number"),
     (window(start="2026-01-01T15:50:01Z"), "expected the start of a window, on a whole minute"),
     (window(start=1767282600), "windows[0].start: found 1767282600, expected a moment"),
     (window(start="7"), "windows[0].start: found '7', expected a moment"),
     (window(start="now"), "windows[0].start: found 'now', expected a moment"),
-    (window(start="9999-12-31T23:55:00Z"), "expected a moment of 1970 to 9998"),
-    (window(start="0001-01-01T00:00:00+14:00"), "expected a moment of 1970 to 9998"),
+    (window(start="9999-12-31T23:55:00Z"), "expected a moment in the years 1970 to 9998"),
+    (window(start="0001-01-01T00:00:00+14:00"), "expected a moment in the years 1970 to 9998"),
     (window(end="2026-01-01T15:55:00Z"), "windows[0].end: found a field that a report does not have"),
-    ({"windows": WINDOWS * 2}, "expected each window once, and 2026-01-01T15:50Z is there twice"),
+    ({"windows": WINDOWS * 2}, "expected each window once, but 2026-01-01T15:50Z occurs twice"),
     ({"windows": {}}, "windows: found {}, expected a list"),
     ({"windows": [5]}, "windows[0]: found 5, expected an object."),
     ({"extra": 1}, "extra: found a field that a report does not have"),
@@ -152,22 +152,22 @@ WRONG = [
     ({"part": "é" * 551}, "expected printable characters of up to 1100 bytes"),
     ({"part": "a\0b"}, "part: found 'a\\x00b', expected printable characters"),
     ({"part": "a\nb"}, "part: found 'a\\nb', expected printable characters"),
-    ({"part": "(folded)"}, "part: found '(folded)', expected another name: it is that of the row"),
+    ({"part": "(folded)"}, "part: found '(folded)', expected another name: this one is reserved for the row"),
     ({"part": "\ud800"}, "part: found '\\ud800', expected printable characters"),
     ({"schema": "a\0b"}, "schema: found 'a\\x00b', expected a text of up to 65536 bytes"),
     ({"schema": "\udfff"}, "schema: found '\\udfff', expected a text"),
     ({"batch": True}, "batch: found true, expected a valid string"),
     ({"snapshot": 1.5}, "snapshot: found 1.5, expected a valid string"),
-    ({"version": -1}, "version: found -1, expected a whole number of 0 to 9223372036854775807, or a moment"),
+    ({"version": -1}, "version: found -1, expected a whole number from 0 to 9223372036854775807, or a moment"),
     ({"version": 2**63}, "version: found 9223372036854775808, expected a whole number"),
-    ({"version": "9223372036854775808"}, "expected a whole number of 0 to 9223372036854775807"),
+    ({"version": "9223372036854775808"}, "expected a whole number from 0 to 9223372036854775807"),
     ({"version": False}, "version: found false, expected a whole number"),
     ({"version": 1.0}, "version: found 1.0, expected a whole number"),
     ({"version": "soon"}, "version: found 'soon', expected a whole number"),
     ({"version": None}, "version: found null, expected a whole number"),
     (
         {"min": "2026-01-01T16:00Z", "max": "2026-01-01T15:00Z"},
-        "min: found 2026-01-01T16:00:00Z, after max, 2026-01-01T15:00:00Z: expected",
+        "min: found 2026-01-01T16:00:00Z, which is after max, 2026-01-01T15:00:00Z: expected",
     ),
     ({"offsets": {"0": [20, 10]}}, "offsets.0: found [20, 10], expected two offsets"),
     ({"offsets": {"0": [1]}}, "offsets.0: found [1], expected two offsets"),
@@ -191,7 +191,7 @@ def test_invalid_part_reports_are_refused_with_found_and_expected_values(changed
 @each_case("name", ["dataset", "part", "windows"])
 def test_missing_required_fields_of_a_report_are_refused(name):
     record = {key: value for key, value in PART.items() if key != name}
-    assert refusal(record) == f"{name}: found nothing, expected it to be there."
+    assert refusal(record) == f"{name}: found nothing, expected a value."
 
 
 @each_case(
@@ -199,7 +199,7 @@ def test_missing_required_fields_of_a_report_are_refused(name):
     [
         ({"tier": ""}, "tier '' cannot be a path segment"),
         ({"tier": "a/b"}, "tier 'a/b' cannot be a path segment"),
-        ({"windows": []}, "windows: found none, expected one or more, or a part"),
+        ({"windows": []}, "windows: found none, expected at least one window, or the name"),
     ],
 )
 def test_invalid_source_reports_are_refused(changed, said):
@@ -214,7 +214,7 @@ def test_invalid_source_reports_are_refused(changed, said):
         ({"check": ""}, "check: found '', expected printable characters"),
         ({"reason": "r" * 4097}, "expected a text of up to 4096 bytes"),
         ({"windows": WINDOWS}, "windows: found a field that a report does not have"),
-        ({"check": "inputs"}, "expected another name: this check follows from lineage"),
+        ({"check": "inputs"}, "expected another name: this check is computed from lineage"),
     ],
 )
 def test_invalid_quality_reports_are_refused(changed, said):
@@ -224,17 +224,17 @@ def test_invalid_quality_reports_are_refused(changed, said):
 @each_case(
     ("line", "said"),
     [
-        ("", "found '', expected an object of JSON on one line"),
-        ("[1]", "found '[1]', expected an object of JSON on one line"),
-        ("null", "found 'null', expected an object of JSON on one line"),
-        ("{'kind': 'part'}", "expected an object of JSON on one line"),
-        ('{"kind": "part"} {"kind": "part"}', "expected an object of JSON on one line"),
-        ("[" * 500_000, "too deep within each other"),
-        ('{"a":' * 200_000, "too deep within each other"),
-        ("9" * 100_000, "expected an object of JSON on one line"),
+        ("", "found '', expected a JSON object on one line"),
+        ("[1]", "found '[1]', expected a JSON object on one line"),
+        ("null", "found 'null', expected a JSON object on one line"),
+        ("{'kind': 'part'}", "expected a JSON object on one line"),
+        ('{"kind": "part"} {"kind": "part"}', "expected a JSON object on one line"),
+        ("[" * 500_000, "nested too deeply"),
+        ('{"a":' * 200_000, "nested too deeply"),
+        ("9" * 100_000, "expected a JSON object on one line"),
         ('{"kind": "part", "kind": "source"}', "found 'kind' twice in an object"),
         (" " * (ROW_BYTES + 1), f"expected at most {ROW_BYTES} on a line"),
-        ("\udc80", "expected an object of JSON on one line"),
+        ("\udc80", "expected a JSON object on one line"),
     ],
 )
 def test_report_lines_that_are_no_json_object_are_refused(line, said):

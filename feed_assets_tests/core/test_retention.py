@@ -53,7 +53,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
             Retention(keep=2),
             [
                 THE_LAST,
-                stays(U3, "it is among the last 2"),
+                stays(U3, "it is among the last 2 valid ones"),
                 goes(U2, "2 newer valid, the first of 2019-11-20 00:00 UTC"),
                 goes(U1, "3 newer valid, the first of 2019-10-25 00:00 UTC"),
             ],
@@ -66,7 +66,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
                 stays(U4, "there is no newer valid one"),
                 stays(U3, "there is no newer valid one"),
                 stays(U2, "it is the newest valid one"),
-                stays(U1, "it is among the last 2"),
+                stays(U1, "it is among the last 2 valid ones"),
             ],
             id="only valid ones are counted",
         ),
@@ -86,9 +86,9 @@ THE_LAST = stays(U4, "it is the newest valid one")
             Retention(keep=4, older_than=DAY),
             [
                 THE_LAST,
-                stays(U3, "it is among the last 4"),
-                stays(U2, "it is among the last 4"),
-                stays(U1, "it is among the last 4"),
+                stays(U3, "it is among the last 4 valid ones"),
+                stays(U2, "it is among the last 4 valid ones"),
+                stays(U1, "it is among the last 4 valid ones"),
             ],
             id="of number and age either one keeps it: the number",
         ),
@@ -168,7 +168,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
         pytest.param(
             [good(U4), bad(U3), good(U2)],
             Retention(keep=2),
-            [THE_LAST, stays(U3, "it is among the last 2"), stays(U2, "it is among the last 2")],
+            [THE_LAST, stays(U3, "it is among the last 2 valid ones"), stays(U2, "it is among the last 2 valid ones")],
             id="what was invalidated is kept as long as its neighbours, to be taken back",
         ),
         pytest.param(
@@ -231,5 +231,5 @@ def test_an_age_is_a_number_and_a_unit(text, age):
 
 @each_case("text", ["", "30", "d", "-1d", "1.5d", "30D", "30 d", "1d12h", "٣d", "9999999d"])
 def test_invalid_ages_are_refused(text):
-    with pytest.raises(InvalidDefinition, match="is no age: expected a number and a unit"):
+    with pytest.raises(InvalidDefinition, match="is not an age: expected a number and a unit"):
         parse_age(text)

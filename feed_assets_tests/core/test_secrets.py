@@ -175,5 +175,5 @@ class Gone(Exception):
 def test_an_error_without_readable_text_is_shown_by_its_name():
     error = raised(ValueError("as it is"), raised(Gone()))
     assert without_secrets(error) is error
-    assert str(error.__cause__) == "Gone, whose text went with its process"
-    assert str(without_secrets(Gone())) == "Gone, whose text went with its process"
+    assert str(error.__cause__) == "Gone, whose text was lost with its process"
+    assert str(without_secrets(Gone())) == "Gone, whose text was lost with its process"

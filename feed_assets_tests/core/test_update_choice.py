@@ -89,7 +89,7 @@ def test_a_manual_run_with_mixed_inputs_is_refused():
     a, c = made.newest("a").update_id, made.newest("c").update_id
     first, second = (each.id for each in made.updates["r"])
     assert why == (
-        f"a {a} and c {c} do not belong together: they lead back to different updates of r, {first} and {second}"
+        f"a {a} and c {c} do not belong together: they were made from different updates of r, {first} and {second}"
     )
 
 

@@ -65,8 +65,8 @@ def test_all_times_count_from_the_end_of_the_partition():
 @each_case(
     ("options", "said"),
     [
-        ({"at_least": "23 of 24"}, ": Wait: no after, expected at_least with after"),
-        ({"after": HOUR}, ": Wait: no at_least, expected at_least with after"),
+        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: at_least are enough"),
+        ({"after": HOUR}, ": Wait: no at_least, expected both: at_least are enough"),
         ({"at_least": "25 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "0 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "most", "after": HOUR}, "such as '23 of 24'"),
@@ -116,7 +116,7 @@ def there(*numbers: int) -> dict[Partition, Pin]:
             State.WAITS_FOR_INPUT,
             NOW + MINUTE,
             "no valid update of web/foo/v1.0 2026-01-02-02:00; from 2026-01-03 02:01:00 UTC on it is built without "
-            "them, as 3 of 4 are enough",
+            "them, because 3 of 4 are enough",
         ),
         (
             ENOUGH,
@@ -160,7 +160,7 @@ def test_a_partial_build_needs_at_least_one_partition_of_each_input():
     one = UpdateInput(Partition(BAR, "2026-01-02"))
     found = verdict(Need(OUT, (*FOUR, one), waits=Waits(after=NOW, least=4, total=5)), newest=there(0, 1, 2, 3))
     assert found.state is State.WAITS_FOR_INPUT
-    said = f"4 of 5 are enough, 4 are there, and nothing of {BAR}, which needs at least one"
+    said = f"4 of 5 are enough, 4 are there, and no partition of {BAR} is there: at least one is needed"
     assert found.reason.endswith(said)
 
 
@@ -179,12 +179,12 @@ def test_inputs_after_a_partial_build_are_late_data_and_the_missing_are_named():
         "update 20260103.020000 was built from the newest inputs, without web/foo/v1.0 2026-01-02-02:00",
     )
     late = verdict(need, newest=there(0, 1, 2, 3), outputs=built)
-    grown = "web/foo/v1.0 2026-01-02-02:00: was not there before (with it 30 to 40 bytes)"
+    grown = "web/foo/v1.0 2026-01-02-02:00: was not there before (all together 30 to 40 bytes)"
     assert (late.state, late.reason) == (State.REBUILD, grown)
 
 
 def test_the_declared_total_must_equal_the_number_of_needed_inputs():
-    with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, and at_least says '23 of 24'"):
+    with pytest.raises(InvalidDefinition, match="needs 4 partitions of its inputs, but at_least is '23 of 24'"):
         Waits(after=NOW, least=23, total=24).refuse(OUT, 4)
     Waits(after=NOW, least=23, total=24, clock_changes=True).refuse(OUT, 23)
     Waits().refuse(OUT, 4)

@@ -122,7 +122,7 @@ def test_with_several_late_inputs_the_earliest_limit_ends_the_wait():
 def test_data_after_the_cut_off_are_only_counted(came, state):
     found = weighed(Late("5%", cut_off=7 * DAY), END + 21 * DAY, at(came, 2000))
     assert found.state is state
-    assert ("after the cut-off of 2024-03-06 00:00 UTC and are only counted" in found.reason) is (state is SKIPS)
+    assert ("after the cut-off of 2024-03-06 00:00 UTC: they cause no re-run" in found.reason) is (state is SKIPS)
 
 
 def test_an_overwrite_after_the_cut_off_is_only_counted_and_a_withdrawal_is_not_late():
@@ -159,7 +159,7 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
     assert enough.state is REBUILD
     little = weighed(late, END + 2.2 * DAY, at(1.5, 1010), at(2.1, 2000))
     assert (little.state, little.look_again) == (WAITS, END + 3 * DAY)
-    assert little.reason.endswith("; what came after the check is weighed at 2024-03-02 00:00 UTC")
+    assert little.reason.endswith("; data that arrived after the check are weighed at 2024-03-02 00:00 UTC")
     assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
 
 
@@ -233,7 +233,7 @@ def test_late_data_that_reach_their_age_after_the_lookback_are_skipped_at_once()
     late = Late("5%", max_age=10 * DAY, lookback=7)
     found = weighed(late, END + 2 * DAY, at(1, 1010))
     assert found.state is SKIPS
-    assert "only the last 7 periods are looked at" in found.reason
+    assert "only the last 7 periods are checked" in found.reason
 
 
 @each_case("late", [Late(), Late("5%", max_age=HOUR), Late(check="daily", lookback=20), Late(files=1)])
@@ -258,9 +258,11 @@ COST = {MADE.feed: 2e-3}
         ),
         pytest.param(Late("5%", value_per_gb=2.2e7), COST, REBUILD, "(worth 2.2, and a re-run", id="worth as much"),
         pytest.param(Late("5%", value_per_gb=2.1e7), COST, SKIPS, "(worth 2.1, and a re-run costs 2.2)", id="less"),
-        pytest.param(Late(value_per_gb=2.1e7), COST, SKIPS, "until more comes", id="less, without a threshold"),
-        pytest.param(Late(value_per_gb=1), {}, REBUILD, "no published run of it is known yet", id="without history"),
-        pytest.param(Late("5%", 2 * DAY, value_per_gb=1), COST, WAITS, "are taken at 2024-03-02", id="old some day"),
+        pytest.param(Late(value_per_gb=2.1e7), COST, SKIPS, "until more data arrive", id="less, without a threshold"),
+        pytest.param(Late(value_per_gb=1), {}, REBUILD, "no published run is known yet", id="without history"),
+        pytest.param(
+            Late("5%", 2 * DAY, value_per_gb=1), COST, WAITS, "cause a re-run at 2024-03-02", id="old one day"
+        ),
         pytest.param(Late("5%", HOUR, value_per_gb=1), COST, REBUILD, "have waited", id="old enough whatever they are"),
         pytest.param(Late("5%", HOUR, combine="all", value_per_gb=1), COST, SKIPS, "until", id="all: not worth it"),
     ],

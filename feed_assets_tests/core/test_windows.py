@@ -143,7 +143,7 @@ def test_grains_have_to_fit_in_each_other():
 
 @each_case("key", ["2026-01-01-15:03", "2026-01-01", "2026-1-1-15:00", "2026-01-01-24:00", "x", ""])
 def test_invalid_window_keys_are_refused(key):
-    with pytest.raises(InvalidName, match="is no window of the grain 5min"):
+    with pytest.raises(InvalidName, match="is not a window of the grain 5min"):
         window_at("5min", key)
 
 

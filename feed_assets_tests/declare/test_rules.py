@@ -82,7 +82,7 @@ REFUSED = {
     "no URL": (lambda: SqlTable("nonsense", "t", "id"), "SqlTable(): url is 'nonsense' (str), expected a SQLAlchemy"),
     "a password": (
         lambda: SqlTable("postgresql://me:secret@h/d", "t", "id"),
-        "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, as declarations are shown",
+        "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, because the web UI",
     ),
     "what may be one": (lambda: SqlTable("postgresql://u s: pw@h/d", "t", "id"), "expected no password in it"),
     "a password in a query": (lambda: LineageTable("postgresql://h/d?sslpassword=x", "t"), "expected no password"),
@@ -165,7 +165,7 @@ REFUSED = {
     "a kind that is no set": (lambda: made(kinds="parquet"), ". Write kinds={'parquet'}."),
     "two characters that part columns": (
         lambda: foreign_feed("t/a", schema="k int", delimiter="||"),
-        "expected one character that is no letter, digit, quote or line end, such as ';'",
+        "expected one character that is not a letter, digit, quote or line end, such as ';'",
     ),
     "a retry policy": (
         lambda: made(retry_policy=dg.RetryPolicy()),
@@ -198,13 +198,13 @@ REFUSED = {
     "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have only letters, digits"),
     "half a version": (
         lambda: made("t/sums/v1"),
-        "feed 't/sums/v1' ends in what looks like a version and is none: expected v<major>.<minor> without leading "
+        "feed 't/sums/v1' ends in what looks like a misspelled version: expected v<major>.<minor> without leading "
         "zeros. Is 't/sums/v1.0' meant?",
     ),
     "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "Is 't/a/v2.0' meant"),
     "a schema": (
         lambda: foreign_feed("t/raw/v1.0", schema="n integr"),
-        "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark has not: is integer meant?",
+        "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark does not have: is integer meant?",
     ),
     "a version without its v": (
         lambda: foreign_feed("t/raw/1.0", schema="k int"),
@@ -223,7 +223,7 @@ REFUSED = {
         "foreign_feed('t/raw/v1.0'): there is no parameter shema: is schema meant?",
     ),
     "a format": (lambda: foreign_feed("t/raw/v1.0", schema="k int", format="jsonl"), "'parquet'. Write format='json'."),
-    "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which csv is not read as"),
+    "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which cannot be read from csv"),
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
     "an unknown table": (
         lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),

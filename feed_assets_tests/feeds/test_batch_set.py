@@ -49,7 +49,7 @@ def test_a_batch_without_a_valid_update_is_left_out_with_the_reason(board):
     put(board, "b", NEW, None)
     reading = batch_set.latest(board, DAY)
     assert found(reading) == [("a", OLD)]
-    not_a_number = "its manifest is b'two', not a decimal number and nothing else"
+    not_a_number = "its manifest is b'two': expected a decimal number alone"
     assert reading.left_out == (Skipped("b", f"{NEW}: {NO_MANIFEST}; {OLD}: {not_a_number}"),)
 
 

@@ -41,7 +41,7 @@ def test_other_shell_manifests_are_refused_by_all_readers(home, manifest):
     world = short()
     put(world.board, manifest)
     assert world.run_until_idle() == []
-    with pytest.raises(NoValidUpdate, match="not a decimal number"):
+    with pytest.raises(NoValidUpdate, match="expected a decimal number"):
         feed_assets.read(RAW, DAY, blackboard=settings().blackboard)
 
 

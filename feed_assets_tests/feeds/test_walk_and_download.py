@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.read import download, feeds, latest, partitions, require, walk
 from feed_assets_tests.support.counted_blackboards import FEED, MEN, NEW, OLD, tree, write
 
-NOT_A_NUMBER = "not a decimal number and nothing else"
+NOT_A_NUMBER = "expected a decimal number alone"
 
 
 def test_partitions_are_found_by_walking_and_other_names_are_reported(board):

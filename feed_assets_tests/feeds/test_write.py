@@ -80,7 +80,7 @@ def test_a_claim_that_another_one_made_in_between_is_not_taken(board):
 
 def test_a_partition_whose_ids_are_used_up_says_so(board):
     board.put(f"{MEN.path}/99991231.235959/_SUCCESS", b"0")
-    with pytest.raises(UpdateAbandoned, match="no greater id exists"):
+    with pytest.raises(UpdateAbandoned, match="no greater id is possible"):
         publish(board, MEN, PARTS, NOW)
 
 

@@ -49,13 +49,13 @@ def notes(found) -> dict[str, str | None]:
         (["1", "9223372036854775808"], "decimal(38,0)", "larger than a bigint"),
         (["0.1234567890123456", "1.5"], "double", "digits beyond the 15th are lost"),
         (["007", "12"], "string", "zeros in front"),
-        (["1.50", "12.25"], "decimal(18,2)", "double fits, too"),
+        (["1.50", "12.25"], "decimal(18,2)", "double is possible, too"),
         (["1.5", "12.25"], "double", "for money"),
         (["1e3", "2"], "double", "for money"),
         (["1e999", "2"], "string", None),
         (["true", "FALSE"], "boolean", None),
         (["1", "yes"], "string", None),
-        (["true", "yes", "N"], "string", "booleans of another form than true and false: the function has to convert"),
+        (["true", "yes", "N"], "string", "booleans in another form than true and false: the function has to convert"),
         (["true", "False", "maybe"], "string", "1 of 3 values are not a boolean"),
         (['"12,5"', "7", '"-1.234,50"'], "string", "numbers with a comma: the function has to convert them"),
         (['"12,5"', "x"], "string", None),
@@ -105,7 +105,7 @@ def test_json_and_parquet_keep_their_types_and_mixed_fields_are_reported(tmp_pat
     found = inferred(tmp_path, {"a/2024-01-01.jsonl": lines})
     expected = {"id": "bigint", "zip": "string", "on": "date", "paid": "boolean", "n": "string", "more": "string"}
     assert kinds(found) == expected
-    assert notes(found)["n"] == "the files have numbers and texts: a run rejects records where it is no text"
+    assert notes(found)["n"] == "the files have numbers and texts: a run rejects records in which it is not a text"
     table = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("ns", "UTC")), "s": [["x"]]})
     labels = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))
     odd = {"n": pa.nulls(1), "m": labels, "t": pa.array([[{"l": [("a", 1)]}]], pa.list_(pa.struct({"l": labels.type})))}
@@ -117,7 +117,7 @@ def test_json_and_parquet_keep_their_types_and_mixed_fields_are_reported(tmp_pat
     assert kinds(found) == {"id": "int", "at": "timestamp", "s": "array<string>", "n": "int", **of_maps}
     no_map = "a dataset cannot return a map: write array_sort(map_entries(…)) in its place, or drop it"
     noted = {name: note for name, note in notes(found).items() if note}
-    assert noted == {"n": "the files have no value of it", "m": no_map, "t": no_map}
+    assert noted == {"n": "the files have no value in this column", "m": no_map, "t": no_map}
 
 
 @each_case(
@@ -166,28 +166,28 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
     [
         ({"a.csv": "a,b\n1,2\n", "b.csv": "a,c\n1,2\n"}, r"b\.csv: its header is a,c: expected a,b"),
         ({"a.csv": "a,b\n1,2\n", "b.jsonl": "{}\n"}, "the files are csv and json: expected one format"),
-        ({"a.xlsx": "x"}, r"a\.xlsx: its name does not say its format: expected one that ends in \.csv"),
-        ({"a.jsonl": '{"a": [1]}\n'}, "a holds arrays, which a feed of JSON cannot have: .* flat, or Parquet"),
+        ({"a.xlsx": "x"}, r"a\.xlsx: its name does not show its format: expected a name that ends in \.csv"),
+        ({"a.jsonl": '{"a": [1]}\n'}, "a has arrays, which a JSON feed cannot have: .* flat, or Parquet"),
         (
             {"a.jsonl": '{"a\\\\b": 1}\n'},
             r"columns \['a\\\\b'\] cannot be found in JSON: rename them without quotes and",
         ),
-        ({"a.jsonl": "[1]\n"}, r"a\.jsonl holds no JSON objects: expected one object a line\. Correct the file\.$"),
+        ({"a.jsonl": "[1]\n"}, r"a\.jsonl has no JSON objects: expected one object per line\. Correct the file\.$"),
         ({"a.csv": "a,a\n1,2\n"}, r"a\.csv: its header has the name a twice: expected .* once\. Have .* rename one\.$"),
         ({"a.csv": "a,A\n1,2\n"}, r"a\.csv: its header has a and A: expected .* Have the producer rename one\.$"),
         ({"a.csv": "a,\n1,2\n"}, r"a\.csv: its header has no name for column 2: .* Have the producer name it\.$"),
         ({"a.csv": "a,b\r\r\n1,2\r\r\n"}, r"a\.csv: its lines end with CR CR LF, .* open the file with `newline"),
-        ({"a.csv": "a,b\n1,2,3\n4,5\n"}, "its first line has 2 fields, and line 2 has 3: expected as many .* Correct"),
-        ({"a.csv": "a,b\n1,2,3\n4,5,6\n"}, "its first line has 2 fields, and line 2 has 3: expected as many"),
-        ({"a.csv": "a;b\n1;2\n4;5;6\n"}, "its first line has 2 fields, and line 3 has 3: expected as many"),
+        ({"a.csv": "a,b\n1,2,3\n4,5\n"}, "its first line has 2 fields, and line 2 has 3: expected equal .* Correct"),
+        ({"a.csv": "a,b\n1,2,3\n4,5,6\n"}, "its first line has 2 fields, and line 2 has 3: expected equal numbers"),
+        ({"a.csv": "a;b\n1;2\n4;5;6\n"}, "its first line has 2 fields, and line 3 has 3: expected equal numbers"),
         ({"a.csv": "a,b\n1,x\n2,y,z,\n3,y,z,\n"}, r"and line 3 has 4: .* and 2 of 3 have not\. Correct"),
         (
             {"a.csv": "a,b\n1,€\n".encode("cp1252")},
-            r"a\.csv: line 2 is in no encoding of a feed, and has the byte 80, as Windows-1252 has: .* write UTF-8\.$",
+            r"a\.csv: line 2 has the byte 80, which Windows-1252 has but no encoding of a feed: .* write UTF-8\.$",
         ),
         ({"a.csv": "a,b\n1,2\n".encode("utf-16-le")}, "looks like UTF-16 without a byte order mark: have the producer"),
         ({"a.jsonl": '{"a": 1}\n'.encode("utf-16")}, r"a\.jsonl: it is UTF-16: expected JSON in UTF-8\. Have"),
-        ({"a.csv": "May\na,b\n1,2\n"}, "1 line stands before its header: expected none"),
+        ({"a.csv": "May\na,b\n1,2\n"}, "there is 1 line before its header: expected none"),
         ({"a.parquet": "PAR1"}, r"a\.parquet: .*[^.]\. Correct the file, or declare it by hand"),
         ({"a.csv": ""}, r"a\.csv is empty: expected a file with records\. Leave it out\.$"),
         (
@@ -198,8 +198,8 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
             {"day=2024-01-01/k=a\nb/a.csv": "a,b\n1,2\n"},
             r"partition key 'a\\nb' cannot be a path segment.* Rename it\.$",
         ),
-        ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is no CSV: unexpected end of data: have the producer close each"),
-        ({"a.csv": "\n \n"}, r"a\.csv has blank lines only: expected a file with records\. Leave it out\.$"),
+        ({"a.csv": '"a",b,"c\n1,2,3\n'}, "its header is not valid CSV: unexpected end of data: have the producer"),
+        ({"a.csv": "\n \n"}, r"a\.csv has only blank lines: expected a file with records\. Leave it out\.$"),
     ],
 )
 def test_files_that_no_feed_can_have_are_refused_in_one_line(tmp_path, files, expected):
@@ -215,7 +215,7 @@ def test_only_the_beginning_of_large_files_is_read_with_a_comment(tmp_path, monk
         found = inferred(tmp_path, {name: data})
         assert kinds(found)["a"] == "bigint"
         assert found.sample.rejects == 0
-        assert "# only the first 65,536 bytes of a file were looked at: later records may differ\n" in found.code
+        assert "# only the first 65,536 bytes of a file were checked: later records may differ\n" in found.code
 
 
 def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch):
@@ -230,9 +230,9 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     code = infer([Path("day=2024-01-31/x.csv")]).code
     assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
     guesses = {
-        "o/2024-01-01_01.csv": "A guess, by the paths: the number behind the date is its hour. If it counts parts, "
+        "o/2024-01-01_01.csv": "A guess from the paths: the number after the date is an hour. If it counts parts, "
         "declare days.",
-        "o/data_20240131_20241231.csv": "A file's name has two dates: choose the partitions.",
+        "o/data_20240131_20241231.csv": "A file's name has two dates: declare the partitions yourself.",
     }
     for name, guess in guesses.items():
         assert f"    # {guess}\n" in inferred(tmp_path, {name: "a,b\n1,x\n"}).code
@@ -257,12 +257,12 @@ def shape(code: str) -> str:
 @each_case(
     ("name", "data", "comment"),
     [
-        ("a.jsonl", '{"k": 1}\n{"k\\nCODE #": 1, "k\\nCODE #": 2}\n', r"the field k\nCODE # stands twice"),
-        ("a.jsonl", '{"k\\nCODE #": "a"}\n{"k\\nCODE #": 2}\n', r"line 2 of a.jsonl: k\nCODE # is no text"),
+        ("a.jsonl", '{"k": 1}\n{"k\\nCODE #": 1, "k\\nCODE #": 2}\n', r"the field k\nCODE # occurs twice"),
+        ("a.jsonl", '{"k\\nCODE #": "a"}\n{"k\\nCODE #": 2}\n', r"line 2 of a.jsonl: k\nCODE # is not a text"),
         ("a.csv", 'id,"n\nCODE #"\n1,a\n2,"b\n3,c\n4,d"\n5,e\n6,f\n', r"n\nCODE # holds what looks like another"),
         ("day=2024-01-01\rCODE #/a.csv", "a,b\n1,2\n3\n4,5\n", r"line 3 of day=2024-01-01\rCODE #/a.csv: 1 field"),
         ("on 2024-01-01\u2028CODE/a.csv", "a,b\n1,2\n3\n4,5\n", r"on 2024-01-01\u2028CODE/a.csv: 1 field"),
-        ("a.csv", "a,é\n1,\n", "# é: the files have no value of it\n"),
+        ("a.csv", "a,é\n1,\n", "# é: the files have no value in this column\n"),
     ],
 )
 def test_text_of_a_file_or_a_path_is_no_code_in_the_printed_declaration(tmp_path, monkeypatch, name, data, comment):

@@ -86,7 +86,7 @@ def test_an_event_out_of_order_is_flagged_or_refused_as_its_source_declares(team
     team.call("/events/strict", lines(written(4)))
     said = team.call("/events/strict", lines(written(3))).json()
     assert (said["accepted"], said["rejected"]) == (0, 1)
-    assert "does not come after" in said["reasons"][0]["reason"]
+    assert "is not after" in said["reasons"][0]["reason"]
 
 
 def test_a_key_is_for_its_sources_alone(team):

@@ -100,7 +100,7 @@ def test_an_emptied_file_keeps_its_pulled_content(partner):
 def test_an_empty_file_is_reported_and_pulled_once_it_has_content(partner):
     partner.put(FIRST, "")
     partner.look()
-    assert (partner.held(), wrong_files(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
+    assert (partner.held(), wrong_files(partner)) == ({}, [f"out/{FIRST}: it is empty: it is pulled when it has data"])
     partner.put(FIRST, "id\n1\n")
     partner.look()
     assert (partner.held(), wrong_files(partner)) == ({HOUR: ["id\n1\n"]}, [])
@@ -212,7 +212,7 @@ def test_names_without_a_time_or_partition_are_reported(partner):
     partner.now = NOW
     partner.look()
     assert (partner.held(), len(wrong_files(partner))) == ({}, 1)
-    assert "expected a day and an hour that exist" in wrong_files(partner)[0]
+    assert "which is not a real day and hour" in wrong_files(partner)[0]
 
 
 def test_a_file_without_a_partition_is_reported_until_the_partition_exists(partner, monkeypatch):

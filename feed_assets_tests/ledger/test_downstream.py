@@ -165,7 +165,7 @@ def test_lineage_of_a_marker_finds_the_slices_that_contain_it(appended, marker, 
 
 def test_unread_marker_has_no_lineage_and_an_invalid_one_is_refused(appended):
     assert found(appended, TABLE, "31") == []
-    with pytest.raises(InvalidEvent, match="'soon' is no marker"):
+    with pytest.raises(InvalidEvent, match="'soon' is not a marker"):
         found(appended, TABLE, "soon")
 
 

@@ -131,11 +131,11 @@ def test_every_index_takes_the_longest_names(ledger):
         ({"context": {"a": "x" * CONTEXT_BYTES}}, "the context has 65545 bytes: expected at most 65536"),
         ({"context": nested(CONTEXT_DEPTH + 1)}, "more than 50 levels deep"),
         ({"context": nested(5000)}, "more than 50 levels deep"),
-        ({"context": {"a": float("nan")}}, "the context is no JSON: .* Expected JSON, without NaN"),
-        ({"context": {"a": [float("inf")]}}, "the context is no JSON"),
+        ({"context": {"a": float("nan")}}, "the context is not JSON: .* Expected JSON, without NaN"),
+        ({"context": {"a": [float("inf")]}}, "the context is not JSON"),
         ({"context": {"a": "b\0"}}, "the context has a NUL character"),
         ({"context": {"\\\0": 1}}, "the context has a NUL character"),
-        ({"context": {"a": "\ud800"}}, "the context is no JSON"),
+        ({"context": {"a": "\ud800"}}, "the context is not JSON"),
         ({"context": {NO_NEW_DATA: "false"}}, "context no_new_data: found 'false', expected true or false"),
         ({"context": {NO_NEW_DATA: 1}}, "context no_new_data: found 1, expected true or false"),
         ({"context": {"update_id": 1}}, "context update_id: found 1, expected a text"),
@@ -231,7 +231,7 @@ def test_marker_kind_belongs_to_the_table_and_not_to_a_partition(ledger):
     """A slice is one condition on one column, whatever its partition."""
     record(ledger, write(1, partition_key="a"))
     (rejected,) = record(ledger, write(NOW, partition_key="b"))
-    assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
+    assert "marker 2024-01-01 12:00:00+00:00 is of another kind than the markers of shop/orders" in rejected.reason
     assert record(ledger, write(NOW, table="shop/prices")) == ()
     with pytest.raises(InvalidEvent, match="of another kind"), ledger.change() as connection:
         event_store.publish(connection, write(NOW, partition_key="c"), NOW)

@@ -104,7 +104,7 @@ def test_refused_event_is_kept_once_with_its_reason(ledger):
         kept = event_rejects.rejects(connection, 10)
     late, nameless = sorted(each.reason for _, each, _ in kept)[::-1]
     assert len(kept) == 2
-    assert "does not come after" in late + nameless
+    assert "is not after" in late + nameless
     assert {each.reason for each in rejected} == {late, nameless}
 
 

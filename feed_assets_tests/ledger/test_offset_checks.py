@@ -139,7 +139,7 @@ def test_changed_declaration_compares_offsets_again(ledger):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (source(W[:2], {"0": [0, 9]}), "offsets: found them of several windows together"),
+        (source(W[:2], {"0": [0, 9]}), "offsets: found one field for several windows"),
         (part("a", W[:1], {"0": [0, 2**63 - 1]}), "offsets.0"),
     ],
 )

@@ -103,7 +103,7 @@ def test_acceptance_of_an_unknown_window_is_refused(ledger):
             window_queries.report_quality(
                 ledger, FIVE._replace(sub_partition=sub_partition), "c", "failed", "why", "ada", NOW
             )
-    with pytest.raises(InvalidName, match="is no window of the grain 5min"):
+    with pytest.raises(InvalidName, match="is not a window of the grain 5min"):
         window_queries.accept(
             ledger, FIVE._replace(sub_partition="region=a", key="2026-01-01-15:01"), "why", "ada", NOW
         )

@@ -242,7 +242,7 @@ STRANGE = [
         {"table": "shop/orders", "after": "2", "upto": "1"},
         r"slices\[0\] of shop/orders: after is 2, which is later than upto",
     ),
-    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is no marker"),
+    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is not a marker"),
     ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),
 ]
 

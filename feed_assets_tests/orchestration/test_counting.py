@@ -166,7 +166,7 @@ def test_the_next_reader_counts_data_read_before_the_feed_had_windows():
     assert before.made == [CLEAN]
     assets = (read := raw()), dataset(CLEAN, read), dataset(TOP, read)
     before.harness.definitions = harness(*assets).definitions
-    assert "is not counted yet, the run that reads it does so" in before.verdict(TOP).reason
+    assert "is not counted yet: the run that reads it counts it" in before.verdict(TOP).reason
     world = World(*assets)
     served(RAW)
     world.harness.run_until_idle()

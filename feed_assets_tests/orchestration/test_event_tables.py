@@ -281,7 +281,7 @@ def test_events_out_of_order_in_a_table_are_refused_or_flagged_and_never_lost(te
         assert slice_ranges(seen[1])["team/a"] == (None, 4)
     else:
         assert flags == [None]
-        assert "marker 4 does not come after 10" in rejects[0][1].reason
+        assert "marker 4 is not after 10" in rejects[0][1].reason
 
 
 def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, seen):

@@ -181,7 +181,7 @@ def test_an_hour_missing_at_the_build_is_late_data_when_it_arrives():
     drop(tested, KEYS[23])
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     assert newest().without is None
-    assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (with it 184 to 192 bytes)"
+    assert last_run().why == f"{RAW} {KEYS[23]}: was not there before (all together 184 to 192 bytes)"
 
 
 def test_fewer_inputs_than_at_least_are_waited_for_without_limit():
@@ -211,7 +211,7 @@ def test_a_wrong_total_in_at_least_is_an_alert_and_stops_no_other_dataset():
     drop(tested, *KEYS)
     assert made(tested.run_until_idle()) == [f"other {DAY}"]
     reason = opened()[f"undecided:{DAILY}"]
-    assert "needs 24 partitions of its inputs, and at_least says '23 of 25': expected so many 'of 24'" in reason
+    assert "needs 24 partitions of its inputs, but at_least is '23 of 25': expected a number 'of 24'" in reason
 
 
 def foo(**options) -> dg.AssetSpec:

@@ -320,7 +320,7 @@ def test_a_request_names_the_part_of_a_slice_that_is_read_again(shop, told):
     world_.run_until_idle()
     shop.tell(5)
     (request,) = world_.ask(name="events_shop").requests
-    assert request.tags["feed_assets/why"] == "shop/orders: what was updated after 1 up to 5 is to be read again"
+    assert request.tags["feed_assets/why"] == "shop/orders: rows updated after 1 up to 5 must be read again"
 
 
 def test_an_increment_with_a_later_sibling_cannot_be_revalidated(shop, told):

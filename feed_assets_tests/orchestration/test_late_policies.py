@@ -172,7 +172,7 @@ def test_late_data_of_days_beyond_the_lookback_are_skipped(begin):
     with open_ledger(settings().ledger).read() as connection:
         (skipped,) = [each for each in late_decisions.decisions(connection, 9) if each.outcome == "skip"]
     assert skipped.partition.key == "2026-01-01"
-    assert "only the last 2 periods are looked at" in skipped.why
+    assert "only the last 2 periods are checked" in skipped.why
 
 
 def test_each_input_is_weighed_by_its_own_policy(begin):

@@ -582,7 +582,7 @@ def test_an_input_with_a_watermark_is_waited_for_and_never_causes_a_rerun(harnes
     goes_to(tested, "2026-01-02-23:00")
     assert tested.run_until_idle() == []
     assert verdict(tested, "hourly", "2026-01-02").reason == (
-        "the data of web/dim/v1.0 go up to 2026-01-02 23:00:00 UTC, expected 2026-01-03 00:00:00 UTC or later"
+        "the data of web/dim/v1.0 reach 2026-01-02 23:00:00 UTC, expected 2026-01-03 00:00:00 UTC or later"
     )
     goes_to(tested, "2026-01-03-00:00")
     assert [run.error for run in tested.run_until_idle()] == [None]

@@ -105,7 +105,7 @@ def test_an_anomaly_with_passed_deep_checks_warns_and_stops_no_consumer():
     assert days.drop(8) == [("sums", "2026-01-08", True), ("picked", "2026-01-08", True)]
     assert days.checks(8) == {"profile": "warned", "no_bots": "passed"}
     assert check_reason(Partition(Feed.parse(SUMS), "2026-01-08"), "profile") == (
-        "profile: no measure may be off from those of its baseline; n is 9: the median of 7 is 5, deviating by 0"
+        "profile: no measure may be off from those of its baseline; n is 9: the median of 7 is 5, their deviation 0"
     )
     assert days.harness.checks("t/sums", "2026-01-08") == {"profile": False, "no_bots": True}
 

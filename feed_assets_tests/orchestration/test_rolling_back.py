@@ -97,7 +97,8 @@ def test_a_roll_back_below_a_pruned_update_waits_for_a_person_or_new_data():
     assert world.run_until_idle() == []
     assert verdict_of(world) == (
         "waits for a person",
-        f"{RAW} {DAY} lost its newest updates, {gone} before them was pruned, and only the older {survivor} is left",
+        f"the newest updates of {RAW} {DAY} are no longer valid, {gone} before them was pruned, and only the older "
+        f"{survivor} is left",
     )
     world.drop(RAW, DAY, rows(5))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]

@@ -108,7 +108,7 @@ def test_a_table_that_its_pipeline_no_longer_writes_alerts_with_the_last_date(te
     world_.tick()
     (name,) = [name for name in open_alerts() if name.startswith("unreachable")]
     assert name == "unreachable:gamma/report/v1.0|p|team/b"
-    assert f"last on {last:%Y-%m-%d %H:%M} UTC" in open_alerts()[name]
+    assert f"its last event was on {last:%Y-%m-%d %H:%M} UTC" in open_alerts()[name]
 
 
 def test_a_check_may_be_run_by_hand(team, clock):

@@ -86,7 +86,7 @@ def test_read_as_of_a_pruned_time_is_refused(local_lake):
 
 @pytest.mark.parametrize("moment", [datetime(2026, 6, 2), date(2026, 6, 2), "2026-06-02"])  # noqa: DTZ001
 def test_a_time_without_a_zone_is_refused(local_lake, moment):
-    with pytest.raises(InvalidName, match=r"^as_of=.* is no moment: expected a datetime with a time zone, such as"):
+    with pytest.raises(InvalidName, match=r"^as_of=.* is not a moment: expected a datetime with a time zone, such as"):
         local_lake.read(MONDAY, as_of=moment)
 
 
@@ -102,7 +102,7 @@ def test_a_range_is_half_open_and_in_order(lake):
     found = lake.read(TUESDAY, THURSDAY)
     assert [*found.update_ids] == [TUESDAY, WEDNESDAY]
     assert found.to_arrow(partition_column="day").to_pydict() == {"n": [2, 3], "day": [TUESDAY, WEDNESDAY]}
-    with pytest.raises(InvalidName, match="has 2 ids: take `update_ids`"):
+    with pytest.raises(InvalidName, match="has 2 ids: use `update_ids`"):
         _ = found.update_id
 
 
@@ -115,8 +115,8 @@ def test_missing_partitions_of_a_range_are_named_and_skipped_only_on_request(lak
     assert str(refused.value) == (
         f"{DAILY}: 2 of 3 partitions have no valid update. {DAILY} {TUESDAY} has no update: there is nothing at "
         f"{DAILY}/{TUESDAY}/. {DAILY} {WEDNESDAY} has no valid update. {OLD}: it has no manifest: still being written, "
-        "refused by its audit, abandoned or invalidated. Its producer has to publish it again. Wait for them, or read "
-        "what is there by partial=True, which names the others."
+        "refused by its audit, abandoned or invalidated. Its producer has to publish it again. Wait for them, or pass "
+        "partial=True to read the other partitions."
     )
     found = lake.read(MONDAY, THURSDAY, partial=True)
     assert [left.id for left in found.left_out] == [TUESDAY, WEDNESDAY]
@@ -173,16 +173,16 @@ def test_a_range_includes_partitions_between_its_windows(local_lake):
     [
         ((MONDAY, MONDAY), "is empty: expected an end after its beginning"),
         ((TUESDAY, MONDAY), "is empty"),
-        (("men", "women"), "Of other partitions give a list of keys"),
-        ((MONDAY, "2026-06-31"), "'2026-06-31' is no window of the grain day"),
-        ((MONDAY, "2026-06-02-01:00"), "is no window of the grain day"),
-        ((f"{MONDAY}/men", f"{TUESDAY}/women"), f"expected ends that differ in time alone, .* '{TUESDAY}/men'"),
+        (("men", "women"), "For other partitions give a list of keys"),
+        ((MONDAY, "2026-06-31"), "'2026-06-31' is not a window of the grain day"),
+        ((MONDAY, "2026-06-02-01:00"), "is not a window of the grain day"),
+        ((f"{MONDAY}/men", f"{TUESDAY}/women"), f"expected ends that differ only in time, .* '{TUESDAY}/men'"),
         (([MONDAY], TUESDAY), r"found \['2026-06-01'\], expected the key of a partition as a text"),
         ((MONDAY, date(2026, 6, 8)), r"found datetime.date\(2026, 6, 8\), expected the key of a partition as a text"),
         ((date(2026, 6, 1),), r"found datetime.date\(2026, 6, 1\), expected the key"),
         (([date(2026, 6, 1)],), r"found datetime.date\(2026, 6, 1\), expected the key"),
         (([],), "found an empty list of partitions"),
-        ((f"{MONDAY}...{TUESDAY}",), "expected for a range the range's first key and its end, .* which is not in it"),
+        ((f"{MONDAY}...{TUESDAY}",), "expected the range's first key and its end, .* which is exclusive"),
         (("20260601.000000",), "looks like an update id"),
         (("../x",), "cannot be a path segment"),
     ],
@@ -228,10 +228,10 @@ def test_reading_a_parent_of_batches_or_partitions_says_how_to_read_them(lake):
     with pytest.raises(NoValidUpdate) as refused:
         lake.read(MONDAY)
     assert str(refused.value) == (
-        f"{DAILY} {MONDAY} has no update of its own. It holds men: batches, if the feed is appendable, which "
-        f"batches=True reads; else ask for one of the partitions below it, such as '{MONDAY}/men'."
+        f"{DAILY} {MONDAY} has no update of its own. It holds men. If the feed is appendable, these are batches: "
+        f"pass batches=True. Otherwise read a partition below it, such as '{MONDAY}/men'."
     )
-    with pytest.raises(NoValidUpdate, match=f"has no update of its own.*It holds {MONDAY}: batches"):
+    with pytest.raises(NoValidUpdate, match=f"has no update of its own.*It holds {MONDAY}. If the feed"):
         lake.read()
     with pytest.raises(NoValidUpdate, match="has no batch: there is nothing at"):
         lake.read(TUESDAY, batches=True)
@@ -356,7 +356,7 @@ def test_foreign_folders_disturb_neither_ranges_nor_error_messages(lake):
 
 
 def test_a_grain_is_of_a_range(lake):
-    with pytest.raises(InvalidName, match="grain='day' is of a range, and `to` is not given"):
+    with pytest.raises(InvalidName, match="grain='day' is for a range, but `to` is not given"):
         lake.read(MONDAY, grain="day")
 
 

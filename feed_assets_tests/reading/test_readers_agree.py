@@ -111,7 +111,7 @@ def test_a_refusal_names_file_column_and_cure(local_lake, spark):
     local_lake.put(MONDAY, FILES["finer nanoseconds"][0])
     said = (
         r"part-0\.parquet: column x has timestamps in nanoseconds that are no whole microseconds: expected "
-        r"microseconds, as Spark has no finer ones\. Have it published with microseconds \(of pandas: to_parquet\(…, "
+        r"microseconds, the finest unit of Spark\. Have it published with microseconds \(of pandas: to_parquet\(…, "
     )
     for reader in READERS:
         with pytest.raises(UnreadableUpdate, match=said):

@@ -93,7 +93,7 @@ def test_parts_that_lack_a_column_are_refused_or_null_there_if_that_is_asked_for
     first, second = (f"plant/daily/v1.0/{day}/{OLD}/part-0.parquet" for day in (MONDAY, TUESDAY))
     assert str(refused.value) == (
         f"{second} has other columns than {first}: more: found string, expected no such column. Read with "
-        "union_by_name=True, which has NULL where a column lacks, or each update by itself."
+        "union_by_name=True, which has NULL for a missing column, or read each update by itself."
     )
     both = lake.read([TUESDAY, MONDAY], union_by_name=True)
     assert both.schema.names == ["n", "more"]
@@ -123,7 +123,7 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
     lake.put(TUESDAY)
     empty = lake.read(TUESDAY)
     assert (empty.paths, empty.update_id) == ([], OLD)
-    with pytest.raises(UnreadableUpdate, match=rf"{TUESDAY}/{OLD}: there is no file, so nothing tells of columns"):
+    with pytest.raises(UnreadableUpdate, match=rf"{TUESDAY}/{OLD}: there is no file, so the columns are unknown"):
         empty.to_arrow()
     lake.put(MONDAY, {"n": [7]}, update_id=NEW)
     assert lake.rows(MONDAY, WEDNESDAY) == [(7,)]
@@ -133,13 +133,13 @@ def test_an_update_of_no_rows_has_columns_and_one_of_no_files_has_none(lake):
 @each_case(
     ("ending", "content", "says"),
     [
-        ("csv", b"n\n1\n", r"part-0.csv is CSV: rows are those of Parquet.* `.paths` .*to_spark\(session, schema="),
-        ("csv.gz", b"\x1f\x8b", r"part-0.csv.gz is CSV: rows"),
-        ("jsonl", b'{"n": 1}\n', "part-0.jsonl is JSON: rows"),
-        ("json", b"", "part-0.json is JSON: rows"),
-        ("csv", b"", r"part-0.csv is empty \(0 bytes\), which no csv file is"),
-        ("parquet", b"n\n1\n", "part-0.parquet is no Parquet, by its last bytes: rows"),
-        ("parquet", b"", r"part-0.parquet is empty \(0 bytes\), which no parquet file is"),
+        ("csv", b"n\n1\n", r"part-0.csv is CSV: expected Parquet.* `.paths` .*to_spark\(session, schema="),
+        ("csv.gz", b"\x1f\x8b", r"part-0.csv.gz is CSV: expected Parquet"),
+        ("jsonl", b'{"n": 1}\n', "part-0.jsonl is JSON: expected Parquet"),
+        ("json", b"", "part-0.json is JSON: expected Parquet"),
+        ("csv", b"", r"part-0.csv is empty \(0 bytes\), which is not a valid csv file"),
+        ("parquet", b"n\n1\n", "part-0.parquet is not Parquet, by its last bytes: expected"),
+        ("parquet", b"", r"part-0.parquet is empty \(0 bytes\), which is not a valid parquet file"),
         ("parquet", b"PAR1", "part-0.parquet is not a Parquet file: expected a footer .*Have it published again"),
         ("parquet", b"PAR1PAR1", "part-0.parquet is not a Parquet file"),
         ("parquet", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", "part-0.parquet is not a Parquet file"),

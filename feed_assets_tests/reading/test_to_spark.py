@@ -63,7 +63,7 @@ def test_csv_and_json_are_a_runs_tagged_input(lake, spark, ending, good, bad):
 def test_names_that_tell_of_no_format_or_of_two(local_lake, spark):
     local_lake.put(MONDAY, b"id,name\n1,a\n", ending="txt")
     found = local_lake.read(MONDAY)
-    with pytest.raises(UnreadableUpdate, match="is no Parquet, by its last bytes"):
+    with pytest.raises(UnreadableUpdate, match="is not Parquet, by its last bytes"):
         found.to_spark(spark)
     assert found.to_spark(spark, SCHEMA, format="csv").select("id").collect() == [(1,)]
     local_lake.put(TUESDAY, b'{"id": 1}', ending="json")
@@ -82,7 +82,7 @@ def test_parquet_must_match_the_declared_schema(local_lake, spark):
 def test_a_missing_or_empty_update_is_refused_and_no_empty_frame(local_lake, spark):
     local_lake.put(MONDAY)
     for given in ([], [SCHEMA]):
-        with pytest.raises(UnreadableUpdate, match=rf"{MONDAY}/{OLD}: there is no file, so nothing tells of columns"):
+        with pytest.raises(UnreadableUpdate, match=rf"{MONDAY}/{OLD}: there is no file, so the columns are unknown"):
             local_lake.read(MONDAY).to_spark(spark, *given, format="csv" if given else None)
     local_lake.put(TUESDAY, {"n": [1]})
     found = local_lake.read(TUESDAY)
@@ -96,7 +96,9 @@ def test_columns_that_differ_in_case_alone_are_one_to_spark_and_are_refused(loca
     local_lake.put(MONDAY, {"x": [1]}, {"X": [2]})
     found = local_lake.read(MONDAY, union_by_name=True)
     for read in (found.to_arrow, lambda: found.to_spark(spark)):
-        with pytest.raises(UnreadableUpdate, match=r"part-0\.parquet have the columns X, x, which are one to Spark"):
+        with pytest.raises(
+            UnreadableUpdate, match=r"part-0\.parquet have the columns X, x, which Spark cannot tell apart"
+        ):
             read()
 
 

@@ -46,8 +46,8 @@ def test_inputs_of_different_data_are_refused_in_words_and_nothing_is_claimed(se
     with pytest.raises(MixedInputs) as refused:
         make(services, REPORT)
     assert str(refused.value).startswith(
-        f"t/report/v1.0: t/a/v1.0 {newer} and t/b/v1.0 {first[B]} do not belong together: they lead back to different "
-        "updates of t/raw/v1.0, "
+        f"t/report/v1.0: t/a/v1.0 {newer} and t/b/v1.0 {first[B]} do not belong together: they were made from "
+        "different updates of t/raw/v1.0, "
     )
     assert again in str(refused.value)
     assert services.board.children(REPORT.path) == [first[REPORT]]

@@ -41,9 +41,9 @@ def audited(spark):
     ("clicks", "said", "ran"),
     [
         ("sum(n)", "nothing is off", []),
-        ("sum(n) + 1", "clicks is 6: the median of 7 is 5, deviating by 0", ["deep"]),
-        ("sum(if(n > 9, n, NULL))", "clicks is NULL: the median of 7 is 5, deviating by 0", ["deep"]),
-        ("CAST('NaN' AS double)", "clicks is NULL: the median of 7 is 5, deviating by 0", ["deep"]),
+        ("sum(n) + 1", "clicks is 6: the median of 7 is 5, their deviation 0", ["deep"]),
+        ("sum(if(n > 9, n, NULL))", "clicks is NULL: the median of 7 is 5, their deviation 0", ["deep"]),
+        ("CAST('NaN' AS double)", "clicks is NULL: the median of 7 is 5, their deviation 0", ["deep"]),
     ],
 )
 def test_measures_and_checks_share_a_pass_and_deep_checks_run_if_one_is_off(audited, clicks, said, ran):

@@ -89,7 +89,7 @@ def test_delete_markers_of_another_kind_are_refused(url):
 
 def test_a_delete_with_an_unreadable_time_is_refused_and_not_skipped(url):
     deletes = table(url, "text", [1], [{"id": 9, "shop": "s", "deleted_at": "yesterday"}])
-    with pytest.raises(SourceUnavailable, match=r"deleted_at: 'yesterday' is no marker.*Correct the row"):
+    with pytest.raises(SourceUnavailable, match=r"deleted_at: 'yesterday' is not a marker.*Correct the row"):
         [*deletes.read(None, encode(START + timedelta(days=1)))]
 
 

@@ -43,7 +43,7 @@ def _count(spark, board, name: str, content: bytes) -> int:
 
 CUT = "it is cut short, or something follows it: expected the end mark of bzip2"
 NO_BLOCK = "the file is cut short: found 14 bytes, expected a whole block of gzip"
-NO_HADOOP = "it is packed otherwise: found .*, expected blocks of Hadoop's format, as Spark writes"
+NO_HADOOP = "it is packed in another way: found .*, expected blocks of Hadoop's format, as Spark writes"
 PLAIN = bz2.compress(CONTENT)
 
 

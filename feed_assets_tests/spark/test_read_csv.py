@@ -143,7 +143,7 @@ def test_a_quote_that_nobody_closes_does_not_swallow_records_in_silence(told, co
         ("id,nom\n1,a\n", "its header is id,nom: expected id,name"),
         ("id,name,more\n1,a,x\n", "its header is id,name,more: expected id,name"),
         ("id\n1\n", "its header is id: expected id,name"),
-        ("1,a\n2,b\n", "its header is 1,a: expected id,name; without a header declare `header=False`"),
+        ("1,a\n2,b\n", "its header is 1,a: expected id,name; if the file has no header, declare `header=False`"),
     ],
 )
 def test_a_wrong_csv_header_is_refused_and_shown(told, content, says):

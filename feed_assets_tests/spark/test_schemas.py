@@ -30,18 +30,18 @@ READ = [
     *(f"c {kind}" for kind in SCALARS),
 ]
 REFUSED = {
-    "n integr": "column 'n' has the type 'integr', which Spark has not: is integer meant?",
-    "n text": "column 'n' has the type 'text', which Spark has not: is string meant?",
-    "n str": "column 'n' has the type 'str', which Spark has not: is string meant?",
-    "n Float64": "column 'n' has the type 'Float64', which Spark has not: is double meant?",
-    "n int64": "'int64', which Spark has not: is bigint meant?",
-    "n bool": "'bool', which Spark has not: is boolean meant?",
-    "n datetime": "'datetime', which Spark has not: is timestamp meant?",
-    "n xyz": "which Spark has not, expected one of string, ",
+    "n integr": "column 'n' has the type 'integr', which Spark does not have: is integer meant?",
+    "n text": "column 'n' has the type 'text', which Spark does not have: is string meant?",
+    "n str": "column 'n' has the type 'str', which Spark does not have: is string meant?",
+    "n Float64": "column 'n' has the type 'Float64', which Spark does not have: is double meant?",
+    "n int64": "'int64', which Spark does not have: is bigint meant?",
+    "n bool": "'bool', which Spark does not have: is boolean meant?",
+    "n datetime": "'datetime', which Spark does not have: is timestamp meant?",
+    "n xyz": "which Spark does not have, expected one of string, ",
     "größe int": "column 'gr' has the type 'ö'",
-    "": "it has no columns, expected such as 'id string, at timestamp'",
+    "": "it has no columns, expected columns such as 'id string, at timestamp'",
     "  ": "it has no columns",
-    "k": "column 'k' has no type, expected such as 'id string, at timestamp'",
+    "k": "column 'k' has no type, expected one, such as in 'id string, at timestamp'",
     "int": "column 'int' has no type",
     "k string,": "'its end' where a column is expected",
     "k string n int": "'n' where ',' is expected",
@@ -51,21 +51,21 @@ REFUSED = {
     "12 int": "'12' where a column is expected",
     "1e3 int": "'1e3' where a column is expected",
     "'k' string": "where a column is expected",
-    "n decimal(50,2)": "column 'n': decimal(50,2) is no type, expected such as decimal(10,2)",
-    "n decimal(2,3)": "decimal(2,3) is no type",
-    "n decimal(1,2,3)": "decimal(1,2,3) is no type",
-    "n decimal()": "is no type",
+    "n decimal(50,2)": "column 'n': decimal(50,2) is not a type, expected one such as decimal(10,2)",
+    "n decimal(2,3)": "decimal(2,3) is not a type",
+    "n decimal(1,2,3)": "decimal(1,2,3) is not a type",
+    "n decimal()": "is not a type",
     "n decimal(": "it ends where ')' is expected",
     "n decimal(3": "it ends where ')' is expected",
-    "n int(3)": "int(3) is no type",
-    "n varchar(3)": "column 'n' has the type 'varchar', which Spark has not",
+    "n int(3)": "int(3) is not a type",
+    "n varchar(3)": "column 'n' has the type 'varchar', which Spark does not have",
     "m map<string>": "'>' where ',' is expected",
     "m map<string,int": "it ends where '>' is expected",
     "a array": "it ends where '<' is expected",
     "s struct": "it ends where '<' is expected",
     "k string not": "it ends where 'null' is expected",
-    "k string comment x": "the comment of column 'k' is no text in quotes",
-    "k string comment": "the comment of column 'k' is no text in quotes",
+    "k string comment x": "the comment of column 'k' is not a text in quotes",
+    "k string comment": "the comment of column 'k' is not a text in quotes",
 }
 
 
@@ -122,12 +122,12 @@ def test_every_random_schema_that_may_be_declared_is_parsed_by_spark(spark, word
 def test_types_that_text_cannot_hold_are_refused_by_name(kind, form):
     said = refused(f"c {kind}", form)
     assert said is not None
-    assert f"column 'c' is declared {kind.split('<')[0].split('(')[0]}, which {form} is not read as: expected" in said
+    assert f"column 'c' is declared {kind.split('<')[0].split('(')[0]}, which cannot be read from {form}: " in said
     assert refused(f"c {kind}") is None
 
 
 ADDED, NOT_FOUND = (
-    "are what reading adds: rename them",
+    "have names of columns that reading adds: rename them",
     "cannot be found in JSON: rename them without quotes and backslashes.",
 )
 
@@ -147,7 +147,7 @@ def test_columns_that_a_run_adds_or_cannot_find_are_not_declared(name, form, why
 
 @each_case("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
 def test_a_column_is_there_once(schema):
-    assert "column 'k' is there twice, expected each once" in str(refused(schema))
+    assert "column 'k' occurs twice, expected each column once" in str(refused(schema))
 
 
 def test_the_timestamp_type_follows_the_session_setting(spark):

@@ -206,7 +206,7 @@ def role(url: str, named: str = ROLE) -> str:
             "['main']['url']: found mysql://, expected duckdb:///folder/file.db",
         ),
         ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is not set: it is needed for a redshift"),
-        (role("duckdb:///f"), "['main']: iam_role is set, and the url is no redshift"),
+        (role("duckdb:///f"), "['main']: iam_role is set, but the url is not a redshift"),
         (role("redshift://u:secret@h/d", "me"), "['main']['iam_role']: expected arn:aws:iam::ACCOUNT:role/NAME"),
         *(
             (role(f"redshift://u:secret{odd}1@h/d"), "['main']['url']: expected redshift://user:password@host")
