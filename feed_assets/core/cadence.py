@@ -105,7 +105,7 @@ def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
 
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
-    """Return the first tick after a moment, UTC. Return None if there is none in fifty years."""
+    """Return the first tick (UTC) after a moment. Return None if there is no tick in fifty years."""
     zone = ZoneInfo(zone_of(timezone))
     if _is_of_the_clock(cron):
         return _clock_tick_after(cron, zone, moment)
@@ -148,7 +148,7 @@ def _shown_after(cron: str, zone: ZoneInfo, local: datetime, moment: datetime) -
 
 
 def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
-    """Return the last tick at or before a moment, UTC. A cron that has ticks always has one."""
+    """Return the last tick (UTC) at or before a moment. Every cron that has ticks has such a tick."""
     back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
     last_tick = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
     while (

@@ -56,8 +56,7 @@ Delimiter = Annotated[
 """The character between two fields."""
 
 Quote = Annotated[
-    str,
-    rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None for no quote"),
+    str, rule(lambda text: _is_character(text) and not text.isalnum(), "one character such as '\"', or None")
 ]
 """The character around a field that holds delimiters or line breaks. Inside the field it is doubled."""
 

@@ -24,7 +24,7 @@ class InvalidName(FeedAssetsError):
 
 
 class InvalidDefinition(FeedAssetsError):
-    """A declaration is wrong. It is raised when the definition is made."""
+    """A declaration is wrong. The error is raised when the declaration is made."""
 
 
 class ModuleNotLoaded(FeedAssetsError):
@@ -80,7 +80,7 @@ class SourceNotGiven(FeedAssetsError):
 
 
 class QueueUnavailable(FeedAssetsError):
-    """The queue of a store's notifications does not answer, or refuses. Objects are then found by listing."""
+    """The queue of a store's notifications does not answer, or refuses access. Objects are then found by listing."""
 
 
 class SinkUnavailable(FeedAssetsError):
@@ -240,7 +240,7 @@ class UnstableRejects(FeedAssetsError):
 
 
 class UpdateChanged(FeedAssetsError):
-    """A pinned file was removed or altered after it was listed, although updates are immutable. Read again."""
+    """A pinned file was removed or altered after it was listed. A new read finds the update that is valid now."""
 
 
 class UnreadableUpdate(FeedAssetsError):

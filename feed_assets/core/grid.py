@@ -283,7 +283,7 @@ class Hole:
 
 
 def holes(partitions: Iterable[Shown]) -> list[Hole]:
-    """Return the holes of one row: runs of missing partitions before an existing one."""
+    """Return the holes of one row: missing partitions before an existing one. Adjacent ones form one hole."""
     ordered = sorted((each for each in partitions if each.start), key=_by_time)
     present = [number for number, each in enumerate(ordered) if each.state in _THERE]
     gaps: list[Hole] = []

@@ -38,7 +38,7 @@ class Growth:
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """Return the growth of each source. If a day reads 24 hours, these are one source, and are measured together."""
+    """Return the growth of each source. For example, the 24 hours that a day reads are one source."""
     groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)

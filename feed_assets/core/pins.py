@@ -24,7 +24,7 @@ class Pin:
     start: str | None = None
     """The marker after which a slice of an event table begins; None is the beginning. The slice ends at `update_id`."""
     modified: datetime | None = field(default=None, compare=False)
-    """The time (UTC) at which its newest file was written, if known."""
+    """The time (UTC) at which the newest file of the update was written, if known."""
 
     @property
     def is_slice(self) -> bool:

@@ -132,7 +132,7 @@ def number(value: float | None) -> str:
 
 
 def _chart(effect: Effect) -> str:
-    """Return a chart of the output's numbers. Each has two bars, and the longer one fills the width."""
+    """Return a chart of the output's numbers. Each number has two bars, and the longer bar fills the width."""
     return bars("before and after", [bar for row in effect.written for bar in _bars(row)])
 
 

@@ -93,7 +93,7 @@ def judge(
 
 
 def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
-    """Judge one update; `newer` are the valid updates after it, newest first."""
+    """Return the decision about one update. `newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(update, newer, retention, now):
         return Judgement(update.id, goes=False, reason=reason)
     if reason := _in_use(update, now):
@@ -103,7 +103,9 @@ def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now
     prefix = "" if update.valid else "it is not valid; "
     replaced = parse_update_id(newer[-1])
     return Judgement(
-        update.id, goes=True, reason=f"{prefix}{len(newer)} newer valid, the first of {replaced:%Y-%m-%d %H:%M} UTC"
+        update.id,
+        goes=True,
+        reason=f"{prefix}newer valid updates: {len(newer)}, the first of {replaced:%Y-%m-%d %H:%M} UTC",
     )
 
 

@@ -41,7 +41,7 @@ class _Record(BaseModel):
 
 
 class _FromS3(BaseModel):
-    """The form of a bucket's own notification. Its keys are encoded as in a web form, a blank as `+`."""
+    """A notification that a bucket sends itself. Its keys are encoded as in a web form, with `+` for a blank."""
 
     records: list[_Record] = Field(alias="Records")
 
@@ -53,13 +53,13 @@ class _Test(BaseModel):
 
 
 class _FromSns(BaseModel):
-    """The form through an SNS topic without raw delivery, which holds the bucket's message as text."""
+    """A notification through an SNS topic without raw delivery. It contains the bucket's message as text."""
 
     message: str = Field(alias="Message")
 
 
 class _FromEventBridge(BaseModel):
-    """The form through EventBridge, whose keys are not encoded."""
+    """A notification through EventBridge. Its keys are not encoded."""
 
     source: Literal["aws.s3"]
     detail: _S3Object

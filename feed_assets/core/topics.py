@@ -53,5 +53,5 @@ def signals_of(topic: str) -> str:
 
 
 def dead_letters_of(topic: str) -> str:
-    """Return the topic for messages that are not valid records, in the partition with the same number."""
+    """Return the topic of dead letters: messages that are not valid records, in the partition with the same number."""
     return f"{topic}-dead-letters"

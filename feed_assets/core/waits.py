@@ -87,7 +87,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Waits:
-    """The moments (UTC) of one partition, and how many of its inputs are enough from `after` on."""
+    """The rules of a `Wait` for one partition, as moments (UTC).
+
+    From `after` on, `least` of the `total` needed inputs are enough.
+    """
 
     earliest: datetime | None = None
     after: datetime | None = None

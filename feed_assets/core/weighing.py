@@ -198,7 +198,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
     """Describe the largest growth, and the thresholds that it does not meet."""
-    share = f"{grown.share:+.1%}" if grown.before else "from 0 bytes"
+    share = f"{grown.share:+.1%}" if grown.before else "from nothing"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []
     limits += [f"{policy.files} files"] if policy.files is not None else []

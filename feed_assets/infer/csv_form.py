@@ -75,7 +75,8 @@ def dialect_of(file: Path, text: str, encoding: Encoding, *, is_whole: bool) -> 
 def _candidates(text: str, *, is_whole: bool) -> Iterator[_Candidate]:
     """Yield the candidates for each delimiter.
 
-    The quote `'` is tried only if a field is quoted with `'`. No quote is tried only if no field is quoted with `"`.
+    The quote `'` is tried only if a field is quoted with `'`. Reading without a quote is tried only if no field is
+    quoted with `"`.
     """
     end = line_end_of(text)
     for delimiter in DELIMITERS:

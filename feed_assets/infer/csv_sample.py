@@ -104,7 +104,8 @@ def _swallowed(fields: Sequence[str], columns: Sequence[InferredColumn], delimit
 def _typed(database: Any, names: Sequence[str]) -> tuple[tuple[InferredColumn, ...], str | None]:
     """Infer the columns of the table `texts`, and the text that means NULL.
 
-    A text means NULL if more columns get a type other than string when it is read as NULL. Return None if none does.
+    A text means NULL if more columns get a type other than string when this text is read as NULL. If there is no such
+    text, return None in its place.
     """
     plain = _columns(database, "texts", names, [*range(len(names))])
     texts = [at for at, column in plain.items() if column.kind == "string"]

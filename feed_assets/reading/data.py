@@ -118,7 +118,7 @@ class FeedData:
         return parquet.stream_of(self.board, self.updates, self.schema, partition_column, keys)
 
     def to_pandas(self, *, partition_column: str | None = None) -> Any:
-        """Read all rows as a `pandas.DataFrame`. For a moment memory also holds them as a `pyarrow.Table`.
+        """Read all rows as a `pandas.DataFrame`. For a moment, memory also holds the rows as a `pyarrow.Table`.
 
         Integers have pandas' nullable types, so nothing is rounded. Decimals are `decimal.Decimal`, dates
         `datetime.date`. Args and Raises are those of `to_arrow`.

@@ -52,7 +52,7 @@ def ids(board):
     return sorted({file.key.split("/")[-2] for file in board.files(MEN.path)})
 
 
-GOES = f"    {OLD}  yes   1 newer valid, the first of 2019-11-26 06:00 UTC  no"
+GOES = f"    {OLD}  yes   newer valid updates: 1, the first of 2019-11-26 06:00 UTC  no"
 
 
 @pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
@@ -69,7 +69,12 @@ def test_prune_lists_updates_and_removes_them_only_with_apply(feed, board, where
 def test_prune_prints_json_for_machines(feed, board):
     code, out, _ = feed("prune", *SHOWN, "--older-than", "30d", "--foreign", "--json")
     kept = {"id": NEW, "goes": False, "reason": "it is the newest valid one", "surprising": False}
-    gone = {"id": OLD, "goes": True, "reason": "1 newer valid, the first of 2019-11-26 06:00 UTC", "surprising": False}
+    gone = {
+        "id": OLD,
+        "goes": True,
+        "reason": "newer valid updates: 1, the first of 2019-11-26 06:00 UTC",
+        "surprising": False,
+    }
     assert (code, json.loads(out)) == (0, [{"partition": SHOWN[1], "applied": False, "updates": [kept, gone]}])
 
 

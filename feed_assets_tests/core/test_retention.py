@@ -54,8 +54,8 @@ THE_LAST = stays(U4, "it is the newest valid one")
             [
                 THE_LAST,
                 stays(U3, "it is among the last 2 valid ones"),
-                goes(U2, "2 newer valid, the first of 2019-11-20 00:00 UTC"),
-                goes(U1, "3 newer valid, the first of 2019-10-25 00:00 UTC"),
+                goes(U2, "newer valid updates: 2, the first of 2019-11-20 00:00 UTC"),
+                goes(U1, "newer valid updates: 3, the first of 2019-10-25 00:00 UTC"),
             ],
             id="the last two stay",
         ),
@@ -77,7 +77,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
                 THE_LAST,
                 stays(U3, "it was replaced at 2019-11-30 12:00 UTC, less than 30 days, 0:00:00 ago"),
                 stays(U2, "it was replaced at 2019-11-20 00:00 UTC, less than 30 days, 0:00:00 ago"),
-                goes(U1, "3 newer valid, the first of 2019-10-25 00:00 UTC"),
+                goes(U1, "newer valid updates: 3, the first of 2019-10-25 00:00 UTC"),
             ],
             id="what was the newest at some moment of the last 30 days stays, though it is older itself",
         ),
@@ -99,7 +99,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
                 THE_LAST,
                 stays(U3, "it was replaced at 2019-11-30 12:00 UTC, less than 12 days, 0:00:00 ago"),
                 stays(U2, "it was replaced at 2019-11-20 00:00 UTC, less than 12 days, 0:00:00 ago"),
-                goes(U1, "3 newer valid, the first of 2019-10-25 00:00 UTC"),
+                goes(U1, "newer valid updates: 3, the first of 2019-10-25 00:00 UTC"),
             ],
             id="of number and age either one keeps it: the age",
         ),
@@ -108,7 +108,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
             Retention(older_than=11 * DAY),
             [
                 stays(U3, "it is the newest valid one"),
-                goes(U2, "1 newer valid, the first of 2019-11-20 00:00 UTC"),
+                goes(U2, "newer valid updates: 1, the first of 2019-11-20 00:00 UTC"),
             ],
             id="the age has been reached to the second",
         ),
@@ -127,7 +127,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
             [
                 THE_LAST,
                 saved(U3, "run r1 reads it"),
-                goes(U2, "2 newer valid, the first of 2019-11-20 00:00 UTC"),
+                goes(U2, "newer valid updates: 2, the first of 2019-11-20 00:00 UTC"),
             ],
             id="a run in progress reads it",
         ),
@@ -162,7 +162,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
         pytest.param(
             [good(U4), bad(U3, written=NOW - DAY)],
             LAST,
-            [THE_LAST, goes(U3, "it is not valid; 1 newer valid, the first of 2019-11-30 12:00 UTC")],
+            [THE_LAST, goes(U3, "it is not valid; newer valid updates: 1, the first of 2019-11-30 12:00 UTC")],
             id="nobody has written to it for 24 hours",
         ),
         pytest.param(

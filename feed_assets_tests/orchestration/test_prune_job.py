@@ -50,7 +50,7 @@ def test_prune_job_lists_updates_and_removes_them_only_with_apply(capfd):
     assert run_job(world)
     assert [len(ids(world, feed)) for feed in (OTHER, RAW)] == [2, 2]
     said = capfd.readouterr().err
-    assert f"{RAW} {DAY} {ids(world, RAW)[0]} would be pruned: 1 newer valid" in said
+    assert f"{RAW} {DAY} {ids(world, RAW)[0]} would be pruned: newer valid updates: 1" in said
     assert f"{RAW}: 1 updates would be pruned: nothing is removed without apply" in said
     assert run_job(world, apply=True)
     assert [len(ids(world, feed)) for feed in (OTHER, RAW)] == [1, 1]

@@ -59,8 +59,8 @@ def test_a_dry_prune_lists_updates_and_changes_nothing(services):
     before = services.board.files("")
     found = prune(services, MEN, LAST)
     assert found.lines == (
-        f"{MEN} {OLD} would be pruned: 1 newer valid, the first of 2019-11-26 06:00 UTC",
-        f"{MEN} {OLDEST} would be pruned: 2 newer valid, the first of 2019-11-25 06:00 UTC",
+        f"{MEN} {OLD} would be pruned: newer valid updates: 1, the first of 2019-11-26 06:00 UTC",
+        f"{MEN} {OLDEST} would be pruned: newer valid updates: 2, the first of 2019-11-25 06:00 UTC",
     )
     assert (services.board.files(""), states(services)) == (before, ["published"] * 3)
 
@@ -68,9 +68,9 @@ def test_a_dry_prune_lists_updates_and_changes_nothing(services):
 def test_pruned_updates_are_removed_and_recorded_with_the_reason(services):
     found = prune(services, MEN, LAST, apply=True)
     assert [each.id for each in found.gone] == [OLD, OLDEST]
-    assert found.lines[0] == f"{MEN} {OLD} pruned: 1 newer valid, the first of 2019-11-26 06:00 UTC"
+    assert found.lines[0] == f"{MEN} {OLD} pruned: newer valid updates: 1, the first of 2019-11-26 06:00 UTC"
     assert (left(services), states(services)) == ([NEW], ["pruned", "pruned", "published"])
-    assert row(services.ledger, MEN, OLD).reason == "1 newer valid, the first of 2019-11-26 06:00 UTC"
+    assert row(services.ledger, MEN, OLD).reason == "newer valid updates: 1, the first of 2019-11-26 06:00 UTC"
     assert prune(services, MEN, LAST, apply=True).gone == ()
 
 
@@ -120,7 +120,7 @@ def test_prune_keeps_an_update_pinned_just_before_its_removal(services):
 def test_a_claim_with_a_pruned_pin_is_refused(services):
     runs.start(services.ledger, new_run("r1"))
     prune(services, MEN, LAST, apply=True)
-    with pytest.raises(UpdateChanged, match=f"{OLD} was pruned since it was pinned: 1 newer valid"):
+    with pytest.raises(UpdateChanged, match=f"{OLD} was pruned since it was pinned: newer valid updates: 1"):
         claim(services.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
     with services.ledger.read() as connection:
         assert claims.claimed_by(connection, "r1") == ()
