@@ -158,7 +158,7 @@ def reset(
     if why := engine.absence():
         raise InvalidName(f"{table} cannot be reset: {why}.")
     with engine.open() as connection:
-        statements = reset.plan(connection, table, first)
+        statements = reset.plan(connection, engine, table, first)
         if apply:
             reset.apply(connection, engine, loader.holder(), loader.LEASE_SECONDS, statements)
     if as_json:

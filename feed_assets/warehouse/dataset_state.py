@@ -5,7 +5,7 @@ time: without a mark, the whole log is read, and partitions that already have th
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from feed_assets.core.sql_text import literal
@@ -31,6 +31,10 @@ _TABLES = (
 )
 _INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
 """Index for queries for new loads. Without it, PostgreSQL would scan all partitions. DuckDB does not need it."""
+
+
+_AHEAD = timedelta(days=1)
+"""Maximum time that the clock of a loader may be ahead. No load has written a later time of a load."""
 
 
 class Mark(NamedTuple):
@@ -103,21 +107,22 @@ def keep(
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
-        f"greatest({engine.now}, max(loaded_at) + INTERVAL '1 microsecond') FROM {STATE}.updates "
+        f"greatest({engine.now}, max(loaded_at) + INTERVAL '1 microsecond') FROM {STATE}.updates WHERE {_is_past()} "
         "ON CONFLICT (dataset, partition_key) DO UPDATE SET update_id = excluded.update_id, "
         "data_version = excluded.data_version, records = excluded.records, loaded_at = excluded.loaded_at"
     )
 
 
 def mark(connection: Connection, dataset: str) -> Mark:
-    """Return the stored mark of a dataset. Raise LoadFailed if no load can have written it."""
+    """Return the stored mark of a dataset. Raise LoadFailed if no load can have written it, or a time of a load."""
     if not exists(connection):
         return Mark()
+    _refuse_future(connection, dataset)
     rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
     if not rows:
         return Mark()
     [(sequence, moment), *duplicates] = rows
-    if duplicates or not loader_tables.is_number(sequence) or not _is_moment(moment):
+    if duplicates or not loader_tables.is_number(sequence) or not (moment is None or loader_tables.is_moment(moment)):
         expected = f"one row of {dataset} with a number of 0 or more and its time"
         raise loader_tables.altered(
             "marks", loader_tables.rows_text(rows), expected, loader_tables.reset_advice(dataset)
@@ -125,12 +130,19 @@ def mark(connection: Connection, dataset: str) -> Mark:
     return Mark(sequence, moment)
 
 
-def _is_moment(text: str | None) -> bool:
-    """Return whether a mark's time is valid: None, or a time with a zone."""
-    try:
-        return text is None or datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
+def _refuse_future(connection: Connection, dataset: str) -> None:
+    """Raise LoadFailed if a load of a dataset has a time in the future. Readers of loads would miss later loads."""
+    where = f"WHERE dataset = {literal(dataset)} AND NOT ({_is_past()})"
+    columns = "partition_key, CAST(loaded_at AS text)"  # As a text, because a driver cannot read each time.
+    if rows := connection.execute(f"SELECT {columns} FROM {STATE}.updates {where} LIMIT 1"):
+        expected = "a time of a load that is not in the future"
+        advice = loader_tables.reset_advice(dataset)
+        raise loader_tables.altered("updates", loader_tables.rows_text(rows), expected, advice)
+
+
+def _is_past() -> str:
+    """Return the condition for a time that a load can have written."""
+    return f"loaded_at < CAST({literal((datetime.now(UTC) + _AHEAD).isoformat())} AS timestamptz)"
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:
@@ -146,9 +158,10 @@ def loads(connection: Connection, after: datetime | None = None, limit: int | No
     """Return the partitions loaded after a time, in the order of their loads."""
     if not exists(connection):
         return []
-    later = f"WHERE loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""
+    later = f" AND loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""
     rows = connection.execute(
-        f"SELECT dataset, partition_key, update_id, data_version, records, loaded_at FROM {STATE}.updates {later} "
+        f"SELECT dataset, partition_key, update_id, data_version, records, loaded_at FROM {STATE}.updates "
+        f"WHERE {_is_past()}{later} "
         f"ORDER BY loaded_at{'' if limit is None else f' LIMIT {limit}'}"
     )
     return [LoadedUpdate(*each) for each in rows]

@@ -102,6 +102,15 @@ class Engine(ABC):
         """Return a message if the warehouse does not exist and opening would create it; else ''."""
         return ""
 
+    def table(self, name: str) -> str:
+        """Return the SQL name of a loaded table."""
+        return quoted(name)
+
+    @property
+    def schema(self) -> str:
+        """Return the SQL expression for the schema of the loaded tables."""
+        return "current_schema()"
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection. Its end rolls back uncommitted changes. Raise WarehouseUnavailable."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
-from feed_assets.core.sql_text import quoted
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load_files, load_state, statements
 from feed_assets.warehouse.engines import Connection, Engine
@@ -139,7 +138,7 @@ class _Rows:
         if len({each.partition for each in batches}) > 1:  # Checked before DuckDB deletes the older rows.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
-        for quoted_table in (quoted(self._table), statements.deleted_of(self._table)):
+        for quoted_table in (self._engine.table(self._table), statements.deleted_of(self._table)):
             self._make_way(quoted_table)
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
 

@@ -136,11 +136,11 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
 
 def _lease(connection: Connection) -> tuple[str, datetime]:
     """Return the holder of the lease, and its last sign of life. Raise LoadFailed for an invalid lease."""
-    rows = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
-    if len(rows) != 1 or None in rows[0]:
+    rows = connection.execute(f"SELECT holder, CAST(seen_at AS text) FROM {STATE}.lease")
+    if len(rows) != 1 or None in rows[0] or not loader_tables.is_moment(rows[0][1]):
         advice = f"Delete its rows: DELETE FROM {STATE}.lease."
         raise loader_tables.altered("lease", loader_tables.rows_text(rows), "one row with a holder and a time", advice)
-    return rows[0][0], rows[0][1]
+    return rows[0][0], datetime.fromisoformat(rows[0][1])
 
 
 def _lease_of_nobody(engine: Engine) -> str:

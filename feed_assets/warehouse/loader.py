@@ -90,7 +90,7 @@ def follower(
     """Return the table `name` in its stored state. `connection` is None if the warehouse does not exist yet."""
     state = load_state.read(connection, name) if connection and load_state.exists(connection) else TopicState()
     if connection and state.shape:
-        loader_tables.refuse_others(connection, name)
+        loader_tables.refuse_others(connection, loading.engine, name)
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)

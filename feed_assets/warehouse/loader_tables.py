@@ -4,6 +4,7 @@ A load never repairs altered rows, because a wrong position would skip data. The
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from feed_assets.core.errors import LoadFailed
@@ -76,11 +77,11 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and len(name) < _SHOWN else repr(name)[:_SHOWN]
 
 
-def refuse_others(connection: Connection, table: str) -> None:
+def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
     """Raise LoadFailed if a view or foreign table has the name of a loaded table, or of its deleted keys."""
     rows = connection.execute(
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
-        f"AND table_type <> 'BASE TABLE' AND table_schema IN (current_schema(), {literal(DELETED)})"
+        f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"
     )
     for schema, kind in rows:
         raise LoadFailed(
@@ -102,6 +103,14 @@ def rows_text(rows: Sequence[Sequence[Any]]) -> str:
 def is_number(value: object) -> bool:
     """Return whether a value in a state table is a whole number of 0 or more."""
     return type(value) is int and value >= 0
+
+
+def is_moment(text: str) -> bool:
+    """Return whether a foreign text is a time with a zone."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def reset_advice(table: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -54,6 +55,9 @@ IDLE_SECONDS = 30
 _NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
 """Errors that the driver calls operational, although they concern only one table and a retry does not help."""
 
+_OF_ONE_TABLE = ("40", "53", "55", "57", "58")
+"""Classes of SQLSTATEs that end one statement and not the session: a trigger may raise them, too."""
+
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
@@ -64,9 +68,44 @@ class PostgreSQL(Engine):
 
     own_columns = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
+    @cached_property
+    def _first_schema(self) -> str:
+        """Return the first schema of the user's `search_path`. Raise InvalidSetting if it names none that exists."""
+        with self._connected() as connection:
+            [(name,)] = connection.execute("SELECT pg_catalog.current_schema()")
+        if name is None:
+            raise InvalidSetting(
+                "the search_path of the warehouse's user names no schema that exists: expected the one for the loaded "
+                "tables. Create it, or set another one with ALTER ROLE."
+            )
+        return name
+
+    def table(self, name: str) -> str:
+        """Return the table's name with its schema, because no session has this schema in its `search_path`."""
+        return f"{quoted(self._first_schema)}.{quoted(name)}"
+
+    @property
+    def schema(self) -> str:
+        """Return the schema of the loaded tables, as a text."""
+        return literal(self._first_schema)
+
     @contextmanager
     def open(self) -> Generator["_Connection"]:
-        """Yield a connection until the block ends."""
+        """Yield a connection until the block ends.
+
+        Operators and functions are found only in `pg_catalog`. Otherwise a role that may create objects in a schema of
+        the `search_path` could add an operator, which our statements would then run with the loader's rights.
+        """
+        with self._connected() as connection:
+            connection.execute(
+                "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
+                f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; SET lock_timeout = '{WAIT_SECONDS}s'; "
+                "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
+            )
+            yield connection
+
+    @contextmanager
+    def _connected(self) -> Generator["_Connection"]:
         url = self._url.replace("postgresql+psycopg:", "postgresql:", 1)
         with translated(url):
             opened = psycopg.connect(
@@ -79,13 +118,7 @@ class PostgreSQL(Engine):
             )
         with opened:
             _refuse_old(opened.info.server_version)
-            connection = _Connection(opened, url)
-            connection.execute(
-                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
-                f"SET lock_timeout = '{WAIT_SECONDS}s'; "
-                "SET datestyle = ISO"  # A database or role may have another style, with other texts for dates.
-            )
-            yield connection
+            yield _Connection(opened, url)
 
     def bytes_of(self, text: str) -> str:
         """Return SQL for the bytes, with decode."""
@@ -130,7 +163,7 @@ class _Connection:
         self._opened, self._url = opened, url
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        with translated(self._url):
+        with translated(self._url, self._opened):
             cursor = self._opened.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
@@ -138,7 +171,7 @@ class _Connection:
         self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {batch.partition}")
         names = ", ".join(map(quoted, columns))
         statement = rf"COPY {table} ({names}) FROM STDIN (FORMAT csv, NULL '\N')"
-        with translated(self._url), self._opened.cursor().copy(statement.encode()) as copy:
+        with translated(self._url, self._opened), self._opened.cursor().copy(statement.encode()) as copy:
             for each in batch.copies:
                 with each.path.open("rb") as file:
                     while data := file.read(_READ_BYTES):
@@ -146,8 +179,11 @@ class _Connection:
 
 
 @contextmanager
-def translated(url: str) -> Generator[None]:
-    """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed."""
+def translated(url: str, opened: psycopg.Connection | None = None) -> Generator[None]:
+    """Translate the driver's errors into ours: TableBusy or WarehouseUnavailable if temporary, else LoadFailed.
+
+    If the connection `opened` still works after a temporary error, only the current table is affected.
+    """
     try:
         yield
     except _NEVER as error:
@@ -159,6 +195,8 @@ def translated(url: str) -> Generator[None]:
         ) from None
     except _MAY_BE_OVER as error:
         message = masked(" ".join(str(error).split()), url)
+        if opened and not opened.closed and (error.sqlstate or "").startswith(_OF_ONE_TABLE):
+            raise TableBusy(f"the server ended a statement: {message}. If a trigger raises this, remove it.") from None
         advice = next((each for part, each in _ADVICE.items() if part in message), "Check that it answers")
         raise WarehouseUnavailable(f"the warehouse cannot do it now: {message}. {advice}.") from None
     except psycopg.Error as error:

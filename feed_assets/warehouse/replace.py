@@ -116,7 +116,7 @@ def _exchange(
     for each in changed.statements:
         connection.execute(each)
     if shape is not None:
-        connection.execute(statements.remove(table, exchange.key))
+        connection.execute(statements.remove(engine, table, exchange.key))
         if lines and lines.number:
             _insert(connection, engine, table, shape, exchange.key, lines)
     count = lines.number if lines else 0

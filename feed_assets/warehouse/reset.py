@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.sql_text import literal, quoted
+from feed_assets.core.sql_text import literal
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.shapes import Shape
@@ -13,11 +13,12 @@ STOP = "stop"
 """Value for `begin` that keeps the positions. Loaded data still count as loaded, although their rows are dropped."""
 
 
-def plan(connection: Connection, table: str, begin: int | str | None) -> list[str]:
+def plan(connection: Connection, engine: Engine, table: str, begin: int | str | None) -> list[str]:
     """Return the statements that delete a table and its state, so that the next load makes it anew.
 
     Args:
         connection: The warehouse.
+        engine: Its kind.
         table: The topic or the dataset.
         begin: The first offset to load in each partition, STOP to load only later data, or None to load everything.
 
@@ -32,13 +33,13 @@ def plan(connection: Connection, table: str, begin: int | str | None) -> list[st
     is_dataset = shape is not None and not shape.key
     if is_dataset and begin is not None:
         raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
-    return [*_dropped(table, shape), *_forgotten(connection, table), *_positions(table, begin)]
+    return [*_dropped(engine, table, shape), *_forgotten(connection, table), *_positions(table, begin)]
 
 
-def _dropped(table: str, shape: Shape | None) -> Iterator[str]:
+def _dropped(engine: Engine, table: str, shape: Shape | None) -> Iterator[str]:
     """Yield statements that drop the tables of loads. Without a shape there was no load: such a table is not ours."""
     if shape is not None:
-        yield f"DROP TABLE IF EXISTS {quoted(table)}"
+        yield f"DROP TABLE IF EXISTS {engine.table(table)}"
         yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
 
 

@@ -42,13 +42,13 @@ def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
     )
     key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys and shape.key else []
     columns = [engine.column(each) for each in shape.columns]
-    yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *position_columns, *key])}){engine.layout}"
+    yield f"CREATE TABLE {engine.table(table)} ({', '.join([*columns, *position_columns, *key])}){engine.layout}"
     for each in shape.columns:
-        yield from comment(quoted(table), each)
+        yield from comment(engine.table(table), each)
     if shape.key:
         yield from _create_deleted(engine, table, shape, position_columns, key)
     elif engine.has_keys:
-        yield f"CREATE INDEX ON {quoted(table)} ({PARTITION})"
+        yield f"CREATE INDEX ON {engine.table(table)} ({PARTITION})"
 
 
 def _create_deleted(
@@ -63,7 +63,7 @@ def _create_deleted(
 
 def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]:
     """Yield the statements of one migration step."""
-    target = quoted(table)
+    target = engine.table(table)
     match step:
         case DropColumn(name):
             yield f"ALTER TABLE {target} DROP COLUMN {quoted(name)}"
@@ -79,16 +79,17 @@ def _altered(
     engine: Engine, table: str, step: AddColumn | WidenColumn | MakeNullable | SetDefault, shape: Shape
 ) -> Iterator[str]:
     """Yield the statements of a step that differs between warehouses."""
+    target = engine.table(table)
     match step:
         case AddColumn(column):
-            yield from (*engine.add(quoted(table), column), *comment(quoted(table), column))
+            yield from (*engine.add(target, column), *comment(target, column))
         case MakeNullable(name):
-            yield from engine.make_nullable(quoted(table), name)
+            yield from engine.make_nullable(target, name)
         case SetDefault(column):
-            yield from engine.set_default(quoted(table), column)
+            yield from engine.set_default(target, column)
         case WidenColumn(name, _, was):
             [column] = [each for each in shape.columns if each.name == name]
-            for each in _places(table, name, shape):
+            for each in _places(engine, table, name, shape):
                 yield from engine.widen(each, column, was)
 
 
@@ -96,13 +97,13 @@ def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Co
     """Yield statements that make a table's text columns as long as in the shape `longer`."""
     for old, new in zip(shape.columns, longer.columns, strict=True):
         if old != new:
-            for each in _places(table, new.name, shape):
+            for each in _places(engine, table, new.name, shape):
                 yield from engine.grow(each, new)
 
 
-def _places(table: str, column: str, shape: Shape) -> list[str]:
+def _places(engine: Engine, table: str, column: str, shape: Shape) -> list[str]:
     """Return the tables that have a column: key columns are also in the table of deleted keys."""
-    return [quoted(table), *([deleted_of(table)] if column in shape.key else [])]
+    return [engine.table(table), *([deleted_of(table)] if column in shape.key else [])]
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
@@ -192,7 +193,7 @@ def drop_older(quoted_table: str, shape: Shape) -> str:
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
     """Yield statements that insert the rows of the table NEWEST, or record their keys as deleted, and clean up."""
-    target, deleted = quoted(table), deleted_of(table)
+    target, deleted = engine.table(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
     yield f"DELETE FROM {NEWEST} WHERE {is_delete}"
@@ -205,16 +206,16 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     yield f"DELETE FROM {deleted} WHERE {DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
 
 
-def remove(table: str, key: str) -> str:
+def remove(engine: Engine, table: str, key: str) -> str:
     """Return the statement that deletes the rows of a dataset's partition."""
-    return f"DELETE FROM {quoted(table)} WHERE {PARTITION} = {literal(key)}"
+    return f"DELETE FROM {engine.table(table)} WHERE {PARTITION} = {literal(key)}"
 
 
 def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
     """Yield statements that insert the staged rows into a dataset's partition, and drop the staging table."""
     values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
     names = _names((*(each.name for each in shape.columns), PARTITION))
-    yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"
+    yield f"INSERT INTO {engine.table(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"
     yield f"DROP TABLE {STAGING}"
 
 

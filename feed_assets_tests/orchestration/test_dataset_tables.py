@@ -23,6 +23,7 @@ from feed_assets_tests.orchestration.harness_queries import check_results, statu
 from feed_assets_tests.support.duckdb_holder import held_open
 from feed_assets_tests.support.home_alerts import open_reasons
 from feed_assets_tests.support.sum_projects import DAY, DAYS, NEXT_DAY, SUMS, harness, later, raw_feed, sums_of
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, target_of
 
 TABLE = "main/sums"
@@ -176,7 +177,7 @@ def test_a_table_is_missing_before_its_first_load_and_an_issue_after_loads_stop(
     load(target, dataset)
     loop_.run_until_idle()
     assert check_results(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         load_state.note(connection, SUMS, "its schema would lose data")
     loop_.run_until_idle()
     said = f"{SUMS} is not loaded into main any more: its schema would lose data"

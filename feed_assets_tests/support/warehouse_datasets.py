@@ -20,6 +20,7 @@ from feed_assets.warehouse import dataset_state, loader
 from feed_assets.warehouse.dataset import DatasetUpdates
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target
+from feed_assets_tests.support.warehouse_connection import opened
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -93,13 +94,13 @@ def load(target: Target, *datasets: Dataset) -> int:
 
 def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[Any, ...]]:
     """Return the sorted rows of the table."""
-    with engine.open() as connection:
+    with opened(engine) as connection:
         return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
 
 
 def state_rows(engine: Engine, dataset: Dataset) -> dict[str, dataset_state.LoadedUpdate]:
     """Return the loaded update of each partition in the state tables."""
-    with engine.open() as connection:
+    with opened(engine) as connection:
         found = dataset_state.loads(connection)
     return {each.partition: each for each in found if each.dataset == dataset.name}
 

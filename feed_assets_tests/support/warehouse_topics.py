@@ -14,6 +14,7 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.support.kafka_topics import Place, World
+from feed_assets_tests.support.warehouse_connection import opened
 
 COLUMNS = ("id", "n", "note", "_partition", "_offset")
 
@@ -42,7 +43,7 @@ def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
 
 
 def nexts(engine: Engine, name: str) -> dict[int, int]:
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.prepare(connection, engine)
         return _nexts(load_state.read(connection, name))
 
@@ -53,7 +54,7 @@ def _nexts(known: TopicState) -> dict[int, int]:
 
 def rows(engine: Engine, name: str) -> dict[str, tuple[Any, ...]]:
     """Return the rows of the table by key."""
-    with engine.open() as connection:
+    with opened(engine) as connection:
         return _rows(connection, name, load_state.read(connection, name).shape)
 
 
@@ -72,7 +73,7 @@ def check(world: World, engine: Engine) -> dict[int, int]:
 
     A loader may run meanwhile.
     """
-    with engine.open() as connection:
+    with opened(engine) as connection:
         connection.execute("BEGIN" if not engine.has_keys else "BEGIN ISOLATION LEVEL REPEATABLE READ")
         known = load_state.read(connection, world.name)
         found = _rows(connection, world.name, known.shape)

@@ -19,6 +19,7 @@ from feed_assets_tests.support.forked_processes import Forks
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, Place, World
 from feed_assets_tests.support.killed_connectors import MEMBER, job_killed_after
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import loading_of
 
 KILLED = -9
@@ -40,7 +41,7 @@ def loads(place: Place, url: str, name: str, topic: Topic, log: Path) -> None:
     """Run as a loader until killed, and log where loads begin and end; the lease of the previous loader is over."""
     loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
     loading = loading_of(place, url, seconds=0.05)
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         noted(log, type(connection))
     loader.run(loading, {name: topic}, Event(), (0.05, 0.1))
 

@@ -13,6 +13,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import load_state
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.target import Target, engine_of
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, target_of
 from feed_assets_tests.warehouse import standin
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
@@ -84,11 +85,11 @@ def stream(loader: Loader) -> Iterator[Stream]:
 def target(url: str) -> Iterator[Target]:
     """Provide a warehouse for datasets, whose lease is free."""
     made = target_of(url)
-    with made.engine.open() as connection:
+    with opened(made.engine) as connection:
         load_state.prepare(connection, made.engine)
         connection.execute("DELETE FROM feed_assets.lease")
     yield made
-    with made.engine.open() as connection:
+    with opened(made.engine) as connection:
         connection.execute("DELETE FROM feed_assets.lease")
 
 

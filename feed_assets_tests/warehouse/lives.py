@@ -18,6 +18,7 @@ from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.target import Target, engine_of
+from feed_assets_tests.support.warehouse_connection import opened
 
 HOLDER = "the test"
 
@@ -58,7 +59,7 @@ def killed_at(
 ) -> None:
     """Load new chunks, and be killed before or after a statement, given by its number or its beginning."""
     engine = engine_of(url)
-    with engine.open() as connection:
+    with opened(engine) as connection:
         known = load_state.read(connection, name)
     nexts = {number: each.next_offset for number, each in known.positions.items()}
     new = [each for each in signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
@@ -111,7 +112,7 @@ def dataset_killed_at(
     of = DatasetUpdates(Feed.parse(feed), open_ledger(ledger), Blackboard.open(board))
     if is_wrong:
         statements.remove = apart(statements.remove)
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         counting(type(connection), at, is_after)
     loader.once(target, {feed: of})
 

@@ -4,6 +4,7 @@ from datetime import date
 from decimal import Decimal
 
 from feed_assets.warehouse import load as loads
+from feed_assets_tests.support.warehouse_connection import opened
 
 
 def field(type_="int", name="n", **more):
@@ -52,7 +53,7 @@ MIGRATIONS = {
 
 def rows_by_id(loader, stream):
     """Return the other fields of each row, with their names, by id."""
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         shape = loads.load_state.read(connection, stream.name).shape
     names = [each.name for each in shape.columns]
     columns = ", ".join(f'"{name}"' for name in names)

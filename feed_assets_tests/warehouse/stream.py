@@ -17,6 +17,7 @@ from feed_assets.kafka.signal_message import Signal
 from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load_groups import Signalled
 from feed_assets.warehouse.shapes import shape_of
+from feed_assets_tests.support.warehouse_connection import opened
 
 ID = {"name": "id", "type": "long"}
 TEXT = {"name": "text", "type": ["null", "string"], "default": None}
@@ -81,7 +82,7 @@ class Stream:
 
     def table(self, engine: Engine) -> list[tuple[Any, ...]]:
         """Return the rows of the table, in the form of the model."""
-        with engine.open() as connection:
+        with opened(engine) as connection:
             return sorted(connection.execute(f"SELECT * FROM {quoted(self.name)}"), key=repr)
 
     def _message(self, offset: int, schema_id: int, row: Any) -> Message:

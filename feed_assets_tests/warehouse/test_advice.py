@@ -16,10 +16,11 @@ from feed_assets.kafka import clients
 from feed_assets.settings import Settings
 from feed_assets.warehouse import duck, postgresql
 from feed_assets.warehouse.target import engine_of
+from feed_assets_tests.support.warehouse_connection import opened
 
 
 def refusal(url: str, statement: str = "SELECT 1") -> str:
-    with pytest.raises((WarehouseUnavailable, LoadFailed)) as raised, engine_of(url).open() as connection:
+    with pytest.raises((WarehouseUnavailable, LoadFailed)) as raised, opened(engine_of(url)) as connection:
         connection.execute(statement)
     return str(raised.value)
 
@@ -57,7 +58,7 @@ def test_a_warehouse_file_open_in_another_process_is_reported(tmp_path):
 
 def test_missing_rights_are_a_statement(postgresql_url):
     user = f"u_{uuid4().hex}"
-    with engine_of(postgresql_url).open() as connection:
+    with opened(engine_of(postgresql_url)) as connection:
         connection.execute(f"CREATE ROLE {user}")
         connection.execute(f"SET ROLE {user}")
         with pytest.raises(LoadFailed, match=r"Have its owner execute: GRANT CREATE ON DATABASE db_\w+ TO "):
@@ -67,7 +68,7 @@ def test_missing_rights_are_a_statement(postgresql_url):
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
 def test_a_table_made_by_others_is_reported(url):
     name = f"t_{uuid4().hex}"
-    with engine_of(url).open() as connection:
+    with opened(engine_of(url)) as connection:
         connection.execute(f"CREATE TABLE {name} (a integer)")
         with pytest.raises(LoadFailed, match="No load has created this table: rename it, or drop it"):
             connection.execute(f"CREATE TABLE {name} (a integer)")

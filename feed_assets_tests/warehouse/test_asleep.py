@@ -12,6 +12,7 @@ import pytest
 from feed_assets.warehouse import load_state
 from feed_assets_tests.support.forked_processes import Forks, forks
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.lives import asleep_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.topic_loader import Loader
@@ -44,7 +45,7 @@ def test_a_topic_loader_that_slept_through_its_lease_changes_nothing(other, loca
     life = fork.start(asleep_at, *job)
     wait_until(lambda: psutil.Process(life).status() == psutil.STATUS_STOPPED, "it to sleep")
     stream.send(schema, {"id": 1, "text": "c"}, (None, {"id": 2}), {"id": 3, "text": "d"})
-    with other.engine.open() as connection:
+    with opened(other.engine) as connection:
         connection.execute("SET lock_timeout = '30s'")
         load_state.take(connection, other.engine, ANOTHER, 0)
     known = other.load(stream)

@@ -12,6 +12,7 @@ from feed_assets.core.errors import WarehouseBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import duck, loader
 from feed_assets_tests.support.duckdb_holder import held_open, release
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, table, target_of
 
 
@@ -35,7 +36,7 @@ def dataset(local_board, ledger):
 def test_a_file_that_is_open_elsewhere_for_a_moment_is_waited_for(target, path):
     with held_open(path) as process:
         Timer(0.2, release, [process]).start()
-        with target.engine.open() as connection:
+        with opened(target.engine) as connection:
             assert connection.execute("SELECT 1") == [(1,)]
 
 
@@ -68,7 +69,7 @@ def test_the_spill_folder_of_a_load_is_private(target, path, is_there):
     try:
         if is_there:
             spill.mkdir(0o777)
-        with target.engine.open() as connection:
+        with opened(target.engine) as connection:
             for statement in ("SET memory_limit = '20MB'", "SET threads = 1"):
                 connection.execute(statement)
             connection.execute("CREATE TABLE spilled AS SELECT hash(i) AS h FROM range(4000000) t(i) ORDER BY h")

@@ -17,6 +17,7 @@ from feed_assets.warehouse import load_state
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.kafka_topics import QUICK, World
 from feed_assets_tests.support.servers import ROOT
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.loader_thread import value_of_other_type
 from feed_assets_tests.warehouse.standin import ROLE
 from feed_assets_tests.warehouse.warehouse_command import run_warehouse
@@ -155,7 +156,7 @@ def test_a_table_is_not_reset_while_a_loader_runs(world, monkeypatch, capsys):
     world.run_until_done()
     run_warehouse(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
     engine = engine_of(settings().warehouse("main").url.get_secret_value())
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.take(connection, engine, "somebody", 30)
     told = run_warehouse(monkeypatch, capsys, "reset", "main", world.name, "--apply", code=1)
     assert "somebody loads this warehouse" in " ".join(told.split())

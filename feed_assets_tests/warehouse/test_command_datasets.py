@@ -13,6 +13,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.support.duckdb_holder import held_open, release
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, load, table, target_of
 from feed_assets_tests.warehouse.warehouse_command import run_warehouse
 
@@ -117,7 +118,7 @@ def test_the_state_is_that_of_partitions(pair, ask, duckdb_url):
     named = ("table", "partition", "update_id", "records", "next_offset", "problem")
     assert tuple(row[name] for name in named) == (one.name, "1", update, 2, None, None)
     assert row["schema_id"] == int(update.replace(".", ""))
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         connection.execute("DELETE FROM feed_assets.tables")
     (row,) = json.loads(ask("state", "main", "--json"))
     assert (row["partition"], row["update_id"], row["schema_id"]) == ("1", update, None)

@@ -27,6 +27,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import dataset_state, lease, load_state, loader, postgresql
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import (
     Dataset,
     check_table,
@@ -241,7 +242,7 @@ def test_every_type_of_a_dataset_survives_a_load(target, dataset):
 def test_files_whose_types_differ_lose_nothing(target, dataset, one, other, expected):
     dataset.publish("2026-01-01", one, other, parts=2)
     load(target, dataset)
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         found = connection.execute(f'SELECT n FROM "{dataset.name}"')
         columns = connection.execute(f'SELECT * FROM "{dataset.name}" LIMIT 1')
     assert sorted([each for (each,) in found], key=str) == sorted(expected, key=str)
@@ -315,7 +316,7 @@ def test_a_schema_that_would_lose_data_stops_only_its_table(target, dataset, led
         load(target, dataset, other)
     check_table(target.engine, other)
     assert table(target.engine, dataset) == [(1, "text 1", "1")]
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         (problem,) = [each.problem for each in load_state.tables(connection) if each.topic == dataset.name]
     assert "anew by `feed-assets warehouse reset`" in problem
     dataset.publish("1", row(2))
@@ -361,7 +362,7 @@ def test_a_table_that_cannot_begin_stops_alone(target, dataset, ledger, monkeypa
         with pytest.raises(InvalidSetting, match="it cannot begin"):
             load(target, other, dataset)
     check_table(target.engine, dataset)
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         problems = {each.topic: each.problem for each in load_state.tables(connection)}
     assert problems[other.name] == "it cannot begin"
 
@@ -408,7 +409,7 @@ def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monke
 
 def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypatch):
     def seen():
-        with target.engine.open() as connection:
+        with opened(target.engine) as connection:
             return connection.execute("SELECT seen_at FROM feed_assets.lease")
 
     def slow(*arguments):
@@ -439,11 +440,11 @@ def test_load_of_a_dataset_waits_for_a_full_disk(target, dataset, monkeypatch):
 
 def test_a_second_dataset_loader_is_refused(target, dataset):
     dataset.publish("1", row(1))
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         load_state.take(connection, target.engine, "another", 30)
     with pytest.raises(WarehouseTaken, match="another loads this warehouse"):
         load(target, dataset)
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         load_state.release(connection, "another")
 
 

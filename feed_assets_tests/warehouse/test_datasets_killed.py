@@ -13,6 +13,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.warehouse import load_state, loader
 from feed_assets_tests.support.fault_seeds import seeds
 from feed_assets_tests.support.forked_processes import Forks, forks
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, state_rows, table, target_of
 from feed_assets_tests.warehouse.lives import dataset_killed_at
 
@@ -31,10 +32,10 @@ def fork() -> Iterator[Forks]:
 def target(url, monkeypatch):
     monkeypatch.setattr(loader, "LEASE_SECONDS", 0.0)
     made = target_of(url)
-    with made.engine.open() as connection:
+    with opened(made.engine) as connection:
         load_state.prepare(connection, made.engine)
     yield made
-    with made.engine.open() as connection:
+    with opened(made.engine) as connection:
         connection.execute("DELETE FROM feed_assets.lease")
 
 
@@ -132,7 +133,7 @@ def test_a_commit_without_an_answer_is_read_in_the_state_tables(target, dataset,
     load(target, dataset)
     dataset.publish("1", {"id": 2})
     before = state_rows(target.engine, dataset)["1"].loaded_at
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         kind = type(connection)
     execute, cuts = kind.execute, ["once"]
 
@@ -161,7 +162,7 @@ def test_a_commit_without_an_answer_is_read_in_the_state_tables(target, dataset,
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_service_goes_on_after_connections_that_break(target, dataset, url, monkeypatch):
     """Break any statement: the session ends, and the next one starts from the state tables."""
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         kind = type(connection)
     execute, chance, breaks, stopping = kind.execute, Random(1), [], Event()  # noqa: S311
 

@@ -10,6 +10,7 @@ from feed_assets.sources.warehouse_events import TableLoads
 from feed_assets.warehouse import dataset_state, load_state
 from feed_assets.warehouse.load_state import Position, TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape
+from feed_assets_tests.support.warehouse_connection import opened
 
 pytestmark = pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 
@@ -34,7 +35,7 @@ def test_events_of_loads_begin_without_a_position(loads):
 
 def test_topics_and_datasets_come_page_by_page(loads):
     known = TopicState(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
-    with loads.engine.open() as connection:
+    with opened(loads.engine) as connection:
         dataset_state.prepare(connection, loads.engine)
         load_state.write(connection, loads.engine, "clicks", TopicState(), known)
         for key in "ab":
@@ -51,7 +52,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
 
 
 def test_events_of_loads_have_the_loaded_columns(loads):
-    with loads.engine.open() as connection:
+    with opened(loads.engine) as connection:
         load_state.write(connection, loads.engine, "clicks", TopicState(), TopicState(7, SHAPE, {0: Position(1, 0)}))
     (event,) = loads.read(None, 10, 0).events
     assert event.context[COLUMNS] == [
@@ -63,7 +64,7 @@ def test_events_of_loads_have_the_loaded_columns(loads):
 def test_owners_are_told_where_the_schema_is_another_one(loads):
     def load(before, schema_id, *owners):
         after = TopicState(schema_id, SHAPE.model_copy(update={"owners": owners}), {0: Position(schema_id, 0)})
-        with loads.engine.open() as connection:
+        with opened(loads.engine) as connection:
             load_state.write(connection, loads.engine, "clicks", before, after)
         return after
 
@@ -74,7 +75,7 @@ def test_owners_are_told_where_the_schema_is_another_one(loads):
         told += [each.context.get("owners") for each in batch.events]
         after = batch.position
     moved = replace(known, positions={0: Position(9, 0)})
-    with loads.engine.open() as connection:
+    with opened(loads.engine) as connection:
         load_state.write(connection, loads.engine, "clicks", known, moved)
     (event,) = loads.read(after, 10, 0).events
     assert told == ["team:ads", "team:ads, me@example.com", None]

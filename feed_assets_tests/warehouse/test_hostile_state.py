@@ -13,6 +13,7 @@ from feed_assets.warehouse.table import Loading
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import check, loading_of, rows
 
 BARE = (
@@ -79,7 +80,7 @@ def load(loading: Loading, world: World) -> None:
 
 
 def run(loading: Loading, *statements: str) -> None:
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         for each in statements:
             connection.execute(each)
 
@@ -94,14 +95,14 @@ def refused(loading: Loading, world: World, match: str) -> LoadFailed:
 
 
 def rows_of(loading: Loading, world: World) -> list[tuple]:
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         return sorted(connection.execute(f'SELECT * FROM "{world.name}"'))
 
 
 def make_anew(loading: Loading, world: World) -> None:
     """Load the table anew, as the message about a stopped table advises."""
-    with loading.engine.open() as connection:
-        statements = reset.plan(connection, world.name, None)
+    with opened(loading.engine) as connection:
+        statements = reset.plan(connection, loading.engine, world.name, None)
         reset.apply(connection, loading.engine, "the test", 30, statements)
     load(loading, world)
     check(world, loading.engine)
@@ -156,7 +157,7 @@ def test_a_state_table_of_another_form_stops_the_loader_until_it_is_back(world, 
 @each_case("shape", ["{}", "no JSON", '{"columns": [{"name": "id", "kind": {"name": "no kind"}}], "key": ["id"]}'])
 def test_a_shape_that_no_load_has_written_stops_its_table(world, loading, shape):
     where = f"WHERE topic = '{world.name}'"
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         [[before]] = connection.execute(f"SELECT shape FROM feed_assets.tables {where}")
     run(loading, f"UPDATE feed_assets.tables SET shape = '{shape}' {where}")
     error = refused(loading, world, "expected one row of .* with the shape that a load has written")
@@ -174,7 +175,7 @@ def test_a_text_in_the_place_of_a_schema_id_is_no_statement(world, loading):
     world.send(None, 3)
     world.run_until_done()
     refused(loading, world, "feed_assets.tables was altered by somebody else")
-    with loading.engine.open() as connection, pytest.raises(LoadFailed, match=r"found .*DROP TABLE bystander"):
+    with opened(loading.engine) as connection, pytest.raises(LoadFailed, match=r"found .*DROP TABLE bystander"):
         load_state.read(connection, world.name)
     run(loading, "SELECT n FROM bystander")
 
@@ -206,7 +207,7 @@ def test_a_lease_that_is_none_is_refused_and_free_again_once_its_rows_are_delete
 @pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
 def test_a_mark_of_the_log_that_no_load_has_written_is_refused(url, subtests):
     engine = engine_of(url)
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.prepare(connection, engine)
         dataset_state.prepare(connection, engine)
         dataset_state.move(connection, "a", dataset_state.Mark(3, datetime.now(UTC).isoformat()))

@@ -8,6 +8,7 @@ from feed_assets.core.sql_text import quoted
 from feed_assets.feeds import write
 from feed_assets.warehouse import dataset_state, duck
 from feed_assets_tests.support.parquet_lake import parquet
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import load
 
 ROWS = 200_000
@@ -28,7 +29,7 @@ def test_an_update_with_more_lines_than_fit_into_the_memory_of_duckdb_is_loaded(
     write.publish(dataset.board, Partition(dataset.feed, "1"), {"part.parquet": large()}, dataset.now)
     dataset.look("1")
     assert load(target, dataset) == 1
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         assert [each.records for each in dataset_state.loads(connection)] == [ROWS]
         found = connection.execute(f"SELECT count(*), sum(id), min(length(text)) FROM {quoted(dataset.name)}")
     assert found == [(ROWS, ROWS * (ROWS - 1) // 2, LINE)]

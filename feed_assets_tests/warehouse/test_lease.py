@@ -9,6 +9,7 @@ from feed_assets.warehouse import lease, load_files, load_state
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.stream import ID, TEXT
 
 
@@ -72,20 +73,20 @@ def test_a_briefly_unavailable_warehouse_is_retried(loader, monkeypatch):
 def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monkeypatch):
     exists, looks = load_state.exists, iter([False])
     monkeypatch.setattr(load_state, "exists", lambda connection: next(looks, None) is None and exists(connection))
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         load_state.prepare(connection, loader.engine)
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]
 
 
 def test_two_simultaneous_first_loaders_share_one_lease_row(postgresql):
     engine = engine_of(postgresql.database())
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.prepare(connection, engine)
         assert connection.execute("SELECT id, holder FROM feed_assets.lease") == [(1, "")]
 
 
 def test_a_long_problem_is_stored_shortened(loader, stream):
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         load_state.note(connection, stream.name, "the table is " + "é" * 70_000)
         [problem] = [each.problem for each in load_state.tables(connection) if each.topic == stream.name]
     assert problem.startswith("the table is éé")

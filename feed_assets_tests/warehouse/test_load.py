@@ -23,6 +23,7 @@ from feed_assets.warehouse.load import load
 from feed_assets.warehouse.load_groups import runs
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
 
@@ -219,18 +220,18 @@ def test_a_loader_needs_only_the_documented_rights(loader, stream, schema, url):
         loader.ask(each)
     loader.place = replace(loader.place, engine=engine_of(f"{url}{'&' if '?' in url else '?'}options=-crole%3D{role}"))
     stream.send(schema, row(1), (None, row(2)))
-    with loader.place.engine.open() as connection:
+    with opened(loader.place.engine) as connection:
         load_state.prepare(connection, loader.place.engine)
         assert connection.execute("SELECT current_user") == [(role,)]
     known = load_state.TopicState()
     for run in runs(stream.signals):
         known = load(loader.place, stream.name, known, run, stream.shape(run.schema_id))
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         assert connection.execute(f'SELECT count(*) FROM "{stream.name}"') == [(1,)]
 
 
 def test_an_unavailable_server_is_reported_without_the_password():
-    with pytest.raises(WarehouseUnavailable) as said, engine_of("postgresql://me:planted@127.0.0.1:1/d").open():
+    with pytest.raises(WarehouseUnavailable) as said, opened(engine_of("postgresql://me:planted@127.0.0.1:1/d")):
         pass
     assert "planted" not in str(said.value)
 
@@ -243,11 +244,11 @@ def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
         assert holder.stdout.readline()
         with (
             pytest.raises(WarehouseUnavailable, match="the other process that has the file open"),
-            engine_of(url).open(),
+            opened(engine_of(url)),
         ):
             pass
         holder.communicate(b"\n")
-    with engine_of(url).open() as connection:
+    with opened(engine_of(url)) as connection:
         assert connection.execute("SELECT 1") == [(1,)]
 
 
@@ -269,7 +270,7 @@ def test_threads_of_a_process_take_turns_with_a_file(loader):
     inside, most = list[None](), list[int]()
 
     def ask(_: int) -> None:
-        with loader.engine.open() as connection:
+        with opened(loader.engine) as connection:
             inside.append(None)
             most.append(len(inside))
             connection.execute("SELECT 1")
@@ -366,7 +367,7 @@ def test_load_waits_for_a_commit_under_way(loader, stream, schema):
     """Imitate a connection that broke at the COMMIT: the server may still commit while the next session begins."""
     stream.send(schema, row(1))
     known, (run,) = loader.known(stream), runs(stream.signals)
-    with ThreadPoolExecutor() as pool, loader.engine.open() as other:
+    with ThreadPoolExecutor() as pool, opened(loader.engine) as other:
         other.execute("BEGIN")
         load_state.renew(other, loader.engine, loader.place.holder)
         waits = pool.submit(load, loader.place, stream.name, known, run, stream.shape(schema))
@@ -393,7 +394,7 @@ def test_a_position_says_when_its_own_partition_was_loaded(loader, stream, schem
 
 def test_a_loader_without_its_lease_loads_nothing(loader, stream, schema):
     stream.send(schema, row(1))
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         with pytest.raises(WarehouseTaken, match="the test loads this warehouse"):
             load_state.take(connection, loader.engine, "another", 30)
         connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '31 seconds'")
@@ -401,7 +402,7 @@ def test_a_loader_without_its_lease_loads_nothing(loader, stream, schema):
     with pytest.raises(WarehouseTaken, match="has taken over this warehouse"):
         loader.load(stream)
     assert loader.known(stream).positions == {}
-    with loader.engine.open() as connection:
+    with opened(loader.engine) as connection:
         load_state.release(connection, "the test")
         load_state.release(connection, "another")
         load_state.take(connection, loader.engine, "the third", 30)

@@ -22,6 +22,7 @@ from feed_assets.warehouse.table import Loading, TopicTable
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import check, loading_of, nexts, rows
 from feed_assets_tests.warehouse.loader_thread import loading_in_thread, value_of_other_type
 
@@ -36,7 +37,7 @@ def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
 @pytest.fixture
 def loading(world: World, url: str) -> Iterator[Loading]:
     engine = engine_of(url)
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     made = loading_of(world.place, url)
@@ -98,7 +99,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
 
 def test_a_loader_that_has_nothing_to_load_renews_its_lease(world, loading, monkeypatch):
     def seen():
-        with loading.engine.open() as connection:
+        with opened(loading.engine) as connection:
             return next(iter(connection.execute("SELECT holder, seen_at FROM feed_assets.lease")), ("", None))
 
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
@@ -114,7 +115,7 @@ def test_a_loader_that_has_nothing_to_load_renews_its_lease(world, loading, monk
 def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
     """Test `seconds` with an injected clock, and `deleted_days` by the remembered keys."""
     told = loading.warehouse.model_copy(update={"seconds": 1000, "deleted_days": 2})
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         load_state.take(connection, loading.engine, "the test", 30)
         table = TopicTable(
             replace(loading, warehouse=told), "the test", world.name, world.settings.key, load_state.TopicState()
@@ -127,7 +128,7 @@ def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
         for seconds, count in ((0, number - 1), (999, number - 1), (1001, number)):
             table.look(10_000.0 * number + seconds)
             assert table.loads == count
-        with loading.engine.open() as connection:
+        with opened(loading.engine) as connection:
             remembered += connection.execute(f"SELECT count(*) FROM {deleted}")
             connection.execute(f"UPDATE {deleted} SET _deleted_at = _deleted_at - INTERVAL '{hours} hours'")
     assert remembered == [(1,), (2,), (2,)]
@@ -180,7 +181,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
             load(loading, other, world)
         check(world, loading.engine)
         assert rows(loading.engine, other.name) == {}
-        with loading.engine.open() as connection:
+        with opened(loading.engine) as connection:
             problems = {each.topic: each.problem for each in load_state.tables(connection)}
         assert problems[world.name] is None
         assert "is missing: expected" in problems[other.name]
@@ -191,7 +192,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         other.board.put(path, content)
         load(loading, other)
         check(other, loading.engine)
-        with loading.engine.open() as connection:
+        with opened(loading.engine) as connection:
             problems = {each.topic: each.problem for each in load_state.tables(connection)}
         assert [problems[each.name] for each in (world, other)] == [None, None]
 
@@ -212,7 +213,7 @@ def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
     [offset] = re.findall(
         r"without these rows, set next_offset in feed_assets.positions to (\d+) of partition 0", str(refused.value)
     )
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         connection.execute(f"UPDATE feed_assets.positions SET next_offset = {offset} WHERE topic = '{world.name}'")
     world.produce(1)
     world.run_until_done()
@@ -245,7 +246,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_state_tables(world, load
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     world.produce(5)
     world.run_until_done()
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         kind = type(connection)
     execute, lost = kind.execute, []
 
@@ -276,7 +277,7 @@ def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world,
     load(loading, world)
     world.produce(20)
     world.run_until_done()
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         moved = len(world.messages(signals_of(world.name))) * 2 if signal_offset == 1 else signal_offset
         connection.execute(f"UPDATE feed_assets.positions SET signal_offset = {moved - 2} WHERE topic = '{world.name}'")
     load(loading, world)
@@ -292,7 +293,7 @@ def test_missing_signals_stop_the_table(world, loading):
     load(loading, world)
     world.produce(25)
     world.run_until_done()
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         connection.execute(f"UPDATE feed_assets.positions SET next_offset = 3 WHERE topic = '{world.name}'")
     remove_signals(world, 4)
     with pytest.raises(OffsetsMissing, match=f"{world.name}/0 continues at offset"):
@@ -312,7 +313,7 @@ def test_the_plan_shows_the_changes_of_a_table(world, loading):
     world.produce(3, fields=MORE)
     world.produce(3)
     world.run_until_done()
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         table = TopicTable(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
     created, altered = table.plan()
     assert created.statements[0].startswith(f'CREATE TABLE "{world.name}" ("id" text NOT NULL, "n" bigint NOT NULL')
@@ -322,5 +323,5 @@ def test_the_plan_shows_the_changes_of_a_table(world, loading):
 
 
 def known(loading: Loading, world: World) -> load_state.TopicState:
-    with loading.engine.open() as connection:
+    with opened(loading.engine) as connection:
         return load_state.read(connection, world.name)

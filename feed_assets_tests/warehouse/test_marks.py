@@ -13,16 +13,17 @@ from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import dataset_state, load_state, loader
 from feed_assets.warehouse.dataset import DatasetTable
 from feed_assets.warehouse.dataset_state import Mark
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load
 
 
 def mark(target, dataset: Dataset) -> Mark:
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         return dataset_state.mark(connection, dataset.name)
 
 
 def ask(target, *statements: str) -> None:
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         for each in statements:
             connection.execute(each)
 
@@ -80,7 +81,7 @@ def test_a_loader_that_lost_its_lease_does_not_say_that_a_table_has_stopped(targ
     monkeypatch.setattr(DatasetTable, "load_all", taken)
     with pytest.raises(WarehouseTaken):
         load(target, dataset)
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         assert [each.problem for each in load_state.tables(connection) if each.topic == dataset.name] == [None]
         assert connection.execute("SELECT holder FROM feed_assets.lease") == [("another",)]
 

@@ -18,6 +18,7 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.warehouse_connection import opened
 
 NAMES = [
     '"; drop table x; --', "'); drop table x; --", 'a""b', "select", "a b", "é", "e\u0301", "%s", "%(a)s", "{0}", "$1",
@@ -72,10 +73,10 @@ def test_a_table_is_not_called_as_postgresqls_own(postgresql):
 
 def test_moments_are_read_and_written_whatever_form_a_database_gives_dates(postgresql):
     engine = engine_of(str(postgresql.database()))
-    with engine.open() as connection:
+    with opened(engine) as connection:
         [[name]] = connection.execute("SELECT current_database()")
         connection.execute(f"ALTER DATABASE \"{name}\" SET datestyle = 'SQL, DMY'")
-    with engine.open() as connection:
+    with opened(engine) as connection:
         assert connection.execute("SELECT CAST(date '2026-01-31' AS text)") == [("2026-01-31",)]
         load_state.prepare(connection, engine)
         load_state.take(connection, engine, "the test", 30)

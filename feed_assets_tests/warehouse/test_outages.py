@@ -17,6 +17,7 @@ from feed_assets_tests.support.kafka_servers import kafka_at
 from feed_assets_tests.support.kafka_topics import MORE, World
 from feed_assets_tests.support.port_relay import relay
 from feed_assets_tests.support.servers import free_ports, wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import check, loading_of
 from feed_assets_tests.warehouse.wire import Server, breakable
 
@@ -72,7 +73,7 @@ class Running:
 def loads(capfd, url: str, *worlds: World, **places: str) -> Iterator[Running]:
     """Run a loader of these topics; `places` replaces locations of the first topic."""
     engine = engine_of(url)
-    with engine.open() as connection:
+    with opened(engine) as connection:
         load_state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     running, loading = Running(url, capfd), loading_of(replace(worlds[0].place, **places), url)
@@ -205,5 +206,5 @@ def test_a_chunk_that_was_changed_stops_its_table_alone(world, broker, registry,
 
 
 def problems(url: str) -> dict[str, str | None]:
-    with engine_of(url).open() as connection:
+    with opened(engine_of(url)) as connection:
         return {each.topic: each.problem for each in load_state.tables(connection)}

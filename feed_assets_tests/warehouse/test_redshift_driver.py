@@ -21,6 +21,7 @@ from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kafka_topics import World
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_topics import check as check_topic
 from feed_assets_tests.support.warehouse_topics import loading_of, nexts
 from feed_assets_tests.warehouse import standin
@@ -138,7 +139,7 @@ def test_driver_errors_are_classified_as_temporary_or_permanent(error, kind):
 
 
 def test_an_unavailable_cluster_is_reported_without_the_password():
-    with pytest.raises(WarehouseUnavailable) as said, engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE).open():
+    with pytest.raises(WarehouseUnavailable) as said, opened(engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE)):
         pass
     assert "planted" not in str(said.value)
 

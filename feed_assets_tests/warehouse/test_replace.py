@@ -12,13 +12,14 @@ from feed_assets.warehouse.load import LoadContext
 from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.replace import Exchange, replace
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, state_rows
 from feed_assets_tests.warehouse.topic_loader import HOLDER
 
 
 @pytest.fixture
 def place(target, dataset) -> LoadContext:
-    with target.engine.open() as connection:
+    with opened(target.engine) as connection:
         dataset_state.prepare(connection, target.engine)
         load_state.take(connection, target.engine, HOLDER, 30)
     return LoadContext(target.engine, dataset.board, HOLDER, 7)
@@ -50,7 +51,7 @@ def test_replacement_leaves_a_table_that_another_load_changed(place, dataset):
 def test_replacement_waits_for_a_commit_under_way(place, dataset):
     """Imitate a connection that broke at the COMMIT: the server may still commit while the next session begins."""
     wanted, engine = exchange(dataset, 1), place.engine
-    with ThreadPoolExecutor() as pool, engine.open() as other, engine.open() as third:
+    with ThreadPoolExecutor() as pool, opened(engine) as other, opened(engine) as third:
         other.execute("BEGIN")
         load_state.renew(other, engine, HOLDER)
         waits = pool.submit(replace, place, dataset.name, TopicState(), wanted)
@@ -72,14 +73,14 @@ def test_the_lease_is_as_young_as_the_end_of_a_load(place, dataset, monkeypatch)
 
     monkeypatch.setattr(dataset_state, "keep", long)
     replace(place, dataset.name, TopicState(), exchange(dataset, 1))
-    with place.engine.open() as connection:
+    with opened(place.engine) as connection:
         young = f"SELECT 1 FROM feed_assets.lease WHERE seen_at > {place.engine.now} - INTERVAL '30 minutes'"
         assert connection.execute(young)
 
 
 def test_later_loads_are_dated_after_earlier_ones_despite_clocks(place, dataset):
     engine, name = place.engine, dataset.name
-    with engine.open() as connection:
+    with opened(engine) as connection:
         connection.execute("BEGIN")
         dataset_state.keep(connection, engine, name, "1", None, None, 0)
         connection.execute("UPDATE feed_assets.updates SET loaded_at = loaded_at + INTERVAL '1 day'")

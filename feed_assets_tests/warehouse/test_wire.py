@@ -14,6 +14,7 @@ from feed_assets.warehouse.load_groups import LoadGroup, Signalled
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.fault_seeds import assert_caught, seeds
 from feed_assets_tests.support.servers import wait_until
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.lives import committed
 from feed_assets_tests.warehouse.random_chunks import STATEMENTS, check_fold, produce_chunks
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
@@ -52,7 +53,7 @@ class World:
         self.stream = Stream(self.direct.place.board, f"clicks.{uuid4().hex[:12]}")
 
     def lease(self) -> None:
-        with self.direct.engine.open() as connection:
+        with opened(self.direct.engine) as connection:
             load_state.prepare(connection, self.direct.engine)
             load_state.take(connection, self.direct.engine, HOLDER, 0)
 
@@ -147,13 +148,13 @@ def test_large_loads_that_break(world, local_board, breaks, files, rows):
 def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> int:
     """Load these chunks, possibly interrupted; check the table, and return the offset up to which it is loaded."""
     engine = world.direct.engine
-    with engine.open() as connection:
+    with opened(engine) as connection:
         known = load_state.read(connection, name)
     with suppress(WarehouseUnavailable):
         if signals:
             loads.load(world.loader.place, name, known, LoadGroup(SCHEMA, tuple(signals)), SHAPE)
     wait_until(world.server.is_quiet, "the server to be done with it")
-    with engine.open() as connection:
+    with opened(engine) as connection:
         total = load_state.read(connection, name).positions[0].next_offset
     assert differences(engine, name, total, keys) == expected(total, keys)
     return total

@@ -6,6 +6,7 @@ from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import runs
 from feed_assets.warehouse.load_state import TopicState
+from feed_assets_tests.support.warehouse_connection import opened
 from feed_assets_tests.warehouse.stream import Stream
 
 HOLDER = "the test"
@@ -18,7 +19,7 @@ class Loader:
         self.engine, self.place = engine, LoadContext(engine, board, HOLDER, 7)
 
     def known(self, stream: Stream) -> TopicState:
-        with self.engine.open() as connection:
+        with opened(self.engine) as connection:
             return load_state.read(connection, stream.name)
 
     def load(self, stream: Stream, *signals) -> TopicState:
@@ -31,5 +32,5 @@ class Loader:
         return known
 
     def ask(self, question: str) -> list:
-        with self.engine.open() as connection:
+        with opened(self.engine) as connection:
             return connection.execute(question)

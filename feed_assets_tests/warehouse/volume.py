@@ -19,6 +19,7 @@ from feed_assets.warehouse.load_state import TopicState
 from feed_assets.warehouse.shapes import Column, Kind, Shape
 from feed_assets.warehouse.target import engine_of
 from feed_assets_tests.support.servers import peak_mb
+from feed_assets_tests.support.warehouse_connection import opened
 
 HOLDER = "the test"
 SCHEMA = 1
@@ -76,7 +77,7 @@ def differences(engine: Engine, name: str, total: int, keys: int) -> tuple[int, 
         f"_offset <> {newest} OR n <> _offset * 7 OR _partition <> 0 OR (_offset >= {keys} AND _offset % 10 = 0)"
         f" OR substr(text, 1, 3) <> 'é, ' OR id NOT BETWEEN 0 AND {keys - 1}"
     )
-    with engine.open() as connection:
+    with opened(engine) as connection:
         [(rows, distinct, bad)] = connection.execute(
             f'SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE {wrong}) FROM "{name}"'
         )

@@ -1,0 +1,122 @@
+"""Other roles of a PostgreSQL warehouse gain no rights through the loader, and stop only their own tables."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy
+from feed_assets.core.feeds import Feed
+from feed_assets.core.sql_text import quoted
+from feed_assets.warehouse import dataset_state
+from feed_assets.warehouse.target import engine_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, table, target_of
+
+PLANTED = """
+CREATE FUNCTION public.equals_{2}({0}, {1}) RETURNS boolean LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO public.ran VALUES (current_user); RETURN $1::text = $2::text; END $$;
+CREATE OPERATOR public.= (LEFTARG = {0}, RIGHTARG = {1}, FUNCTION = public.equals_{2})
+"""
+TYPES = (
+    ("information_schema.sql_identifier", "information_schema.sql_identifier"),
+    ("varchar", "varchar"),
+    ("text", "name"),
+)
+
+RAISE = """
+CREATE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40001'; END $$
+"""
+
+
+def row(number: int) -> dict[str, object]:
+    return {"id": number, "text": f"text {number}"}
+
+
+@pytest.fixture
+def own_url(postgresql) -> str:
+    """Return the URL of a database for one test only."""
+    return postgresql.database()
+
+
+@pytest.fixture
+def owner(own_url: str) -> Iterator[psycopg.Connection]:
+    """Provide a connection of somebody who may create objects in the schema of the tables."""
+    with psycopg.connect(own_url.replace("+psycopg", ""), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def pair(local_board, ledger) -> tuple[Dataset, Dataset]:
+    one, other = (Dataset(local_board, ledger, Feed.parse(f"ads/{name}/v1.0")) for name in ("a", "b"))
+    for each in (one, other):
+        each.publish("1", row(1))
+    return one, other
+
+
+def test_no_operator_of_another_role_runs_in_a_load(own_url, owner, pair):
+    one, _ = pair
+    target = target_of(own_url)
+    owner.execute("CREATE TABLE public.ran (role text)")
+    for number, (left, right) in enumerate(TYPES):
+        owner.execute(PLANTED.format(left, right, number))
+    load(target, one)
+    one.publish("1", row(2))
+    load(target, one)
+    assert owner.execute("SELECT * FROM public.ran").fetchall() == []
+    check_table(target.engine, one)
+
+
+def test_a_trigger_that_raises_a_temporary_error_delays_only_its_table(own_url, owner, pair):
+    one, other = pair
+    target = target_of(own_url)
+    load(target, one, other)
+    owner.execute(RAISE)
+    owner.execute(f"CREATE TRIGGER t BEFORE INSERT ON {quoted(one.name)} FOR EACH ROW EXECUTE FUNCTION public.raise()")
+    for each in pair:
+        each.publish("1", row(2))
+    with pytest.raises(TableBusy, match="the server ended a statement: not now"):
+        load(target, one, other)
+    check_table(target.engine, other)
+    owner.execute(f"DROP TRIGGER t ON {quoted(one.name)}")
+    load(target, one, other)
+    check_table(target.engine, one)
+
+
+@pytest.mark.parametrize("time", ["294276-12-31 23:59:59.999999+00", "infinity"])
+def test_a_time_of_a_load_in_the_future_stops_only_its_table(own_url, owner, pair, time):
+    one, other = pair
+    target = target_of(own_url)
+    load(target, one, other)
+    owner.execute("UPDATE feed_assets.updates SET loaded_at = %s WHERE dataset = %s", (time, one.name))
+    for each in pair:
+        each.publish("1", row(2))
+    with pytest.raises(LoadFailed, match=r"updates was altered .* expected a time of a load that is not in the future"):
+        load(target, one, other)
+    check_table(target.engine, other)
+    with target.engine.open() as connection:
+        assert [each.dataset for each in dataset_state.loads(connection)] == [other.name]
+
+
+def test_a_lease_with_an_endless_time_names_what_to_do(own_url, owner, pair):
+    one, _ = pair
+    load(target := target_of(own_url), one)
+    owner.execute("UPDATE feed_assets.lease SET holder = 'x', seen_at = 'infinity'")
+    with pytest.raises(LoadFailed, match=r"lease was altered by somebody else: .* DELETE FROM feed_assets.lease"):
+        load(target, one)
+
+
+def test_tables_are_in_the_first_schema_of_the_users_search_path(own_url, owner, pair):
+    one, _ = pair
+    owner.execute("CREATE SCHEMA loaded")
+    name = sa.make_url(own_url).database
+    owner.execute(f"ALTER DATABASE {name} SET search_path = loaded, public")
+    load(target := target_of(own_url), one)
+    assert owner.execute(
+        "SELECT table_schema FROM information_schema.tables WHERE table_name = %s", (one.name,)
+    ).fetchall() == [("loaded",)]
+    assert table(target.engine, one, "id") == [(1,)]
+    owner.execute(f"ALTER DATABASE {name} SET search_path = nowhere")
+    with pytest.raises(InvalidSetting, match="names no schema that exists"):
+        engine_of(own_url).table("a")
