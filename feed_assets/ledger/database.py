@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from feed_assets.core.errors import DiskFull, LedgerUnavailable
 from feed_assets.core.secrets import cause, masked
-from feed_assets.ledger.sessions import CHANGES, LOCK_SECONDS, PREPARE, WRITES, connect_args
+from feed_assets.ledger.sessions import CHANGES, LOCK_SECONDS, PREPARE, WRITES, connect_args, shared_schema
 from feed_assets.ledger.tables import cursor, log_lock
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -114,6 +114,7 @@ def open_ledger(url: SecretStr | str) -> Ledger:
     with ExitStack() as opening:
         ledger = opening.enter_context(_for_a_look(text))
         with _opening(text, exc.OperationalError, LedgerUnavailable):
+            _refuse_shared_schema(ledger)
             _migrate(ledger)
         opening.pop_all()  # The ledger can be used, so leave it open.
     return ledger
@@ -166,6 +167,16 @@ _EXPECTED = {
     False: "Expected an existing database in which this role has the rights that it needs. If only the database's "
     "owner has them, ask the owner to run `feed-assets ledger upgrade` and to grant the rights (docs/security.md).",
 }
+
+
+def _refuse_shared_schema(ledger: Ledger) -> None:
+    with ledger.read() as connection:
+        schema = shared_schema(connection)
+    if schema:
+        raise LedgerUnavailable(
+            f"every role that may connect could create objects in its schema {schema}, and so run statements with our "
+            f"rights. Have a superuser execute REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC;"
+        )
 
 
 def _migrate(ledger: Ledger) -> None:

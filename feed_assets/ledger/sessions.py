@@ -84,6 +84,20 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+_SHARED = (
+    "SELECT schema FROM pg_catalog.current_schema() AS schema "
+    "WHERE pg_catalog.has_schema_privilege('public', schema, 'CREATE')"
+)
+
+
+def shared_schema(connection: sa.Connection) -> str | None:
+    """Return the ledger's schema on PostgreSQL if every role may create objects in it, else None.
+
+    Such a role could add an operator, which our statements would then run with our rights.
+    """
+    return connection.exec_driver_sql(_SHARED).scalar() if connection.dialect.name == "postgresql" else None
+
+
 def connect_args(url: str) -> dict[str, Any]:
     """Return the time limits of PostgreSQL's client: for connecting, and for a lost connection.
 

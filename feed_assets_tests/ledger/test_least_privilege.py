@@ -38,6 +38,20 @@ def statements(title: str) -> list[str]:
     return [each for each in block.replace("'…'", "'x'").split(";") if each.strip()]
 
 
+def test_a_schema_in_which_every_role_may_create_objects_is_refused(postgresql: PostgreSQL) -> None:
+    """Otherwise any role could add an operator, which the ledger's statements would run."""
+    made = sa.make_url(postgresql.database())
+    server = sa.create_engine(made, isolation_level="AUTOCOMMIT")
+    url = made.render_as_string(hide_password=False)
+    with server.connect() as connection:
+        connection.exec_driver_sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
+        with pytest.raises(LedgerUnavailable, match="REVOKE CREATE ON SCHEMA public FROM PUBLIC;"):
+            open_ledger(url)
+        connection.exec_driver_sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    open_ledger(url).engine.dispose()
+    server.dispose()
+
+
 @pytest.fixture
 def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
     """Yield a database as the page creates it, opened by its owner."""
