@@ -1,7 +1,10 @@
 """Alerts by mail, through a real mail server: what is sent, encrypted or not at all."""
 
 import pytest
+from pydantic import SecretStr
 
+from feed_assets.alerts import channels
+from feed_assets.settings import Settings
 from feed_assets_tests.support.alert_channels import (
     LATER,
     NAME,
@@ -39,6 +42,15 @@ def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails):
     (mail,) = mails.mails
     assert mail["Bcc"] is None
     assert mail["Subject"] == "[feed_assets] opened: missing:a Bcc: thief@example.com"
+
+
+def test_apprise_sends_a_foreign_text_as_text_and_without_mentions_of_everybody(ledger, mails):
+    url = f"mailto://127.0.0.1:{mails.port}/?from=lake@example.com&to=ops@example.com"
+    raise_alert(ledger, NAME, "<b>late</b> @everyone <!channel>", NOW)
+    deliver_alerts(ledger, channels(Settings(alert_apprise=SecretStr(url))))
+    (mail,) = mails.mails
+    assert mail.get_content_type() == "text/plain"
+    assert "<b>late</b> @\u200beveryone <\u200b!channel>" in mail.get_content()
 
 
 def test_mail_accepted_for_one_of_two_receivers_is_delivered_and_names_the_other(ledger, mails, caplog):
