@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from filelock import FileLock, Timeout
@@ -43,6 +43,10 @@ LOGS = "ui"
 LOOK_SECONDS = 1.0
 """Seconds between two checks for news."""
 
+_MEMORY = (
+    "Code 52 means that it needs more memory: set spark.driver.memory in FEED_ASSETS_SPARK_CONF, or correct the input."
+)
+
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
     "spark.ui.enabled": "false",  # even if the settings enable it: everybody on this machine could open it
@@ -74,11 +78,37 @@ def ui(
 
             lines = UiLines(config.ledger, echo)
             lines.print_new()
-            needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
-            needed += _dagster(stack, port, target, folder)
-            _watch(needed, lines)
+            token = secrets.token_urlsafe(32)
+            while True:
+                _serve(config, folder, port, target, token, lines)
     except KeyboardInterrupt:
         echo("feed-assets ui: all ended")
+
+
+def _serve(config: "Settings", folder: Path, port: int, target: str, token: str, lines: "UiLines") -> None:
+    """Start all processes, and print news until the shared Spark ends. Then end the processes and count its builds.
+
+    The caller starts all of them again. The new Spark gets a new token, because another user could take the port of the
+    old one, and would get the old token from our runs. Raise ProcessFailed if another process ends by itself.
+    """
+    from feed_assets.runs import spark_deaths
+    from feed_assets.runs.services import Services
+
+    with ExitStack() as stack:
+        stack.callback(_restore, dict(os.environ))
+        spark = None if config.spark_remote else stack.enter_context(_warm_spark(folder, config))
+        _watch(_dagster(stack, port, target, folder, token), spark, lines)
+        services = Services.of(config)
+        builds = spark_deaths.builds_on(services.ledger, os.environ["FEED_ASSETS_SPARK_REMOTE"])
+    how = f"Spark ended with exit code {spark.process.returncode if spark else None}"
+    spark_deaths.count_deaths(services, builds, f"{how}, which all runs share. {_MEMORY}")
+    names = ", ".join(str(each.output) for each in builds) or "none"
+    echo(f"feed-assets ui: {how}. Builds that used it: {names}. {_MEMORY} Starting again...")
+
+
+def _restore(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _make_ledger(config: "Settings") -> None:
@@ -189,11 +219,11 @@ def _target(module: str | None) -> str:
     return attribute_for(name, None, str(folder))
 
 
-def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Started]:
+def _dagster(stack: ExitStack, port: int, target: str, folder: Path, token: str) -> list[Started]:
     """Start the web server and the daemon. Print the address once the server itself listens there."""
     scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
     _isolate(scratch)
-    file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
+    file = Path(scratch) / "workspace.yaml"
     (logs := folder / LOGS).mkdir(0o700, exist_ok=True)
     serve = ["feed_assets.cli.web", str(port), str(file), target]
     echo("starting the web UI...")
@@ -226,9 +256,9 @@ def _isolate(scratch: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([NOWHERE, folders])
 
 
-def _watch(needed: Sequence[Started], lines: "UiLines") -> NoReturn:
-    """Print news until a signal arrives. Raise ProcessFailed if a needed process ends by itself."""
-    while True:
+def _watch(needed: Sequence[Started], spark: Started | None, lines: "UiLines") -> None:
+    """Print news until Spark ends or a signal arrives. Raise ProcessFailed if a needed process ends by itself."""
+    while spark is None or spark.process.poll() is None:
         for each in needed:
             each.check()
         lines.print_new()

@@ -105,6 +105,8 @@ def _reader(url: str) -> sa.Engine:
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
         event.listen(engine, "connect", _add_moment)
+    if engine.dialect.name == "postgresql":  # A view of its owner may call functions, which run as our role.
+        engine.update_execution_options(postgresql_readonly=True)
     return engine
 
 

@@ -77,6 +77,7 @@ class DuckDB(Engine):
     def open(self) -> Generator["_DuckConnection"]:
         """Yield a connection until the block ends. Threads of a process take turns."""
         with _TURN, opened_at(self._path) as opened:
+            _refuse_replaced_functions(opened)
             yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
@@ -108,6 +109,29 @@ class DuckDB(Engine):
         for each in shape.columns:
             if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
                 raise InvalidShape(f"{other} and {each.name} are the same name in DuckDB. Rename one of the fields.")
+
+
+_FUNCTIONS = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE "
+
+
+@cache
+def _built_in() -> frozenset[str]:
+    """Return the names of DuckDB's functions and operators, lower-case."""
+    with duckdb.connect() as fresh:
+        return frozenset(name.lower() for (name,) in fresh.execute(f"{_FUNCTIONS} internal").fetchall())
+
+
+def _refuse_replaced_functions(opened: duckdb.DuckDBPyConnection) -> None:
+    """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB.
+
+    Our statements would run it, and it can read each file that this process can. The check itself uses neither.
+    """
+    names = {name.lower() for (name,) in opened.execute(f"{_FUNCTIONS} NOT internal").fetchall()}
+    if replaced := sorted(names & _built_in()):
+        raise LoadFailed(
+            f"the warehouse's file has a macro {replaced[0]}, which replaces the function of DuckDB: expected none, "
+            f"because our statements would run it. Find out who made it, then DROP MACRO {quoted(replaced[0])}."
+        )
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:

@@ -111,6 +111,10 @@ class Engine(ABC):
         """Return the SQL expression for the schema of the loaded tables."""
         return "current_schema()"
 
+    def own_elsewhere(self, _table: str, /) -> str:
+        """Return a query for the schemas of this user's table, if `table` would name a foreign one; '' for none."""
+        return ""
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection. Its end rolls back uncommitted changes. Raise WarehouseUnavailable."""

@@ -78,11 +78,16 @@ def _plain(name: str) -> str:
 
 
 def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
-    """Raise LoadFailed if a view or foreign table has the name of a loaded table, or of its deleted keys."""
+    """Raise LoadFailed if rows would go to a view or table of somebody else with the name of a loaded table."""
     rows = connection.execute(
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
         f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"
     )
+    for (schema,) in connection.execute(query) if (query := engine.own_elsewhere(table)) else ():
+        raise LoadFailed(
+            f"{table} is in the schema {schema}, but rows would now go to another one: expected the same first schema "
+            f"in the user's search_path. Remove the other schema, or SET search_path = {schema} with ALTER ROLE."
+        )
     for schema, kind in rows:
         raise LoadFailed(
             f"{schema}.{table} is a {kind}: expected the loaded table, or rows would go elsewhere. Put the "

@@ -15,6 +15,7 @@ from feed_assets.core.sql_text import literal, quoted
 from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
+from feed_assets.warehouse.statements import DELETED
 
 _LONGEST_NAME = 63
 """The most bytes of an identifier: PostgreSQL silently cuts a longer one."""
@@ -88,6 +89,15 @@ class PostgreSQL(Engine):
     def schema(self) -> str:
         """Return the schema of the loaded tables, as a text."""
         return literal(self._first_schema)
+
+    def own_elsewhere(self, table: str, /) -> str:
+        """Return the query. A new schema, such as one named like the user, may come first in the `search_path`."""
+        own = (
+            "SELECT {0} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') "
+            f"AND c.relname = {literal(table)} AND pg_get_userbyid(c.relowner) = current_user AND n.nspname {{1}}"
+        )
+        here = own.format("1", f"= {self.schema}")
+        return f"{own.format('n.nspname', f'NOT IN ({self.schema}, {literal(DELETED)})')} AND NOT EXISTS ({here})"
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:

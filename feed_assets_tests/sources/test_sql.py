@@ -127,6 +127,27 @@ def test_on_postgresql_select_is_all_that_it_needs(postgresql_url):
     made.close()
 
 
+VIEW = """
+CREATE TABLE written (name text);
+CREATE FUNCTION write(bigint) RETURNS bigint LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO written VALUES (current_user); RETURN $1; END $$;
+CREATE VIEW seen AS SELECT *, write(id) AS written FROM events WHERE write(id) > 0
+"""
+
+
+def test_a_function_of_a_view_cannot_write_as_our_role(postgresql_url):
+    made = Sql(postgresql_url, "integer")
+    made.add([row(1, "integer")])
+    with made.engine.begin() as connection:
+        connection.exec_driver_sql(VIEW)
+    with pytest.raises(SourceUnavailable, match="read-only transaction"):
+        SqlEvents(postgresql_url, "seen", order_by="id").read(None, 10)
+    with made.engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT * FROM written").all() == []
+        connection.exec_driver_sql("DROP VIEW seen; DROP FUNCTION write; DROP TABLE written")
+    made.close()
+
+
 def test_a_schema_can_be_named(postgresql_url):
     made = Sql(postgresql_url, "integer")
     made.add([row(1, "integer")])

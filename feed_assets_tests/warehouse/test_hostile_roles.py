@@ -1,7 +1,8 @@
-"""Other roles of a PostgreSQL warehouse gain no rights through the loader, and stop only their own tables."""
+"""Other users of a warehouse gain no rights through the loader, and stop only their own tables."""
 
 from collections.abc import Iterator
 
+import duckdb
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -97,6 +98,40 @@ def test_a_time_of_a_load_in_the_future_stops_only_its_table(own_url, owner, pai
     check_table(target.engine, other)
     with target.engine.open() as connection:
         assert [each.dataset for each in dataset_state.loads(connection)] == [other.name]
+
+
+def test_a_new_schema_in_front_of_the_search_path_gets_no_rows(own_url, owner, pair):
+    one, _ = pair
+    load(target_of(own_url), one)
+    schema = sa.make_url(own_url).username
+    owner.execute("CREATE ROLE stranger")
+    owner.execute(
+        f'CREATE SCHEMA "{schema}"; CREATE TABLE "{schema}".{quoted(one.name)} (LIKE public.{quoted(one.name)})'
+    )
+    owner.execute(f'ALTER TABLE "{schema}".{quoted(one.name)} OWNER TO stranger')
+    one.publish("1", row(2))
+    with pytest.raises(LoadFailed, match=f"{one.name} is in the schema public, but rows would now go to another one"):
+        load(target_of(own_url), one)
+    owner.execute(f'DROP SCHEMA "{schema}" CASCADE; DROP ROLE stranger')
+    load(target := target_of(own_url), one)
+    check_table(target.engine, one)
+
+
+@pytest.mark.parametrize("name", ["greatest", "=", "duckdb_functions", "MAX"])
+def test_a_macro_that_replaces_a_function_of_duckdb_stops_the_loads(tmp_path, pair, name):
+    one, _ = pair
+    path = tmp_path / "warehouse.db"
+    load(target := target_of(f"duckdb://{path}"), one)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE MACRO harmless(a) AS a")
+        connection.execute(f"CREATE MACRO {quoted(name)}(a := NULL, b := NULL) AS (SELECT 1)")
+    one.publish("1", row(2))
+    with pytest.raises(LoadFailed, match=f'has a macro {name.lower()}, which replaces .* DROP MACRO "{name.lower()}"'):
+        load(target, one)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"DROP MACRO {quoted(name)}")
+    load(target, one)
+    check_table(target.engine, one)
 
 
 def test_a_lease_with_an_endless_time_names_what_to_do(own_url, owner, pair):

@@ -1,0 +1,30 @@
+"""Builds that use the Spark that `feed-assets ui` shares among all runs, when this Spark ends."""
+
+from collections.abc import Collection
+
+from feed_assets.core.attempts import ABANDONED, FAILED
+from feed_assets.core.errors import SparkDied
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.runs import RUNNING, Run
+from feed_assets.runs.reconcile import finish
+from feed_assets.runs.services import Services
+
+
+def builds_on(ledger: Ledger, cluster: str) -> tuple[Run, ...]:
+    """Return the running builds that use a cluster, by the name that they recorded: `sc://127.0.0.1:15002`."""
+    with ledger.read() as connection:
+        return tuple(each for each in runs.running(connection) if each.cluster == cluster)
+
+
+def count_deaths(services: Services, builds: Collection[Run], why: str) -> None:
+    """Count each of these builds as an attempt in which Spark died. Their processes must have ended.
+
+    Otherwise a partition that ends Spark would be built again forever. A build that has recorded its own end keeps it,
+    unless it was only interrupted. A second call changes nothing.
+    """
+    with services.ledger.read() as connection:
+        current = runs.find(connection, [each.id for each in builds])
+    for each in current.values():
+        if each.state in (RUNNING, ABANDONED):
+            finish(services, each, FAILED, f"{SparkDied.__name__}: {why}")
