@@ -69,7 +69,7 @@ class Waiting:
 def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
     """Wait until all transactions that now write to the table have ended. Return a message if that takes too long.
 
-    Transactions that begin later draw higher numbers, so they are not awaited. The connection must be in autocommit
+    Transactions that begin later draw higher numbers, so they are not awaited. The connection must be in READ COMMITTED
     mode, so that each query sees the latest commits. Raise SourceUnavailable for a table whose writers cannot be seen.
     """
     name = connection.dialect.identifier_preparer.format_table(table)

@@ -77,7 +77,7 @@ class SqlEvents:
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
             if connection.dialect.name == "postgresql":  # Each statement then sees the latest commits.
-                connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection.execution_options(isolation_level="READ COMMITTED")
             self._look_up(connection)
             final, waits = self._final(connection, place)
             if waits:
