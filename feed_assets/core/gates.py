@@ -72,7 +72,10 @@ class Case:
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return the changes whose data arrived in time: before the cut-off, and before the last check of late data."""
+        """Return the changes whose data had arrived by the last scheduled check for late data, and before the cut-off.
+
+        Newer data before the cut-off are weighed at the next check.
+        """
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:

@@ -38,7 +38,10 @@ class Growth:
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """Return the growth of each source. For example, the 24 hours that a day reads are one source."""
+    """Group the changes by source, and return the growth of each group.
+
+    For example, the 24 hourly partitions that one daily output reads count as one source.
+    """
     groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)

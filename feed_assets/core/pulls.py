@@ -40,8 +40,9 @@ class Pull:
     Args:
         blackboard: The name of the partner's blackboard in `FEED_ASSETS_BLACKBOARDS`.
         pattern: The pattern of file names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`. It has codes for the date
-            and the hour (UTC), and `*` for any characters but `/`, at most twice between two `/`. The date must be
-            before the first `*` and before the hour, because files are listed day by day. Other files are ignored.
+            and the hour (UTC). `*` stands for any characters except `/`. Each part between two `/` may contain at most
+            two `*`. The date must be before the first `*` and before the hour, because files are listed day by day.
+            Other files are ignored.
         prefix: The folder of the files. The default is the blackboard itself.
         cron: When the files are listed (UTC). If a tick runs out of time, the next tick continues.
         lookback: Number of days before today whose files are also listed. Files that arrive later than that are missed.
@@ -170,7 +171,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True)
 class Pulled:
-    """A file in the registry, as it was pulled or refused, with its batch and its problem."""
+    """The ledger's entry for a partner's file, as the file was when it was pulled or refused."""
 
     file: File
     time: datetime | None

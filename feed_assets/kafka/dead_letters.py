@@ -169,7 +169,10 @@ class _Settling:
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
-        """Produce the messages of letters again, or drop them, and write a receipt. Copy letters that stay open."""
+        """Produce the messages of letters again, or drop them, and write a receipt.
+
+        The receipt settles all letters before it, so append a copy of each letter that stays open.
+        """
         self._producer.begin_transaction()
         if self._first_kept is not None:
             for each in letters:
@@ -185,7 +188,7 @@ class _Settling:
         if self._left:
             raise LetterLeft(
                 f"{len(self._left):,} dead letters stay open, and the others were produced again. The first: "
-                f"{self._left[0]} Then --drop the remaining ones."
+                f"{self._left[0]} Correct what you can and replay again, then drop the rest with --drop."
             )
 
     def _produce(self, placed: Placed, first_kept: int) -> None:

@@ -58,7 +58,10 @@ class PartitionReader:
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message, and yield the signals of chunks that it ends. A signal is written when it is requested."""
+        """Take a message, and yield the signals of chunks that it ends.
+
+        A signal is written only when the caller takes it from the iterator.
+        """
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:

@@ -149,7 +149,10 @@ class _Measured:
             return self.size(schema["type"], level + 1)
         sizes = [self.size(each, level + 1) for each in parts]
         if "items" in schema and sizes[0].is_empty:
-            raise InvalidSchema("an array of items without bytes: a few bytes could declare any number of items")
+            raise InvalidSchema(
+                "the items of an array have an empty encoding, such as null: expected at least one byte, because a "
+                "short message could declare any number of empty items"
+            )
         check_most(max(each.nulls for each in sizes), REPEATED_NULLS, "values without bytes in an item")
         return _Size(_above(sizes))
 

@@ -119,7 +119,7 @@ def _check_offsets(signal: Signal) -> None:
         "minutes": sum(minutes),
     }.items():
         if count > room:
-            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most that many.")
+            raise InvalidEvent(f"{name} sum up to {count} messages at {room} offsets: expected at most one each.")
 
 
 def _check_file(signal: Signal) -> None:

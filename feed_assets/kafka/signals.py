@@ -50,7 +50,8 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
-            "offset. If that is no longer 0, declare it as another table: its chunks would repeat messages."
+            "offset. If this offset is no longer 0, declare the topic as another table: new chunks would repeat "
+            "messages of the old ones."
         )
     return None
 
@@ -63,7 +64,8 @@ def _signal_of(topic: str, partition: int, message: Message) -> Signal:
         raise SignalsLost(
             f"the last message of {name}/{partition}, at offset {message.offset}, is not the connector's: {error} "
             f"Let nobody else write there, and delete the topic {name}: then {topic}/{partition} is read again from "
-            "its first offset. If that is no longer 0, declare it as another table."
+            "its first offset. If this offset is no longer 0, declare the topic as another table: new chunks would "
+            "repeat messages of the old ones."
         ) from error
 
 

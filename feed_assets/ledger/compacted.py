@@ -86,7 +86,8 @@ def claim(
 ) -> None:
     """Record a claimed update that will hold the rows of the pinned updates.
 
-    Its inputs are the slices that these updates read, joined to one slice for each partition of a table.
+    Its inputs are the slices that these updates read. Slices of the same partition of an input table are merged into
+    one slice.
     """
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
@@ -102,7 +103,10 @@ def claim(
 
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
-    """Return one joined slice for each table's partition, from the first marker to the last."""
+    """Return one slice for each partition of a table.
+
+    It reaches from the first marker of the partition's pins to the last.
+    """
     pins_by_partition: dict[Partition, list[Pin]] = {}
     for pin in pins:
         pins_by_partition.setdefault(pin.partition, []).append(pin)

@@ -34,7 +34,7 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """Return the keys of the batches of a time whose names begin with `name`."""
+    """Return the keys of batches whose names begin with `name`, and whose files are of the day or hour `time`."""
     condition = (
         (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     )

@@ -257,7 +257,8 @@ def _log_values(state: CheckState) -> tuple[str, str | None, str]:
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
     """Mark an output in the transaction that publishes it, if it was built from data known to be bad.
 
-    The next pass checks the mark again, with all windows for which the output waited.
+    This looks only at the inputs that the output has read. The next fan-out pass also looks at the windows of feeds for
+    which the output waited, and may change the mark.
     """
     reasons = look(connection, [output])
     put(connection, {at: why for at, why in reasons.items() if why}, now)

@@ -114,7 +114,10 @@ class Unique(Check):
 
 @dataclass(frozen=True)
 class References(Check):
-    """A check of `references`. `keys` are child, parent and column. One job computes the shares for all such checks."""
+    """A check of `references`. It judges the share of the child's rows whose key the parent has.
+
+    `keys` are child, parent and column. One Spark job computes the shares for all such checks.
+    """
 
     keys: tuple[str, str, str] = ("", "", "")
 

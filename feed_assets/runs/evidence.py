@@ -118,7 +118,7 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
 
 
 def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: str) -> None:
-    """Raise InvalidDefinition unless both inputs have the key column, as text in both or in neither."""
+    """Raise InvalidDefinition if an input lacks the key column, or if the column is text in only one of the inputs."""
     kinds: dict[str, str] = {}
     for each in inputs:
         schema = audited.inputs[each].schema

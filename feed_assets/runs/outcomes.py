@@ -30,7 +30,7 @@ class CheckResult:
         number: The number that the check judged.
         sample: Up to five rows that break the rule, or that show the reason.
         rows: The number of written rows.
-        finding: The finding in words, in place of the check's own.
+        finding: A text for the outcome. If given, it replaces the text that `check.finding` makes.
         explanation: Words that explain the sample, if its rows are not the dataset's own.
         rejected: The number of rejected records.
     """
@@ -68,7 +68,7 @@ class CheckResult:
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. The number of rows read back must equal the number written."""
+    """Run every check. Raise UpdateAbandoned if the number of rows read back differs from the number written."""
     counts = aggregates(audited, wanted_of(checks))
     return results(checks, counts, audited)
 

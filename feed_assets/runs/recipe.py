@@ -150,8 +150,9 @@ def source_digest(function: Callable[..., Any] | None) -> str | None:
 
 
 def made_with(recipe_digest: str, settings: Settings) -> str:
-    """Return a digest of recipe and Spark configuration. Failed attempts with another digest do not count.
+    """Return a digest of recipe and Spark configuration.
 
+    Only failed attempts with the same digest count towards the limit of attempts, so a corrected recipe is tried again.
     The address of a Connect server is left out, because `feed-assets ui` uses another port each time.
     """
     secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()

@@ -92,7 +92,7 @@ def pins_of(slices_by_table: Cut) -> set[Pin]:
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
     """Return the published update's pins of event tables without new data, so that the lineage stays complete.
 
-    A batch carries no positions of other batches.
+    Return nothing if the output is appendable, because a batch must not have the pins of another batch.
     """
     tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
     read = {pin.partition for pin in pinned}

@@ -202,7 +202,7 @@ def _rejected(tagged: DataFrame, tally: Tally) -> RejectedRows:
 
 
 def _watched(sources: Sequence[RecipeInput], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
-    """Return the function's frames of the inputs whose records are counted while reading."""
+    """Return the frames that the user's function gets for those inputs whose records are counted while reading."""
     named = {source.name: source for source in sources}
     return {n: each.frame if named[n].tagged else without_rejects(each.frame) for n, each in tallies.items()}
 

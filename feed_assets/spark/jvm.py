@@ -35,8 +35,8 @@ def of_python_workers() -> dict[str, str]:
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a JVM that has a configuration.
 
-    With our configuration, Python workers import nothing from the current folder until `python_workers` adds it after
-    the installed packages.
+    With our configuration, set PYTHONSAFEPATH, so that a Python worker starts without the current folder on its path.
+    `python_workers` later appends this folder, behind the installed packages.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 

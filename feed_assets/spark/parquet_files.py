@@ -39,9 +39,10 @@ def read_parquet(
     required: Sequence[str],
     file: Column,
 ) -> DataFrame:
-    """Return the tagged frame of Parquet files (columns and path by key). `_raw` is the row as JSON.
+    """Return the rows of Parquet files as a tagged frame (see `rejects`). Its column `_raw` has the row as JSON.
 
-    Raise UnreadableUpdate for a file with other columns or types. The order of the columns may differ.
+    `columns` and `paths` have the columns and the path of each file, by key. Raise UnreadableUpdate for a file with
+    other columns or types. The order of the columns may differ.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]

@@ -116,7 +116,10 @@ def once(column: Column, use: Callable[[Column], Column]) -> Column:
 
 
 def reasons() -> Column:
-    """Return a tagged frame's reasons, never NULL."""
+    """Return a column with the reasons to reject a row of a tagged frame (see `rejects`).
+
+    It is never NULL: a row without reasons has an empty array.
+    """
     return sf.expr(_REASONS)
 
 

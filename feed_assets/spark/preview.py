@@ -54,7 +54,7 @@ def _row_sql(schema: StructType) -> str:
 
 
 def markdown(schema: StructType, numbered: Sequence[Any]) -> str:
-    """Return the rows with the smallest numbers as a Markdown table. Long values are cut."""
+    """Return the first rows, by row number, as a Markdown table. Long values are cut."""
     rows = [each["texts"] for each in sorted(numbered, key=lambda each: each["number"])[:ROWS]]
     return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 

@@ -116,9 +116,9 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return the error of feed_assets that a Python worker raised.
+    """Return the error of feed_assets that a Python worker raised, if it must not count as a failed attempt.
 
-    Return None for other errors, and for errors that count as an attempt.
+    Return None for any other error.
     """
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":

@@ -178,7 +178,8 @@ def _moved(
 ) -> dict[str, str]:
     """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
 
-    If another field has that alias as its name, that field needs another column. Its alias is then in the mapping, too.
+    If the alias is also the name of another new field, that field must find a column by an alias of its own. Then the
+    mapping has the aliases of both fields.
     """
     for alias in fields[name].aliases:
         if alias not in columns or alias in used_names:

@@ -65,7 +65,10 @@ def planned(place: LoadContext, table: str, state: TopicState, update: Update) -
 
 
 def _changed(engine: Engine, table: str, state: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
-    """Return the change that the table needs for an update's rows. Columns that other partitions may use stay."""
+    """Return the change that the table needs for an update's rows.
+
+    Keep columns that the update does not have: other partitions may use them.
+    """
     if update is None or shape is None:
         return TableChange((), state)
     number = int(update.id.replace(".", ""))

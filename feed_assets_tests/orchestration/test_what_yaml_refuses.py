@@ -66,7 +66,7 @@ def refused(project, given, other):
         (
             "mapping: batch_date",
             "mapping: all, only: {a: b}",
-            "only needs one of the mappings within, batch_date, day_to_date",
+            "expected `mapping` to be one of within, batch_date, day_to_date",
         ),
         ("PT30M", "soon", "attributes.wait.delay"),
         ("P2D", "-P2D", "a time of 0 or more"),

@@ -46,7 +46,7 @@ SIGNALS = {
     "minutes of year 0": ({"minutes": {"0000-01-01T00:00Z": 1}}, "minutes: found"),
     "no minute": ({"minutes": {"": 1}}, "minutes: found ''"),
     "minutes below 0": ({"minutes": {"2026-01-31T15:59Z": -1}}, "below 0 in records, dead_letters or minutes"),
-    "more minutes than offsets": ({"minutes": {"2026-01-31T15:59Z": 2**63 - 1}}, "expected at most that many"),
+    "more minutes than offsets": ({"minutes": {"2026-01-31T15:59Z": 2**63 - 1}}, "expected at most one each"),
     "another topic": ({"topic": "u", "path": None, "records": 0}, "it is about u/0: expected t/0"),
     "another partition": ({"partition": 1, "path": None, "records": 0}, "it is about t/1: expected t/0"),
     "a partition below 0": ({"partition": -1, "path": None, "records": 0}, "it is about t/-1"),

@@ -153,7 +153,9 @@ class _Recording:
         """Return whether the dataset has the tier, sub-partition and windows of a report. Otherwise reject it."""
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
-                raise InvalidReport(f"{self.dataset} is built by our runs, which report its counts. Report sources.")
+                raise InvalidReport(
+                    f"{self.dataset} is built by our runs, which report its records. Report the counts of its sources."
+                )
             if self.tracked.tiers and new.windows and new.tier not in (INGESTED, *self.tracked.tiers):
                 raise InvalidReport(f"tier {new.tier!r}: expected one of {', '.join(self.tracked.tiers)}, as declared.")
             self.tracked.check(new.sub_partition)

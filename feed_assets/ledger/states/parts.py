@@ -25,10 +25,10 @@ from feed_assets.ledger.tables import report
 
 @dataclass(frozen=True)
 class Part:
-    """One report about a window.
+    """One part's report, as far as it is about a window. A part is a file or range that a tier counted.
 
-    `records` is the number of records in the window. `of` is the number of records of the whole part, if known. Times
-    are UTC.
+    `records` counts the part's records in the window. `of` is the number of all its records, in all windows; None if
+    unknown. Times are UTC.
     """
 
     sub_partition: str

@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The last period is the current one. If a node's newest data are older, the periods end with these data, and the last
-    finished period is added. `notes` gets the same texts as in `extents_within`.
+    The last period is the current one. If a node's newest data are older than all of these periods, return the periods
+    up to these data instead, and also the last finished period. `notes` gets the same texts as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)

@@ -88,7 +88,10 @@ def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
 
 
 def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
-    """Return the inputs' origin, combined if they differ. Return a new origin if a mapping is not one-to-one."""
+    """Return the origin of the inputs' correlation ids. If the inputs have different origins, return their combination.
+
+    Return a new origin if a mapping is not one-to-one.
+    """
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)

@@ -144,7 +144,7 @@ def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: s
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return all values of a declaration by name. The role is first, because it matters most."""
+    """Return all values of a declaration by name. `role` is None if the asset has no declaration of feed_assets."""
     of_spec = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     of_spec |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     declared = vars(declaration_of(spec)) if declaration_of(spec) else {}

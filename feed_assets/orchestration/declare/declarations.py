@@ -244,7 +244,7 @@ def declaration_of(asset: Asset) -> Declaration | None:
     declaration = held.instance if isinstance(held, ObjectMetadataValue) else held
     if declaration is None or isinstance(declaration, Declaration):
         return declaration
-    _log.warning("asset %s is left out: its metadata %s are no declaration of ours", asset.key.to_user_string(), KEY)
+    _log.warning("asset %s is ignored: its metadata %r has no valid declaration", asset.key.to_user_string(), KEY)
     return None
 
 

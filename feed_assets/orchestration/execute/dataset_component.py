@@ -115,7 +115,8 @@ class InputModel(dg.Model):
             return _BY_SPAN[self.mapping](self.only)
         if self.only:
             raise InvalidDefinition(
-                f"{self.asset}: only needs one of the mappings {', '.join(_BY_SPAN)}: expected one of these."
+                f"{self.asset}: `only` is given without its mapping: expected `mapping` to be one of "
+                f"{', '.join(_BY_SPAN)}. Correct `mapping`, or remove `only`."
             )
         if isinstance(self.mapping, tuple):
             first, last = self.mapping

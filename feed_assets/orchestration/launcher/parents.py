@@ -180,7 +180,7 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
 def _why_not(server: psutil.Process, executable: str) -> str | None:
     """Return why a parent could not load the same code as a server. Return None if it can.
 
-    For example, the process that listens may only be a tunnel.
+    For example, the process that listens at the server's address may only be a tunnel to another machine.
     """
     command = server.cmdline()
     if server.uids().effective != os.geteuid():

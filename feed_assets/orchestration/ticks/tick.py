@@ -152,8 +152,8 @@ class Tick:
     def may_listen(self) -> bool:
         """Return whether this tick may listen. It must have no results to return, and must not delay another sensor.
 
-        No sensor waits if Dagster's daemon has a thread for each one. Other drivers evaluate sensors again by
-        themselves.
+        No sensor is delayed if Dagster's daemon has a thread for each one. Only this daemon needs to listen: other
+        callers evaluate the sensors again at once.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
