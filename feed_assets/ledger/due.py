@@ -33,8 +33,8 @@ class DueOutput:
     """An output on the due list.
 
     `changed` is the log number of the change that put it on the list. `requested` is the number of runs that were
-    requested since then. `state` and `reason` are of the last verdict; None means no verdict since that change. `since`
-    (UTC) is the time when the output was put on the list.
+    requested since then. `state` and `reason` come from the last verdict. They are None if there was no verdict since
+    that change. `since` (UTC) is the time when the output was put on the list.
     """
 
     partition: Partition
@@ -82,7 +82,7 @@ def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: dateti
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never lower the number: otherwise a later change of another process would be acknowledged together with this one.
+    # Never lower the number. Otherwise a verdict about this change would also acknowledge a later change.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
@@ -114,7 +114,9 @@ def look(
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     names = {str(consumer) for consumer in consumers}
     items: list[DueOutput] = []
-    for row in rows:  # Filter consumers in Python: few rows are due, and a condition with a thousand names is slow.
+    for row in (
+        rows
+    ):  # Filter consumers in Python, because few rows are due, and an SQL condition with a thousand names is slow.
         if row.feed in names:
             item = listed_of(row)
             is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
@@ -158,15 +160,15 @@ def _undecided(row: Any) -> DueOutput:
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
     """Make outputs due now that wait because of attempts, quality, late data or pipelines.
 
-    New definitions may allow them. Call this once when a process starts.
+    The definitions that a new process loads may let them go on, so call this once when a process starts.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait for a time, because new settings may have another limit.
+    """Make outputs due now that wait for a time.
 
-    Call this once when a process starts.
+    The settings of a new process may have another limit, so call this once when a process starts.
     """
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
@@ -235,8 +237,9 @@ def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Store verdicts.
 
-    Remove 'current' and 'closed' outputs from the list; keep the others until their time or a change. Skip an output
-    with a change or a request after its verdict was made. Otherwise that change or request would be lost.
+    Remove 'current' and 'closed' outputs from the list. The others stay, and are decided again at their time or after a
+    change. Skip an output that was changed or requested after its verdict was made. Otherwise the change or request
+    would be lost.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -292,7 +295,7 @@ def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) ->
         for item in free
     ]
     if rows:
-        # After a run request, the same reason is reported to Dagster again.
+        # Forget what was reported: after a run request, the same reason must be reported to Dagster again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
@@ -351,7 +354,7 @@ def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:
-    """Return for each consumer one reason why an output is undecidable or a change cannot be mapped to outputs."""
+    """Return for each consumer one reason why an output cannot be decided, or a change cannot be mapped to outputs."""
     of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
     of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
     return {

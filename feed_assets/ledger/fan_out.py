@@ -26,7 +26,7 @@ CHANGES_PER_READ = 1000
 
 @dataclass(frozen=True)
 class Affected:
-    """The outputs of one consumer that a change affects, each with the time (UTC) from which its partition exists.
+    """The outputs of one consumer that a change affects, each with the time (UTC) from which ticks decide about it.
 
     `outputs` is None if the change must be mapped again later. There are three reasons: the error `why_not`, a changed
     partition that does not exist yet, or an existing output whose time has not come. The next attempt is at `look_at`,
@@ -53,7 +53,7 @@ The partition belongs to a feed that the consumer reads, or to the consumer itse
 class PendingChanges:
     """Changes that a group of subscriptions has not received yet.
 
-    `start` and `reached` are the log positions of the group before and after them.
+    `start` and `reached` are the log positions of the group before and after these changes.
     """
 
     group: Collection[Edge]
@@ -152,7 +152,7 @@ _Marks = Mapping[Partition, str | None]
 def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
     """Return for each output the current problem of the data from which it was built, or None.
 
-    A problem that changes later is another change in the log, which a later round reads.
+    If a problem changes later, this is another change in the log, and a later round reads it.
     """
     if not reach.judged and not reach.cleared:
         return {}
@@ -217,7 +217,7 @@ def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
     """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
     since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
-    # The first change's kind was not stored. QUALITY is a kind that may add or end marks.
+    # The first change's kind was not stored. Assume QUALITY, because such a change may both add and end marks.
     return [
         LogEntry(first, partition, log.QUALITY),
         *since,

@@ -48,7 +48,7 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 def seen_by(
     connection: sa.Connection, consumers: Collection[Consumer], events_by_output: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
-    """Return for each consumer all events of the correlation ids in its inboxes.
+    """Return for each consumer all events that have a correlation id of its inboxes.
 
     Skip events that are recorded but not delivered yet. Otherwise a propagation could count as complete, and be
     consumed without these events.
@@ -87,9 +87,9 @@ def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterab
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Return whether no event in the slices was consumed since they were chosen.
+    """Return whether all events in the slices are still unconsumed since the slices were chosen.
 
-    If one was, rows would be read twice.
+    Otherwise rows would be read twice.
     """
     unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
@@ -153,7 +153,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
     """Remove events from inboxes, and move the markers. Never move a marker back.
 
-    The events may have older markers than those already consumed, if their propagation was skipped earlier.
+    If a propagation was skipped earlier, its events have older markers than events that were consumed since.
     """
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
@@ -233,7 +233,7 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
 
 
 def _published_by() -> sa.ScalarSelect[str]:
-    """Select the run of the newest published update of an output in the inbox."""
+    """Select the run that published the newest update of the output, for each row of the inbox."""
     held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
     its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
     of_output = (update.c.feed == inbox.c.feed) & its

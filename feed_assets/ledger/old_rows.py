@@ -22,9 +22,9 @@ ROWS_PER_STEP = 500
 CHANGES, EVENTS = "changes", "events"
 
 Step = Callable[[int], tuple[int, int | None]]
-"""Function that takes the number to continue after.
+"""Function that does one step, beginning after the given number.
 
-It returns the count of removed rows and the last number searched, or None at the end.
+It returns the count of removed rows, and the last number searched (None at the end).
 """
 
 

@@ -44,7 +44,7 @@ def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[
 
 
 def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
-    """Record pins for an update that has no recorded pins."""
+    """Record the pins that an update was probably built from. Do nothing if it has recorded pins."""
     with ledger.write() as connection:
         _assume(connection, partition, update_id, pins)
 
