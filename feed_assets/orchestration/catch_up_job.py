@@ -36,7 +36,7 @@ LOOK_SECONDS = 30
 class CatchUp(dg.Config):
     """Run configuration of the job `catch_up`."""
 
-    topic: str = Field(description="The Kafka topic to write chunks of.")
+    topic: str = Field(description="The Kafka topic whose messages are written as chunks.")
 
 
 def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:

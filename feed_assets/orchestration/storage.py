@@ -143,7 +143,7 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Watchers watch a run's file. Dagster changes the file when it closes it. Here only its WAL changes, so
+                # Watchers watch a run's file. Dagster changes the file by closing it. Here only its WAL changes, so
                 # touch it.
                 os.utime(path)
 

@@ -98,7 +98,7 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
         (
             sums,
             {"deps": [Input(raw_feed(SETTLED), tagged=True)]},
-            r"deps\[0\] is tagged, but deps are not read",
+            r"deps\[0\] is tagged, but `deps` are not read",
         ),
         (sums, {"deps": [Input(raw_feed(SETTLED), optional=True)]}, r"deps\[0\] is optional, .* or remove optional"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),

@@ -137,8 +137,8 @@ def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now
 def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
     """Return the current pipelines of datasets that wait for a propagation.
 
-    Only pipelines from a lineage table or file are returned. No event reports a change of such a source, so it is read
-    each time.
+    Only pipelines from a lineage table or file are returned. This table or file is read each time, because no event
+    reports a change of it.
     """
     external = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
     if not external:
@@ -173,15 +173,16 @@ def _decide_some(
     pairs = list(zip(needs, decided, strict=True))
     _pass_on(ledger, pairs, now)
     _release(ledger, decided, now)
-    late_decisions.record(ledger, decided, now)  # before the verdicts are stored, so that it is repeated after a kill
+    # Do this before the verdicts are stored, so that it is repeated after a kill.
+    late_decisions.record(ledger, decided, now)
     due.acknowledge(ledger, [(item, each) for item, each in pairs if not _consumes_without_a_run(each)], now)
     return pairs
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the due events leave an output unchanged, so that no run has to consume them.
+    """Return whether the due events leave an output unchanged.
 
-    The output's later events are decided next.
+    Then they are consumed without a run, and later events of the output are decided next.
     """
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
@@ -201,7 +202,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: 
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # These outputs are older than a change of their inputs. Consumers may wait for the news that they stay unchanged.
+    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for this news.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -238,9 +239,9 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
-    """Return the windows of feeds that an output waits for. Return None if they are unknown.
+    """Return the windows of feeds that an output waits for.
 
-    Then the output's mark stays.
+    Return None if they are unknown: then the output's mark stays.
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made

@@ -16,7 +16,10 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Three more groups: nothing to do; no input has arrived; not built although a later partition is built."""
+"""Groups besides the verdicts. Current: nothing is to do. Missing: no input has arrived.
+
+Holes: a partition is not built, although a later one is.
+"""
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:

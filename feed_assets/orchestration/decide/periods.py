@@ -38,7 +38,7 @@ Extents = dict[Feed, dict[Partition, Extent]]
 def extents_within(nodes: Iterable[Node], slots: Slots, notes: dict[str, str]) -> Extents:
     """Return the partitions of each node that overlap the slots or have no time.
 
-    `notes` gets the reason if a node fails, and a text if it has more partitions than are shown.
+    If a node fails, or has more partitions than are shown, add a text about this to `notes`.
     """
     extents: Extents = {}
     for node in nodes:

@@ -20,7 +20,7 @@ from feed_assets.orchestration.decide.nodes import Node
 class SliceConfig(dg.Config):
     """The events of a table's partition after the marker `after`, up to the marker `upto`.
 
-    Without `after`, from the beginning.
+    Without `after`, the slice begins with the first event.
     """
 
     table: str
@@ -68,8 +68,8 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
             raise InvalidDefinition(
-                "plan is 'incremental' and there are no slices: expected slices to read. Without plan and slices, all "
-                "data are loaded."
+                "plan is 'incremental', but slices are missing: expected the slices to read. Add them, or remove plan, "
+                "so that all data are loaded."
             )
         return BY_HAND
     slices: dict[Partition, Slice] = {}

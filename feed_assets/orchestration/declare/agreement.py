@@ -75,7 +75,7 @@ def _once(assets: Sequence[Any]) -> list[Any]:
         specs = [spec for spec in _specs(asset) if KEY in spec.metadata]
         again = [(*first[spec.key], spec) for spec in specs if spec.key in first]
         for other, one, spec in again:
-            if other is not asset:  # several modules may import one object
+            if other is not asset:  # Several modules may import the same object, which is then no repeated declaration.
                 _refuse_difference(one, spec)
         first |= {spec.key: (asset, spec) for spec in specs if not again}
         kept += [] if again else [asset]
@@ -96,7 +96,9 @@ def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
     twice = f"{one.key.to_user_string()} is declared twice"
     if first["role"] == again["role"] == "dataset":
-        raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
+        raise _placed(
+            f"{twice}, the first time at {at[0]}: expected one function that makes it. Rename or remove one.", at[1]
+        )
     if first["role"] != again["role"]:
         roles = [_ROLES.get(each["role"], "an asset") for each in (first, again)]
         raise _placed(
@@ -208,7 +210,7 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
         way = " reads ".join(key.to_user_string() for key in keys)
         declared = declaration_of(own_specs[keys[0]])
         raise _placed(
-            f"{way}: expected no dataset that reads itself, even through others. Remove one of these inputs.",
+            f"{way}: expected no dataset that reads itself, even through other datasets. Remove one of these inputs.",
             getattr(declared, "declared_at", None),
         ) from None
 

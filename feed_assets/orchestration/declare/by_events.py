@@ -102,7 +102,7 @@ class ByEvents:
                 raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected the tables that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
-        """Return a dataset with these inputs as a consumer. `pipelines` are from the graph or a lineage table."""
+        """Return the consumer for a dataset with these inputs. `pipelines` come from the graph or a lineage table."""
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)

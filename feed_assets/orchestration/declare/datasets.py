@@ -54,7 +54,8 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    code = code_version or source_digest(function)  # with a corrected function, the same inputs are built again
+    # Include the function's source: once it is corrected, the same inputs are built again.
+    code = code_version or source_digest(function)
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
@@ -74,7 +75,7 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
-                f"{feed}: {name} is {option}, but deps are not read: expected it in inputs. Move it there, "
+                f"{feed}: {name} is {option}, but `deps` are not read: expected it in `inputs`. Move it there, "
                 f"or remove {option}."
             )
     return replace(dependency.source(name), is_handed=False, grain=None)

@@ -128,7 +128,7 @@ class DayToDate:
 class Previous:
     """The window before the output's window, for a dataset that reads its own previous window.
 
-    The first window has none.
+    The first window has no previous window.
     """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])

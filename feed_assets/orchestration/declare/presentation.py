@@ -52,7 +52,7 @@ INSTEAD: Mapping[str, str] = {
     "dagster_type": "the function returns a DataFrame, and checks= has the rules for its rows. Remove it.",
     "is_virtual": "a dataset is files on the blackboard. Remove it.",
 }
-"""Advice about arguments of Dagster's assets that our datasets do not take."""
+"""Advice by argument of Dagster's assets, for arguments that our datasets do not take."""
 
 _OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
 INSTEAD_OF_FOREIGN: Mapping[str, str] = {
@@ -62,12 +62,12 @@ INSTEAD_OF_FOREIGN: Mapping[str, str] = {
     "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
     "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),
 }
-"""Advice about arguments of Dagster's assets that foreign feeds do not take."""
+"""Advice by argument of Dagster's assets, for arguments that foreign feeds do not take."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """Attributes for display. The declaration's default replaces None and empty values."""
+    """Attributes for display. For None and empty values, the declaration's defaults are used."""
 
     description: str | None = None
     group_name: Name | None = None

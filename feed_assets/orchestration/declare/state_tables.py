@@ -1,4 +1,7 @@
-"""Declarations of state tables: external assets whose completeness others report, and that are read by windows."""
+"""Declarations of state tables: external assets that are read by windows.
+
+Other teams report which windows are complete.
+"""
 
 from collections.abc import Sequence
 

@@ -48,8 +48,8 @@ def kafka_topic(
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are compressed with gzip.
-        lag: Greatest number of a partition's messages without a chunk. More fail the check `caught_up` and open an
-            alert.
+        lag: Greatest number of messages of a partition that may lack a chunk. If there are more, the check `caught_up`
+            fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
         cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.

@@ -41,7 +41,7 @@ _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
 _DECLARED = "`at`, the folder of defs/ that declares it, or its Python path, such as my_project.defs.tables.foo"
 _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""Folders whose components are being built. Each folder has an input of the folder before it."""
+"""Folders whose components are being built. Each folder after the first declares an input of the folder before it."""
 
 
 class PartitionsModel(dg.Model):

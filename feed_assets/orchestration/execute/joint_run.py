@@ -37,7 +37,7 @@ Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
 """A function that builds the partition with a Dagster key.
 
-If another run is building it, the flag decides: wait (True) or raise AlreadyRunning (False).
+If another run is building the partition, the flag decides: wait for that run (True), or raise AlreadyRunning (False).
 """
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
@@ -53,9 +53,9 @@ class Many:
     results: Results
     standing: Standing
     in_order: bool = False
-    """True if one partition may be an input of another.
+    """True if one partition may be an input of another. Then partitions keep their order.
 
-    Then a partition that has to wait does so in its turn, and not last.
+    Otherwise a partition that another run is building comes last.
     """
     tells_unchanged: bool = False
     """True if `results` also report unchanged partitions."""

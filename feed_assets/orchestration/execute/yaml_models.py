@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file as the place of declarations and errors, because no line of Python declares them."""
+    """Within the block, name the YAML file as the place of declarations and errors. No line of Python declares them."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -187,7 +187,7 @@ def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
     Raise InvalidDefinition if there is no such object.
     """
     try:
-        with declaring(None):  # the imported module may contain declarations, too
+        with declaring(None):  # The imported module may itself contain declarations.
             return resolve_name(path)
     except (AttributeError, ImportError, ValueError) as error:
         raise InvalidDefinition(f"{attribute}: {path!r}: {error}: expected {expected}.") from None

@@ -49,7 +49,7 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is time to load again. The load may have failed because the machine was busy."""
+        """Return whether it is time to try the load again. It may have failed only because the machine was busy."""
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ class Parent:
         except OSError:  # the process ended before it read the message
             answer = b""
         if not answer and self.process.wait() < 0:
-            return  # A kill is no proof that the load fails, so this counts as a parent that has ended.
+            return  # If the process was killed, the next load may succeed, so do not cache this as a failed load.
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
@@ -173,7 +173,7 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
         raise NoParent(f"the code server at {at} is not a process of this user on this host")
     server = psutil.Process(pids.pop())
     if why := _why_not(server, executable):
-        raise NoParent(f"what listens at {at} {why}")
+        raise NoParent(f"the process that listens at {at} {why}")
     return server
 
 

@@ -22,7 +22,7 @@ SLOWER = "slower"
 UPDATES_LOOKED_AT = 100
 """Number of newest updates to compare per dataset.
 
-Once the new code made all of them, its duration is the normal one.
+Once the new code has made all of them, there is no older code to compare, and the alert resolves.
 """
 
 

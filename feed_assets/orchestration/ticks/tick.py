@@ -32,7 +32,10 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a log record that names the subject of a tick's problem. A driver may print such records itself."""
+"""Attribute of a log record that names the subject of a tick's problem.
+
+`feed-assets run` prints such records.
+"""
 
 REPORTS = 500
 """Greatest number of reports to Dagster per tick."""
@@ -152,8 +155,7 @@ class Tick:
     def may_listen(self) -> bool:
         """Return whether this tick may listen. It must have no results to return, and must not delay another sensor.
 
-        No sensor is delayed if Dagster's daemon has a thread for each one. Only this daemon needs to listen: other
-        callers evaluate the sensors again at once.
+        No sensor is delayed if Dagster's daemon has a thread for each one. Other callers, such as tests, must not wait.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -186,7 +188,7 @@ class Tick:
     def cursor(self) -> str:
         """Return the sensor's cursor: the log position, and the number of ticks that left work.
 
-        The number changes if this tick leaves work, and drivers notice the change.
+        A new number shows that this tick leaves work.
         """
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
