@@ -19,7 +19,7 @@ from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
+    DataFrame = Any  # These types are evaluated when a dataset is declared, which must not load Spark.
 
 __all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
 
@@ -39,7 +39,8 @@ class Check:
         measure: A function that computes the number from the data of a run, `checks.Audited`.
         offending: A function that returns the written rows that break the rule. Users see a sample of them.
         inputs: The names of the dataset's inputs that the measure reads.
-        finding: The result in words, where `{found}` is the number and `{rows}` the number of written rows.
+        finding: A text for the result, in which `{found}` stands for the number and `{rows}` for the number of written
+            rows.
         severity: The effect of a failure: with `ERROR` nothing is published, with `WARN` the partition is published
             and marked. It may be a function of the number.
         evidence: Rows that users see after a failure, in place of the dataset's rows (`checks.Evidence`).
@@ -132,7 +133,10 @@ PROFILED = Check(
     aggregate="0",
     severity="WARN",
 )
-"""The check for a dataset's profile. Its number is the count of measures that are off, from `runs.profiling`."""
+"""The check for a dataset's profile.
+
+Its number is the number of measures that are off, which `runs.profiling` computes.
+"""
 
 
 def _name(kind: str, *columns: str) -> str:
@@ -146,7 +150,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
+    """Return a check that passes if no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
@@ -230,7 +234,8 @@ def unique(*columns: str) -> Check:
 
     def repeated(written: "DataFrame") -> "DataFrame":
         counted = written.groupBy(*map(quoted, columns)).count()
-        return counted.toDF(*columns, "_rows").where("_rows > 1")  # a column may be called `count`
+        # Rename the column `count`, because a column of the data may have this name.
+        return counted.toDF(*columns, "_rows").where("_rows > 1")
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"

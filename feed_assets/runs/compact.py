@@ -58,7 +58,7 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
-    """Return groups of batches, each to be replaced by one batch."""
+    """Return groups of consecutive batches. One batch is to replace each group."""
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))

@@ -11,7 +11,7 @@ from feed_assets.core.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
+    DataFrame = Any  # These types are evaluated when a dataset is declared, which must not load Spark.
 
 REASONS = 3
 """Number of reasons for rejects that `not_empty` names."""
@@ -37,7 +37,7 @@ class Audited:
         records: The number of written rows.
         rejected: The number of rejected records.
         inputs: The inputs of the function, by name.
-        read: The same inputs, including records that do not parse.
+        read: The same inputs, but including records that do not parse.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
         records_read: A function that counts the records of all inputs, including those that do not parse; None if they

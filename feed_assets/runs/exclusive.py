@@ -24,6 +24,6 @@ def alone(services: Services, output: Partition) -> Generator[str]:
     services.on_step("started")
     try:
         yield run.id
-    except BaseException as error:  # The claim must be finished after an interrupt, too.
+    except BaseException as error:  # Finish the claim after an interrupt, too.
         reconcile.finish(services, run, ABANDONED, reason_of(error))
         raise

@@ -30,7 +30,7 @@ def report(
     for address in _windows(pinned):
         for each in results:
             outcome, check, now = each.state, each.check.name, services.now()
-            with suppress(PartitionClosed):  # a closed window keeps its state
+            with suppress(PartitionClosed):  # A closed window keeps its state.
                 window_queries.report_quality(
                     services.ledger, address, check, outcome.state, outcome.reason, run_id, now
                 )

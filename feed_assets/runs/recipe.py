@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 PREVIOUS = "previous"
-"""The function parameter that gets the dataset's previous update. It gets None if everything is loaded."""
+"""The function parameter that gets the dataset's previous update, or None if the run loads the whole dataset."""
 
 
 @dataclass(frozen=True)

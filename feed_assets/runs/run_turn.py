@@ -39,7 +39,7 @@ class Patience:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the run may still wait."""
+        """Return the seconds that the run may still wait."""
         return max(self.seconds - self.spent, 0)
 
     def wait(self) -> None:
@@ -65,7 +65,7 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
                 return _started(services, output, launch)
             except AlreadyRunning as error:
                 if patience.seconds_left:
-                    continue  # another run was faster: look again
+                    continue  # Another run started first, so check again.
                 if not patience.spent:
                     raise
                 raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s.") from error

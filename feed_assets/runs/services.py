@@ -97,7 +97,7 @@ def spark_maker(
     may_start: bool = True,
     reader: SliceReader | None = None,
 ) -> "Maker":
-    """Return a maker on the process's Spark session with a profile's configuration, which is reset after use.
+    """Return a maker on the process's Spark session. It sets a profile's configuration, and resets it after use.
 
     This is the only place that chooses Spark. `reader` reads the slices that a function gets.
     """

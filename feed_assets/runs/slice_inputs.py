@@ -21,8 +21,8 @@ Cut = Mapping[str, Sequence[Slice]]
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
     """Return the slices to read of an event table: those of the run spec, or everything up to the last marker.
 
-    A plan that reloads reads each table from the beginning. A table without new data is read only up to where it was
-    read before.
+    If the plan is `reload`, each table is read from the beginning. A table without new data is then read only up to
+    where it was read before.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
@@ -31,7 +31,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     upto = _read_upto(ledger, output)
     if not is_told:  # a run by hand reads up to the last event
         upto |= _upto_the_last(ledger, partitions)
-    for each in new:  # a late slice may end before the last position
+    for each in new:  # Never end before the last position, as the slice of late data may.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
 
@@ -39,7 +39,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
 def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
     """Raise InvalidDefinition if a slice given by hand belongs to no input table, or ends after its table's last event.
 
-    Rows may still arrive after the last event, and would then count as late.
+    Rows after the last event may not all have arrived, and the missing ones would count as late data.
     """
     if run_spec.consumes or not run_spec.slices:
         return

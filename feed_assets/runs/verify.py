@@ -64,7 +64,7 @@ def verify(
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
         return report
-    cursor = f"looked again at all from {ordered[0]}"  # no other code location has this feed
+    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed, so the name is unique.
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         partitions, ends = turn(connection, ordered, position)
@@ -128,7 +128,7 @@ def _visit(
 ) -> int:
     """Verify partitions until the time is over. Return how many. `declared` includes feeds that are only read.
 
-    Stop after the first partition that shows that another blackboard is mounted.
+    Stop if a partition shows that another blackboard is mounted.
     """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)

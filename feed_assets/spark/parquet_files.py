@@ -1,7 +1,7 @@
 """Parquet files, checked against a declared schema. Spark silently fills missing columns and hides extra ones.
 
-The driver reads the footers and gives Spark the types to read. By itself, Spark would follow a writer's notes in the
-footer, and fail with Java errors for types that it does not have.
+The driver reads the footers and gives Spark the types to read. Otherwise Spark would use the schema that a writer has
+noted in the footer, and fail with Java errors for types that Spark does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,8 @@ OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
-    "datetimeRebaseMode": "CORRECTED",  # for files without a Spark version, whatever the session's setting
+    # Calendar of files that name no Spark version, whatever the session's setting is.
+    "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     **VERIFIED,
 }

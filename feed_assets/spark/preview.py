@@ -14,15 +14,15 @@ from feed_assets.core.schemas import quoted
 ROWS = 5
 """Greatest number of rows in the table."""
 SHOWN = "_feed_assets_shown"
-"""The name of a column that has number and texts for the first rows of each task, and NULL for others.
+"""The name of a column with the row's number and texts for the first rows of each task, and NULL for all other rows.
 
-It is dropped after the observation.
+The column is dropped after the observation.
 """
 _ROWS_OF_A_TASK = 1 << 33
 _LONGEST, _FETCHED = 60, 500
-"""Greatest numbers of characters of a text: in the table, and in Spark's result.
+"""Greatest numbers of characters of a text in the table, and in Spark's result.
 
-The table shows white space as one blank.
+The second is greater, because the table shows any white space as one blank.
 """
 
 

@@ -53,9 +53,10 @@ _MAY_PASS = re.compile(
     r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
     r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
 )
-"""Errors about data that a function reads elsewhere, or that a function raises itself. The next run may not have them.
+"""Errors about data that a function itself reads, and errors that a function raises.
 
-Examples: a folder of another team has no files yet, or a database or metastore does not answer.
+They may not occur in the next run. Examples: a folder of another team has no files yet, or a database or metastore does
+not answer.
 """
 
 UNREADABLE = "feed_assets cannot read "
@@ -146,7 +147,9 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
             f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
         )
     if named is None and not _HEADER.search(text):
-        return None  # The function itself read something. No input has caused the error, so no update is invalidated.
+        # The error is about something that the function itself has read, not about an input. So do not invalidate an
+        # update.
+        return None
     return _of_file(text, file)
 
 

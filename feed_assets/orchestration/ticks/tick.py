@@ -32,10 +32,7 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a log record that names the subject of a tick's problem.
-
-`feed-assets run` prints such records.
-"""
+"""Attribute of a log record that names the subject of a tick's problem, for `feed-assets run`, which prints it."""
 
 REPORTS = 500
 """Greatest number of reports to Dagster per tick."""
