@@ -83,7 +83,8 @@ def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -
 def version_of(pins: Iterable[Pin]) -> str:
     """Return one version for the rows of several batches: the sum of their versions.
 
-    A range has the version of all batches that it replaces. So a compaction gives readers nothing new to read.
+    A range has the same version as all batches that it replaces together. So a compaction gives readers nothing new to
+    read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
@@ -130,9 +131,10 @@ def _reach(read: Iterable[Interval], start: str) -> str:
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
-    """Return the pins without older batches of our own appendable datasets: the last batch of each partition stays.
+    """Leave out pins of older batches of our own appendable datasets.
 
-    An event is about a whole partition. The last batch has the correlation id that was passed on last.
+    Of each partition, only the last batch stays: events are about whole partitions, and the last batch has the
+    correlation id of the partition's last event.
     """
     last: dict[Partition, Pin] = {}
     newest_pins = set[Pin]()

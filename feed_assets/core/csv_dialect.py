@@ -34,7 +34,7 @@ _AFTER_BLANKS = re.compile(r'[ \t]+"')
 _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 
 SHORT = 4
-"""Maximum number of columns for which a message lists no differences of a header: a person sees them at once."""
+"""A message about a header with at most this many columns does not list the differences: a person sees them at once."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
 """Other formats, by the first bytes of their files. No text begins with these bytes."""

@@ -47,7 +47,7 @@ class History:
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
-        """Return the moment (UTC) at which history ends: windows that ended before it are history."""
+        """Return the moment (UTC) that separates history from new outputs: windows that ended before it are history."""
         return now - timedelta(days=self.days)
 
     def has(self, end: datetime | None, now: datetime) -> bool:
@@ -106,7 +106,8 @@ class Spent:
 def why_not(history: History, spent: Spent, size: int) -> str | None:
     """Return why a further run of history, which reads `size` bytes, may not be requested today, or None if it may.
 
-    The reason has no date and no used amount: these change, and a changed reason would be reported again.
+    The reason names neither the date nor the amount used so far. These change, and each changed reason would be
+    reported again.
     """
     if history.runs is not None and spent.runs >= history.runs:
         return (

@@ -176,8 +176,8 @@ class WindowInput:
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
         """Return the pins of a state table's windows if all are complete. If `is_partial`, pin the complete windows.
 
-        Return no pins for a feed: it is pinned by its updates. A window may open and complete again without a changed
-        row.
+        Return no pins for a feed, which is pinned by its updates: its windows may open and complete again without a
+        changed row.
         """
         if self.counted:
             return ()

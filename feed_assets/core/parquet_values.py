@@ -15,7 +15,10 @@ FIRST_NEW_DAY = date(1582, 10, 15)
 """The first day that has the same date in both calendars."""
 
 OLD_MOMENTS = -2_208_902_400
-"""1900-01-02 (UTC) in seconds. Old moments depend on the zone only before the local 1900-01-01, less than a day off."""
+"""1900-01-02 (UTC) in seconds since 1970.
+
+Old moments depend on the zone only before the local 1900-01-01, which in every zone is before this moment.
+"""
 
 REBASED = (
     *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),

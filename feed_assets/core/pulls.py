@@ -143,9 +143,9 @@ class Pull:
     def _folder(self, text: str, before: str) -> str:
         """Return the regular expression for the text between two `/`. `before` is the pattern of the folders above.
 
-        Its group is atomic: if the text after it does not match, no other way to match the group is tried. So matching
-        takes at most quadratic time in the length of a name. A group is not atomic if one of its codes occurs again
-        later, because then other ways must be tried.
+        The expression is an atomic group: if the text after the group does not match, no other way to match the group
+        is tried. So matching takes at most quadratic time in the length of a name. If one of its codes occurs again
+        later, the group is not atomic, because then other ways must be tried.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]
@@ -160,7 +160,7 @@ class Pull:
 
 
 class FileState(StrEnum):
-    """The state of a file in the registry."""
+    """The state of a partner's file in the ledger."""
 
     DONE = "done"
     CHANGED = "changed"

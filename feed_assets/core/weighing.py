@@ -154,9 +154,9 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
-    """Return the outcome by the age of the first data in `aging`: a re-run at the first check when they are old enough.
+    """Return the outcome by the age of the first data in `aging`: a re-run at the first check at which they are old.
 
-    It is a skip if the policy has no age, or no data may become old enough.
+    Return a skip if the policy has no age, or if no data can become old enough.
     """
     if policy.max_age is None or not aging:
         return _unless(f"{explanation}: they are skipped until more data arrive")

@@ -1,8 +1,8 @@
 """The cutter makes chunks of the decoded messages of one topic partition. No other code decides where a chunk ends.
 
 A chunk ends at the first of: a grid line (a multiple of the topic's message limit), a message with another schema, the
-byte limit, the time limit. All but the time limit depend only on the messages. The caller gives the time, so the cutter
-reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
+byte limit, the time limit. All of these except the time limit depend only on the messages. The caller passes the time,
+so the cutter reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
 """
 
 from collections import Counter
@@ -23,7 +23,10 @@ _MINUTE = 60_000
 """A minute in milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
-"""Bytes and number of items in memory after which a chunk ends: dead letters, and tombstones before the first row."""
+"""Dead letters, and tombstones before the first row, are kept in memory.
+
+A chunk ends at this number of bytes, or at this number of them.
+"""
 
 MINUTES = 10_000
 """The most different minutes in a chunk. Its signal lists them all, and brokers accept messages of up to 1 MB."""
@@ -168,7 +171,8 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        self._body: IO[bytes] = BytesIO()  # It needs no close, and is replaced at the first write.
+        # This buffer needs no close. The first write replaces it by the chunk's file.
+        self._body: IO[bytes] = BytesIO()
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
         self._lines: list[bytes] = []

@@ -114,9 +114,8 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"settle the dead letters of {topic}", producer):
-        producer.init_transactions(
-            SECONDS
-        )  # First, so that earlier processes cannot write a receipt after this one has read the last.
+        # Do this first, so that an earlier process cannot write a receipt after this process has read the last one.
+        producer.init_transactions(SECONDS)
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
@@ -134,7 +133,8 @@ def _first_kept(clients: Clients, topic: str) -> int:
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
     """Return the range of offsets with open letters, by partition.
 
-    The range ends at the present end: a message that is produced again may become a new letter after it.
+    The range ends at the partition's present end. Later letters may come from messages that this process produces
+    again.
     """
     with closing(clients.reader()) as reader:
         bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
@@ -238,7 +238,10 @@ class Open:
 
 
 def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
-    """Continue counting with up to `limit` more messages, and return the new counts. Raise KafkaUnavailable."""
+    """Continue the count `before` with up to `limit` more messages, and return the new counts.
+
+    Raise KafkaUnavailable.
+    """
     try:
         read_messages = topic_reader.read(clients, dead_letters_of(topic), before.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
@@ -252,7 +255,7 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
 def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
     """Return the counts after more messages.
 
-    A count never falls below 0: a receipt may settle letters that the broker removed before they were counted.
+    A count never falls below 0, although a receipt may settle letters that the broker removed before they were counted.
     """
     counts = {**before}
     for number, message in placed:

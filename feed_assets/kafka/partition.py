@@ -1,7 +1,8 @@
 """One topic partition that this process reads: its messages become chunks that are written and signalled.
 
 Chunks are written and signalled one after another. A kill before the signal leaves a file without a signal, and the
-next process cuts the same chunk again. A kill after the signal leaves nothing to do. There is no other state.
+next process cuts the same chunk again. A kill after the signal leaves nothing to do. The connector has no state besides
+files and signals.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

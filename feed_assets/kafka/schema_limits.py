@@ -28,7 +28,7 @@ DIGITS = 1_000
 NULLS, REPEATED_NULLS = 1_000, 16
 """The most values that take no bytes, per message and per item of an array or map.
 
-Without a limit, a few bytes could stand for a huge value.
+Without this limit, a few bytes of a message could stand for a huge value.
 """
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -79,7 +79,7 @@ class _Size(NamedTuple):
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a parsed schema contains itself. Then a message decides how deep its values are nested.
+    """Return whether a parsed schema contains itself, so that each message decides how deep its values are nested.
 
     Raise InvalidSchema if a limit is exceeded.
     """
@@ -138,9 +138,8 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        beside_number = (
-            max((each.nulls for each in sizes), default=1) - 1
-        )  # Minus one value: the branch's own number takes a byte.
+        # One value without bytes does not count, because the number of the union's branch takes a byte for it.
+        beside_number = max((each.nulls for each in sizes), default=1) - 1
         return _Size(_above(sizes), max(beside_number, 0))
 
     def _unnamed(self, schema: Mapping[str, Any], level: int) -> _Size:

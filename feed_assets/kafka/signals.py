@@ -24,7 +24,7 @@ TRANSACTION_SECONDS = 60
 """Seconds after which the broker aborts an unfinished transaction."""
 
 _ROOM = 4096
-"""Bytes of a letter beyond its message: our headers, and the broker's overhead."""
+"""Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
 
 LEFT = 4096
 """Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
@@ -48,7 +48,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
     if low > 0:
         raise SignalsLost(
-            f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
+            f"{name}/{partition} has lost its signals: the broker has deleted all messages before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
             "offset. If this offset is no longer 0, declare the topic as another table: new chunks would repeat "
             "messages of the old ones."

@@ -98,9 +98,12 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
-    """Write a chunk without the rows of some offsets as a new object beside the manifests. Return its copy."""
+    """Write a chunk without the rows of some offsets as a new object beside the manifests.
+
+    Return the new object's copy.
+    """
     names = dialect.line(copy.columns)
-    at = copy.columns.index(OFFSET)  # No column before it contains a comma.
+    at = copy.columns.index(OFFSET)  # No value of a column before it contains a comma.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
     content = b"".join([names, *kept])
     data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
@@ -129,7 +132,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # Decompressed after the digest check of all parts.
+    if str(signal.path).endswith(".gz"):  # Decompress only after the digests of all parts were checked.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:

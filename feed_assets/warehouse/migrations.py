@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Step that gives a column a wider kind, which can store all its values. `was` is the present kind."""
+    """Step that gives a column a wider kind, which can store all values of the column. `was` is the present kind."""
 
     name: str
     kind: Kind

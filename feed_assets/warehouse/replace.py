@@ -81,7 +81,7 @@ def _changed(engine: Engine, table: str, state: TopicState, update: Update | Non
 def _both(table: Shape, update: Shape) -> Shape:
     """Return a shape with the columns of a table, followed by those that only the update has.
 
-    A column of both is in the form that the update has.
+    If both have a column, the update's form of the column is used.
     """
     update_columns, table_columns = ({each.name: each for each in shape.columns} for shape in (update, table))
     return Shape(columns=tuple((table_columns | update_columns).values()), key=())
@@ -114,7 +114,8 @@ def _exchange(
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    if state.shape is None and shape is not None:  # A new table has none of the recorded rows.
+    # The table is new, so it has none of the rows that are recorded as loaded.
+    if state.shape is None and shape is not None:
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)

@@ -65,8 +65,8 @@ def test_all_times_count_from_the_end_of_the_partition():
 @each_case(
     ("options", "said"),
     [
-        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: at_least are enough"),
-        ({"after": HOUR}, ": Wait: no at_least, expected both: at_least are enough"),
+        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: `at_least` inputs are enough"),
+        ({"after": HOUR}, ": Wait: no at_least, expected both: `at_least` inputs are enough"),
         ({"at_least": "25 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "0 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "most", "after": HOUR}, "such as '23 of 24'"),

@@ -66,7 +66,7 @@ SIGNALS = {
     "a path of another topic": ({"path": PATH.replace("/t/", "/u/")}, "path: found"),
     "a path of another chunk": ({"path": PATH.replace("5.csv", "6.csv")}, "path: found"),
     "an empty path": ({"path": ""}, "path: found ''"),
-    "no path": ({"path": None}, "path: found none, expected that of a file with 9 records"),
+    "no path": ({"path": None}, "path: found none, expected the path of a file with 9 records"),
     "a size below 0": ({"size": -1}, "size: found -1"),
     "no digest": ({"sha256": None}, "sha256: found None"),
     "a digest of words": ({"sha256": "x\0" * 32}, "sha256: found"),
