@@ -90,7 +90,10 @@ def version_of(pins: Iterable[Pin]) -> str:
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """Return the version of a set of batches: `version_of` if one of them is ours, otherwise a digest of all pins."""
+    """Return the version of a set of batches:
+
+    `version_of` if one of the batches is ours, otherwise a digest of all pins.
+    """
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 

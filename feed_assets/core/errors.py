@@ -224,7 +224,7 @@ class UpdatePruned(NoValidUpdate):
 
 
 class NotRevalidated(FeedAssetsError):
-    """An update cannot be made valid again: its files are not those that were recorded when it was published."""
+    """An update cannot be made valid again: its files differ from those that were recorded at its publication."""
 
 
 class NotOurs(FeedAssetsError):

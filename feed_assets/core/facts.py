@@ -13,7 +13,10 @@ from feed_assets.core.update_choice import Choice
 
 @dataclass(frozen=True)
 class Attempt:
-    """A build that did not publish. `pins` is the digest of what it read, None if it failed before pinning."""
+    """A build that did not publish. `pins` is the digest of the pins that the build read.
+
+    None if the build failed before it pinned its inputs.
+    """
 
     pins: str | None
     refused: bool

@@ -175,7 +175,7 @@ class Slots:
         return [self.start + number * self.step for number in range(len(self))]
 
     def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
-        """Return the first column that `[start, end)` overlaps, and the column after the last one that it overlaps."""
+        """Return the first column that `[start, end)` overlaps, and the column after the last overlapped column."""
         first = max(start, self.start) if start else self.start
         last = min(end, self.end) if end else self.end
         return (first - self.start) // self.step, -((self.start - last) // self.step)

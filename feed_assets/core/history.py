@@ -70,7 +70,7 @@ class Spent:
     """The history that all users of a ledger requested on one day (UTC).
 
     `full` is set when an output exceeds the day's limits and waits for the next day. It then contains these limits. As
-    long as they apply, no smaller output may overtake the waiting one.
+    long as these limits apply, no smaller output may overtake the waiting output.
     """
 
     day: date
@@ -116,7 +116,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
         )
     if history.bytes is None:
         return None
-    # A run larger than a day's limit is allowed as the first of the day: otherwise it would never start.
+    # Allow a run that is larger than the day's limit as the first run of a day. Otherwise it would never start.
     is_over = spent.bytes and spent.bytes + size > history.bytes
     if not is_over and spent.full != history.limits:
         return None

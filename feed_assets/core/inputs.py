@@ -1,4 +1,4 @@
-"""Inputs that an output needs. Each class is one way of reading: it returns the pins to read, and what is missing."""
+"""Inputs that an output needs. Each class is one way of reading. It returns the pins to read, and the missing data."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,7 +73,7 @@ class UpdateInput:
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """Return the partitions that count for `at_least`: this one, if it is required."""
+        """Return the partitions that count for `at_least`: this partition if it is required, otherwise none."""
         return (self.partition,) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:

@@ -173,7 +173,8 @@ def _of(
 ) -> list[Propagation]:
     """Return the propagations of one correlation id and partition key: one for each round of a pipeline.
 
-    If a table belongs to two pipelines, its event counts for one of them: for a complete round, if there is one.
+    If a table belongs to two pipelines, its event counts for only one of the pipelines: the one with a complete round,
+    if there is such a round.
     """
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]

@@ -20,7 +20,7 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 class Retention:
     """Policy for how much of a partition's history is kept.
 
-    An update is removed when neither `keep` nor `older_than` keeps it; the newest valid one always stays.
+    An update is removed if neither `keep` nor `older_than` keeps it. The newest valid update always stays.
 
     Args:
         keep: This many of the last valid updates stay.

@@ -130,7 +130,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 
 def _like(error: BaseException) -> BaseException:
-    """Return a copy of an error without secrets. It has the same traceback, and the same handlers catch it."""
+    """Return a copy of an error without secrets. The copy has the same traceback, and the same handlers catch it."""
     args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
     like = _again(type(error), masked(text_of(error)), args)
     vars(like).update(vars(error), **{name: masked(value) for name, value in _texts(error).items()})

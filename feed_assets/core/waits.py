@@ -59,7 +59,7 @@ class Wait:
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or an argument is given without
-            another one that it requires.
+            another argument that it requires.
     """
 
     earliest: str | None = None

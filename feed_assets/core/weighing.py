@@ -37,8 +37,8 @@ class Outcome(StrEnum):
 class Weighed:
     """The outcome of `weigh`, with its reason. `look_again` is when a wait ends (UTC).
 
-    `before` and `after` are the bytes of the source that grew most: as they were consumed, and as they are now. `files`
-    is its number of additional files. For windows, records replace bytes, and changed windows replace files.
+    `before` and `after` are the bytes of the source that grew most, when it was consumed and now. `files` is its number
+    of additional files. For windows, records replace bytes, and changed windows replace files.
     """
 
     outcome: Outcome

@@ -32,7 +32,7 @@ _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A schema as declared, the form in which it is read, and the function that reads it."""
+    """A schema as declared, the form of it with which data are read, and the function that reads them."""
 
     declared: Any
     form: Mapping[str, Any]

@@ -164,7 +164,7 @@ def _is_too_long(error: KafkaException) -> bool:
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Return whether another process has fenced this one off, by its transactional id or its group membership."""
+    """Return whether another process has fenced this process off, by the same transactional id or group membership."""
     kafka_error = error.args[0]
     if not isinstance(kafka_error, KafkaError):
         return False

@@ -156,7 +156,10 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
 
 @dataclass(frozen=True)
 class CountedRange:
-    """A cell, as far as it was read: the numbers of messages by window in a block of one partition's offsets."""
+    """The numbers of messages by window in a cell, as far as the cell was read.
+
+    A cell is a block of one partition's offsets.
+    """
 
     partition: int
     start: int

@@ -104,7 +104,7 @@ def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: i
     raise LogTrimmed(
         f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, but "
         f"{name} was deleted and recreated. Its offsets begin again: delete the topic {signals_of(name)}, move away "
-        f"the chunks of {name}, and declare it as another table: the data read from the old one stay."
+        f"the chunks of {name}, and declare it as another table. The data read from the old topic stay."
     )
 
 

@@ -161,7 +161,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Open and return a partition. If it needs a person, set it aside and return None."""
+        """Open and return a partition. If a person must act first, set the partition aside and return None."""
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:

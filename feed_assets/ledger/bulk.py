@@ -65,7 +65,7 @@ def _statement(
 def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -> sa.Select[Any]:
     """Return a query that reads all rows from one parameter, with the types of the table's columns.
 
-    Otherwise psycopg executes one statement for each row, which takes the server several times as long.
+    Without this, psycopg executes one statement for each row, which takes the server several times as long.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     rows = sa.text(f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given")

@@ -1,4 +1,7 @@
-"""Claims of runs: the updates that a run writes and the pins that it reads, until it publishes or gives up."""
+"""Claims of runs: the updates that a run is writing and the pins that it reads.
+
+They end when the run publishes or gives up.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence

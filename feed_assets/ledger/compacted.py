@@ -71,7 +71,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
-    """Return the number of rows of several updates. Return None if it is unknown for one of them."""
+    """Return the number of rows of several updates. Return None if the number of one update is unknown."""
     key_table = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
     counts = [
         *connection.execute(

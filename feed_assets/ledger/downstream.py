@@ -1,7 +1,7 @@
 """Downstream uses of an update: all updates built from its rows, level by level, with one statement for each level.
 
 A level has the updates built from the updates of the previous level. It also has the increments and compacted ranges
-that contain them, and the rejects that the same runs wrote. All of these hold rows of the requested update.
+that contain these updates, and the rejects that the same runs wrote. All of these hold rows of the requested update.
 """
 
 from collections.abc import Iterable, Iterator

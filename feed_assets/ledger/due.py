@@ -109,7 +109,7 @@ def look(
 ) -> tuple[DueOutput, ...]:
     """Return the outputs to decide about now: first new outputs, longest waiting first, then history in its own order.
 
-    Skip ready history with a run in progress (`busy`), so that it does not delay the outputs after it.
+    Skip history outputs that are ready but have a run in progress (`busy`), so that they do not delay later outputs.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     names = {str(consumer) for consumer in consumers}
@@ -277,8 +277,8 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
 def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[DueOutput]:
     """Claim outputs for run requests, and postpone their next decision. Return the outputs that were free.
 
-    If several processes read the same output, only the first one claims it. When its run ends, the output is due again.
-    If no run begins because the process was killed, a run is requested again after the wait.
+    If several processes have read the same output, only the first process claims it. When the output's run ends, the
+    output is due again. If no run begins because the process was killed, a run is requested again after the wait.
     """
     if not ready:
         return []

@@ -150,7 +150,7 @@ _Marks = Mapping[Partition, str | None]
 
 
 def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
-    """Return for each output the current problem of the data from which it was built, or None.
+    """Return for each output the current problem of the data from which it was built, or None if there is no problem.
 
     If a problem changes later, this is another change in the log, and a later round reads it.
     """

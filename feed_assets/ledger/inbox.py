@@ -139,8 +139,9 @@ def correlations(connection: sa.Connection, run: str) -> set[str]:
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
     """Remove the events that a run consumed from the inbox, and move the markers.
 
-    Call this in the transaction that publishes the run's update. The removed events are recorded. They return to the
-    inbox if the update is invalidated, and are removed again if it is revalidated. A repeated call changes nothing.
+    Call this in the transaction that publishes the run's update. The removed events are recorded. If the update is
+    invalidated, the events return to the inbox. If it is revalidated, they are removed again. A repeated call changes
+    nothing.
     """
     taken_numbers = _taken_by(output, run)
     is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
@@ -191,7 +192,7 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
     """Return the events that came back to an output's inbox.
 
-    Each has the invalid update that consumed it, and its `reason`.
+    Each event has the invalid update that consumed it, and the `reason` why that update is invalid.
     """
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)

@@ -1,4 +1,7 @@
-"""Decisions about late data, stored in the log. A decision that equals the last one of its partition is not stored."""
+"""Decisions about late data, stored in the log.
+
+A decision that equals the last decision about its partition is not stored.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -83,7 +86,7 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
     """Return the identity of a decision.
 
-    The reason is not part of it, because the costs in its text change with each run.
+    The identity does not contain the reason, because the costs in the reason change with each run.
     """
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 

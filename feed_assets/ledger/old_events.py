@@ -100,8 +100,8 @@ class OldEvents:
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
         """Return whether an update may be read again, or `stats` shows it.
 
-        An update may be read again if it is, or was until lately, one of the two newest valid updates of its partition.
-        If the newest update is invalidated, the update before it is read again, however old it is.
+        An update may be read again if it is one of the two newest valid updates of its partition, or was one until
+        lately. If the newest update is invalidated, the update before it is read again, however old it is.
         """
         newer, newest, its = update.alias(), update.alias(), event.alias()
         same_partition = (newer.c.feed == update.c.feed) & (newer.c.partition == update.c.partition)

@@ -69,7 +69,7 @@ class Planned:
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
     """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
 
-    A missing partition is only returned if one of its inputs exists, or is itself a missing partition that is returned.
+    A missing partition is only returned if one of its inputs exists, or is also a missing partition that is returned.
     Foreign feeds are discovered first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
@@ -96,7 +96,7 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
     """Return the missing partitions that existing inputs lead to.
 
-    Do not list all partitions of a calendar: it may have countless ones without any data.
+    Other partitions of a calendar are left out, because there may be countless partitions without any data.
     """
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):

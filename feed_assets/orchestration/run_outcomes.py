@@ -43,7 +43,7 @@ class Ended:
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """Return the end of a run for each partition that it started, or that it reports as not started."""
+    """Return how a run ended for each partition that the run started, or that it reports as not started."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each

@@ -27,9 +27,9 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    If one existing batch has read these rows before, that batch is written again from all slices that it has read, so
-    that no row exists twice. If several batches have read them, or one batch has read only a part of them, the run
-    loads all rows into one batch that replaces all others.
+    If exactly one existing batch has read all of these rows before, the run writes this batch again, from all slices
+    that the batch has read. So no row exists twice. If several batches have read the rows, or a batch has read only a
+    part of them, the run loads all rows into one batch that replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]

@@ -24,7 +24,7 @@ UPDATES = 20
 BYTES = 256 << 20
 """Number of bytes that one search reads.
 
-If one update is larger, only some of its files are read, different ones each time.
+If one update is larger, only some of its files are read: each time others.
 """
 
 OLD = timedelta(days=1)

@@ -239,9 +239,10 @@ class _Build:
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
-        """Return the task of the maker. It is made from the claims, so that nothing is written before they exist.
+        """Return the task of the maker.
 
-        Otherwise `reconcile` would not find the files that a kill leaves behind.
+        The task is made from the claims, so that no file is written before the claims exist. Otherwise `reconcile`
+        would not find the files that a kill leaves behind.
         """
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)

@@ -50,7 +50,7 @@ class Deep:
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> PublishedFacts:
-    """Return the ledger's facts about an update. Return UNKNOWN unless one of our runs published it."""
+    """Return the ledger's facts about an update. Return UNKNOWN if no run of ours published the update."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         if row is None or row.origin != updates.RUN:
@@ -151,7 +151,7 @@ class _DeepReading:
 
     @property
     def how(self) -> str:
-        """Return how the bytes may have changed, as far as the store reports it."""
+        """Return a text about how the bytes may have changed, as far as the store reports this."""
         if not self.published.files:
             return ""
         if files := self.written_again:

@@ -1,4 +1,7 @@
-"""Exclusive work on the batches of a partition. It is recorded as a run, so that no other run builds the partition."""
+"""Exclusive work on the batches of a partition.
+
+The work is recorded as a run, so that no other run builds the partition.
+"""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -40,7 +40,7 @@ class OrphanAction:
 
 @dataclass
 class Swept:
-    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('' after the last claim)."""
+    """Result of one sweep: actions, number of removed claims, and the key at which it stopped ('' at the end)."""
 
     done: tuple[OrphanAction, ...] = ()
     claims: int = 0
@@ -210,7 +210,7 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
 
 
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
-    """Yield key, partition and update id of each claim on a partition and on those below it, ordered by key.
+    """Yield key, partition and update id of each claim on a partition, or on a partition below it, ordered by key.
 
     Half-written claims, which a killed writer left on disk, are included.
     """

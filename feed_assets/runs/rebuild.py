@@ -22,7 +22,7 @@ from feed_assets.runs.services import Services
 NeedOf = Callable[[Partition], Need | None]
 """A function that returns the needs of an output.
 
-It returns None if no dataset has this partition, or has it no longer.
+It returns None if no dataset has this partition (any more).
 """
 
 NOT_KNOWN = (
@@ -45,7 +45,7 @@ class Assumed:
 
 
 class NotKnown(NamedTuple):
-    """A problem with one update that prevents recording it completely, and the reason."""
+    """An update that could not be recorded completely, and the reason."""
 
     partition: Partition
     update_id: str

@@ -24,11 +24,11 @@ def _silent(_: str) -> None:
 
 @dataclass
 class Patience:
-    """How long a run waits for other runs, over all of its partitions, and how it waits.
+    """Rules for how long a run waits for other runs (for all of its partitions together), and how it waits.
 
     `pause` waits for some seconds, and raises an error if the run is interrupted. `tell` gets a message about each
-    other run for which this run waits. `has_ended` returns whether another run is over, although the ledger has it as
-    running.
+    other run for which this run waits. `has_ended` returns whether another run is over, although it is still running
+    according to the ledger.
     """
 
     seconds: float = 0

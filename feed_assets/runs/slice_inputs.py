@@ -70,7 +70,7 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Return up to where an output has read each table: by its markers, and by the pins of its newest update."""
+    """Return the marker up to which an output has read each table, by its markers and its newest update's pins."""
     with ledger.read() as connection:
         rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())

@@ -141,7 +141,10 @@ def _visit(
 
 
 def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
-    """Verify one update with two requests. If it is missing, sync, because it may have been replaced and pruned."""
+    """Verify one update with two requests.
+
+    If the update is missing, sync the partition, because the update may have been replaced and pruned.
+    """
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:

@@ -1,6 +1,6 @@
 """Search for the SQL aggregate that Spark refuses.
 
-One job computes all aggregates of a dataset, and its error does not say which one is wrong.
+One job computes all aggregates of a dataset, and Spark's error does not say which aggregate is wrong.
 """
 
 from collections.abc import Callable, Generator

@@ -98,7 +98,7 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
 
 
 def _parsed(raw: Column) -> Column:
-    """Return the `keys` of a line and its `record`, which is NULL unless the line is exactly one JSON value.
+    """Return the `keys` of a line, and its `record`, which is NULL if the line is not exactly one JSON value.
 
     The parser ignores everything after the first value. So the line is parsed twice: as an element of an array, and as
     a member of an object. Text after the first value is invalid in at least one of the two.

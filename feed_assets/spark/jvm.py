@@ -1,4 +1,4 @@
-"""The JVM of this process's session: who may connect to it, and how its settings are hidden from other users."""
+"""The JVM of this process's session. It refuses other users' connections, and hides its settings from them."""
 
 import os
 import re

@@ -51,8 +51,8 @@ def merge_by_key(
     Raises:
         InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, `deletes` has other
             types, or a named column is missing.
-        SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have one key, and no
-            `newest_by` orders them. If `previous` is None, this is raised when the rows are written.
+        SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have the same key, and
+            `newest_by` does not order them. If `previous` is None, this is raised when the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys

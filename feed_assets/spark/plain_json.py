@@ -78,7 +78,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 
 
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
-    """Return whether a text is a plain line. Its fields must be in this order, and optional ones may be absent.
+    """Return whether a text is a plain line. The line's fields must be in this order. Optional fields may be absent.
 
     The result for a NULL text is NULL.
     """

@@ -98,8 +98,8 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
     """Return an error that names the line of user code that a Spark error concerns. Return None if it concerns no line.
 
     `declared_at` is the line of the function's declaration. It is used if no other line is known, because Spark may
-    compute the result after the function has returned. If a Python worker raised one of our errors that do not count as
-    an attempt, return this error, as if the driver had raised it.
+    compute the result after the function has returned. Some errors of feed_assets do not count as an attempt. If a
+    Python worker raised one of these, return this error, as if the driver had raised it.
     """
     text = text_of(error)
     if not_counted := _not_counted(text):

@@ -112,7 +112,7 @@ def _fields(kind: st.DataType) -> list[st.StructField]:
 
 
 def _is_checked(stored: Stored, kind: st.DataType) -> bool:
-    """Return whether values of a type are converted or checked. Others pass as they are."""
+    """Return whether values of a type are converted or checked. Values of other types pass unchanged."""
     match kind:
         case st.StructType():
             inner = {each.name: each.dataType for each in _fields(stored.kind)}

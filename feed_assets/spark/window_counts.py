@@ -26,7 +26,10 @@ _MICROS = 1_000_000
 
 @dataclass(frozen=True)
 class Counting:
-    """Rules for counting rows by an event time, in windows of one length that begin at multiples of it in UTC."""
+    """Rules for counting rows by an event time.
+
+    All windows have the same length, and begin at multiples of this length in UTC.
+    """
 
     event_time: str
     length: timedelta

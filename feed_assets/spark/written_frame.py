@@ -52,8 +52,9 @@ def write(
 
     `event_time` names a timestamp column. The same pass counts the rows of each window by `counting`, and computes the
     SQL aggregates `measured`, by name (see `observable`). `files` is the greatest number of parts, and of tasks that
-    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty, or if it does
-    not have the parts of exactly one job after the write. After any exception, never publish under this id.
+    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty before the
+    write, or if it does not have the parts of exactly one job after the write. After any exception, never publish under
+    this id.
     """
     observation = Observation()
     narrowed = with_shown(df.coalesce(files) if files else df)

@@ -114,7 +114,8 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
     """Raise ChunkBroken for a chunk whose object has changed since it was copied.
 
-    Call this after the warehouse has read the objects. If they are unchanged, it has read the checked content.
+    Call this after the warehouse has read the objects. If the objects are unchanged, the warehouse has read the content
+    that was checked.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = [*pool.map(board.file, [each.file.key for each in copies])]

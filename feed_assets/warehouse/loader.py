@@ -238,10 +238,7 @@ class LoaderSession:
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
-        """Release the lease for the next loader.
-
-        A failure is only printed: to raise it could hide an earlier error.
-        """
+        """Release the lease for the next loader. Only print a failure: raising it could hide an earlier error."""
         try:
             with self._loading.engine.open() as connection:
                 load_state.release(connection, self._holder)

@@ -159,7 +159,7 @@ def _check_key(table: Shape, other: Shape) -> None:
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """Return the table's present column for each column of a newer shape, by its name or one of its aliases.
+    """Return the table's present column for each column of a newer shape, found by the newer column's name or alias.
 
     Names may shift: field b has the alias a, and field c the alias b. Then c comes first in the result, so that the
     column b is renamed to c before a is renamed to b.

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 LINES_BYTES = 32 << 20
-"""Approximate bytes of a file of lines. DuckDB reserves this size to read it, because one line may be that long."""
+"""Approximate bytes of a file of lines.
+
+DuckDB reserves as much memory to read the file, because one line may be that long.
+"""
 
 _FORM = (
     r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *, """

@@ -302,7 +302,7 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
 
 
 def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offset_checks.OffsetChange]:
-    """Yield the offsets of new reports, and those of the reports that they replace."""
+    """Yield the offsets of new reports as added, and the offsets of the reports that they replace as removed."""
     for each in new:
         yield offset_checks.OffsetChange(each.sub_partition, each.tier, each.offsets, dict(each.windows))
         if (previous := before.get(each.key)) and previous.offsets:

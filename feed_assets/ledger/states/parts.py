@@ -263,7 +263,7 @@ def _files(tracked: Tracked, one: _Base) -> list[Missing]:
 def _with_neighbours(
     one: _Base, partition: str, gaps: Iterable[Range]
 ) -> Iterator[tuple[Range, tuple[str | None, str | None]]]:
-    """Yield each gap with the names of the part that ends before it and the part that begins after it."""
+    """Yield each gap, with the name of the part that ends before the gap, and of the part that begins after the gap."""
     held = [(ranges, each.report.part) for each in one.ingested if (ranges := each.ranges.get(partition))]
     firsts, lasts = (sorted((ranges[end], part) for ranges, part in held) for end in (0, 1))
     for first, last in gaps:

@@ -95,8 +95,8 @@ def claimed(
 ) -> Blocks:
     """Claim the outputs of the runs to request now on the due list, and return these runs.
 
-    Outputs beyond the day's limit are held on the list. History is claimed completely or not at all, because another
-    process may have requested part of it meanwhile, or used up the limit.
+    Outputs beyond the day's limit are held on the list. Either all runs of history are claimed, or none, because
+    another process may meanwhile have requested some of them, or used up the limit.
     """
     outputs = [output for block in requested.free for output in block]
     claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]

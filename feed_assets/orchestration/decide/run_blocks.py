@@ -57,9 +57,9 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return the block as it is if Dagster reads its range in the same way. Otherwise return single paths.
+    """Return the block unchanged if Dagster gets the same partitions from its range. Otherwise return single paths.
 
-    Dagster may read a range differently where clocks go back.
+    The result may differ where clocks go back.
     """
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))

@@ -257,7 +257,10 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """Return the spec of a partitioned check. It blocks, unless it only warns or belongs to a companion dataset."""
+    """Return the spec of a partitioned check.
+
+    The check blocks, unless it only warns or belongs to a companion dataset.
+    """
     with without_dagsters_notes():
         return dg.AssetCheckSpec(
             check.name,

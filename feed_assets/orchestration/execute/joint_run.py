@@ -1,8 +1,8 @@
 """A run of many partitions.
 
-It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59). If a partition
-is refused or fails, the run continues with the others and fails at its end. Events are logged and not yielded, because
-a yielded result would count for all partitions of the run.
+The run builds each partition separately, several of them at the same time, and reports each partition when its build
+ends (ADR 59). If a partition is refused or fails, the run continues with the others and fails at its end. Events are
+logged and not yielded, because a yielded result would count for all partitions of the run.
 """
 
 import signal
@@ -46,7 +46,7 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run, with functions that build one and report its outcome or its unchanged update."""
+    """The partitions of a run, with functions that build a partition and report its outcome or unchanged update."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait

@@ -21,7 +21,7 @@ class NotForkable(FeedAssetsError):
 
 
 def check_forkable(inherited: Collection[int]) -> None:
-    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited ones."""
+    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited files."""
     gc.collect()  # A garbage collection closes files that nothing refers to any more.
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")

@@ -32,7 +32,10 @@ _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
 
 
 PROGRAM = "feed_assets.orchestration.launcher.parent"
-"""The module that a parent runs. It runs with `-P`, so that no file in its folder replaces a library."""
+"""The module that a parent runs.
+
+Python runs it with `-P`, so that no file in the module's folder replaces a library.
+"""
 
 
 class NoParent(FeedAssetsError):
@@ -41,7 +44,10 @@ class NoParent(FeedAssetsError):
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A failed load of a code location. It is cached, because each new try would take as long as this one."""
+    """A failed load of a code location.
+
+    The failure is cached, because each new attempt would take as long as the first.
+    """
 
     load: str
     why: str
@@ -75,7 +81,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Parent:
-    """A process that has loaded a code location as it was at one moment."""
+    """A process that has loaded a code location in the state of one moment."""
 
     load: str
     """The id of this load of the location."""

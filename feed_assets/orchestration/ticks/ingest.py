@@ -132,7 +132,7 @@ class Unread:
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record new events in the sources of some datasets, as the next ticks would do it. Return the unread parts."""
+    """Record the new events in the sources of some datasets, as the next ticks would do. Return the unread parts."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))

@@ -136,7 +136,7 @@ class Tick:
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """Failures by subject."""
     position: str = ""
-    """The log position up to which Dagster has all reports once it has stored those of this tick."""
+    """The log position up to which Dagster has all reports, once it has stored the reports of this tick."""
     is_complete: bool = True
     """True if no step has left work for the next tick."""
     raised: Exception | None = None
@@ -177,7 +177,7 @@ class Tick:
     def services(self) -> Services:
         """Return the services, opened on first use.
 
-        A tick that needs no blackboard, such as one for alerts, never opens it.
+        So a tick that needs no blackboard, such as a tick for alerts, does not open the blackboard.
         """
         return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
