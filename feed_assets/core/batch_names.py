@@ -99,7 +99,7 @@ def set_version(pins: Iterable[Pin]) -> str:
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions with the same rows in two sets of pins, although one set has ranges in place of batches."""
+    """Return the partitions that have the same rows in two sets of pins, where ranges may stand for their batches."""
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}

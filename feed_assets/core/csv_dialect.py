@@ -104,7 +104,9 @@ class CsvDialect:
                 f"{', '.join(asdict(self))}."
             )
         if self.delimiter == self.quote:
-            raise InvalidDefinition(f"{feed}: delimiter and quote are both {self.quote!r}: expected two characters.")
+            raise InvalidDefinition(
+                f"{feed}: `delimiter` and `quote` are both {self.quote!r}: expected two characters."
+            )
         if self.null_value and {self.delimiter, self.quote} & {*self.null_value}:
             raise InvalidDefinition(
                 f"{feed}: null_value {self.null_value!r} contains the delimiter or the quote: expected another text."

@@ -69,8 +69,8 @@ ALL = History()
 class Spent:
     """The history that all users of a ledger requested on one day (UTC).
 
-    `full` is set when an output exceeds the day's limits and waits for the next day. It then contains these limits. As
-    long as these limits apply, no smaller output may overtake the waiting output.
+    `full` is set when an output exceeds the day's limits and waits for the next day. `full` then contains these limits.
+    As long as these limits apply, no smaller output may overtake the waiting output.
     """
 
     day: date

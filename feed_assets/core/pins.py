@@ -102,6 +102,6 @@ def _version(pin: Pin | None) -> str | None:
 
 
 def pins_digest(pins: Iterable[Pin]) -> str:
-    """Return one digest of the data of several pins. It stays the same for other updates with the same rows."""
+    """Return one digest of the data of several pins. Other updates with the same rows give the same digest."""
     lines = (f"{pin.partition.path}\t{pin.version}\n" for pin in sorted(pins))
     return sha256("".join(lines).encode()).hexdigest()[:32]

@@ -97,8 +97,8 @@ class Due:
 class Judged:
     """Results of comparing a consumer's inputs by lineage, for groups of pipeline and partition key.
 
-    The newest updates of a group in `consistent` belong together: a run takes all events of the group, even if some
-    tables have none. A run takes nothing of a group in `mixed`, which has the reason for each group.
+    `consistent` has groups whose newest updates belong together: a run takes all events of such a group, even if some
+    of its tables have no event. `mixed` has groups of which a run takes nothing, each with the reason.
     """
 
     consistent: frozenset[Group] = frozenset()

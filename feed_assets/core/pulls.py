@@ -26,7 +26,7 @@ _MOST_STARS = 2
 _SLUG = 100
 """Maximum number of characters of a file's name in the name of a batch or part.
 
-They only help people: the digest before them makes the name unique.
+These characters only help people: the digest before them makes the name unique.
 """
 
 

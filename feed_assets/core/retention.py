@@ -81,7 +81,7 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
-    `replaced_by` is the update of a range that holds the rows of this batch. It counts as a newer update.
+    `replaced_by` is the update of a range that holds the rows of this batch. This update counts as a newer update.
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []

@@ -161,7 +161,7 @@ def _has_date(zone: str, day: date) -> bool:
 class Tracked:
     """The declaration of a dataset in the ledger: how its windows are judged, and its sub-partitions.
 
-    If `members` is empty, any reported sub-partition is accepted. It then has no parent.
+    If `members` is empty, any reported sub-partition is accepted, and has no parent.
     """
 
     grains: tuple[str, ...]

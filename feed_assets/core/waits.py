@@ -82,8 +82,8 @@ class Wait:
             )
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):
             raise InvalidDefinition(
-                f"Wait: warn is {self.warn} and deadline {self.deadline or 'not given'}, expected a deadline later "
-                "than warn."
+                f"Wait: `warn` is {self.warn} and `deadline` {self.deadline or 'not given'}, expected a deadline later "
+                "than `warn`."
             )
 
 

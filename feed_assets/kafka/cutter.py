@@ -25,7 +25,7 @@ _MINUTE = 60_000
 HELD_BYTES, HELD = 4 << 20, 10_000
 """Dead letters, and tombstones before the first row, are kept in memory.
 
-A chunk ends at this number of bytes, or at this number of them.
+A chunk ends when these have this number of bytes, or this number of items.
 """
 
 MINUTES = 10_000
@@ -51,8 +51,8 @@ class Chunk:
 class Cutter:
     """Cutter of one topic partition's messages, which are added in order, from an offset on.
 
-    `until` is the end of an existing chunk that begins at `start` and has no signal: the first chunk then ends there,
-    and not at a grid line. `body` creates the file for an open chunk.
+    `until` is the end of an existing chunk that begins at `start` and has no signal. The first chunk then also ends at
+    `until`, and not at a grid line. `body` creates the file for an open chunk.
     """
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
@@ -76,9 +76,10 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """Return the chunks that end at or before an offset. Call this when no more messages before it can come.
+        """Return the chunks that end at or before an offset.
 
-        A gap in the offsets may contain grid lines, where chunks end.
+        Call this when no more messages before the offset can arrive. A gap in the offsets may contain grid lines, where
+        chunks end.
         """
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:

@@ -39,7 +39,7 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: its message's place upstream, why it is not a valid record, and the message's time (UTC)."""
+    """A dead letter: its message's place upstream, why the message is not a valid record, and its time (UTC)."""
 
     partition: int
     offset: int
@@ -159,9 +159,9 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Settlement of letters, one transaction per read. If `first_kept` is None, the letters are dropped.
+    """Settlement of letters, with one transaction per read.
 
-    Otherwise it is the earliest timestamp that the topic keeps.
+    `first_kept` is the earliest timestamp that the topic keeps. If it is None, the letters are dropped.
     """
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:

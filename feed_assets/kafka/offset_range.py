@@ -98,7 +98,10 @@ class Stretch:
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """Yield the chunks that end at or before an offset. Call this when no more messages before it can come."""
+        """Yield the chunks that end at or before an offset.
+
+        Call this when no more messages before the offset can arrive.
+        """
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:

@@ -30,7 +30,10 @@ LEFT = 4096
 """Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
-"""Headers of a dead letter: the offset of its message, and its timestamp (milliseconds since 1970, maybe invalid)."""
+"""Headers of a dead letter: offset and timestamp of its message.
+
+The timestamp (milliseconds since 1970) may be invalid.
+"""
 
 CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""

@@ -29,8 +29,8 @@ class Placed(NamedTuple):
 class ReadMessages:
     """Messages after a position, up to a limit.
 
-    `after` has each partition's next offset. `held` has the partitions with an open transaction: its messages, and all
-    messages after them, cannot be read yet. `is_complete` is True if there were no more messages.
+    `after` has each partition's next offset. `held` has the partitions with an open transaction: the transaction's
+    messages, and all later messages, cannot be read yet. `is_complete` is True if there were no more messages.
     """
 
     after: dict[int, int]

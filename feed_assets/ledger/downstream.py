@@ -77,7 +77,7 @@ def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]
 
 
 _OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input
-"""Condition for rows of `consumed` that say that an update contains another update of its feed."""
+"""Condition for rows of `consumed` that record that an update contains another update of the same feed."""
 
 _HOW = sa.cast(
     sa.case(

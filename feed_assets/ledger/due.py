@@ -33,7 +33,7 @@ class DueOutput:
     """An output on the due list.
 
     `changed` is the log number of the change that put it on the list. `requested` is the number of runs that were
-    requested since then. `state` and `reason` come from the last verdict. They are None if there was no verdict since
+    requested since then. `state` and `reason` come from the last verdict. Both are None if there was no verdict since
     that change. `since` (UTC) is the time when the output was put on the list.
     """
 
@@ -53,7 +53,7 @@ class DueOutput:
 
 @dataclass(frozen=True)
 class AffectedOutput:
-    """An output that a change affects. Its partition exists, and ticks decide about it, from `look_at` (UTC) on.
+    """An output that a change affects. From `look_at` (UTC) on, its partition exists, and ticks decide about it.
 
     `ends` is the end of its time window (UTC), if it has one.
     """
@@ -160,7 +160,8 @@ def _undecided(row: Any) -> DueOutput:
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
     """Make outputs due now that wait because of attempts, quality, late data or pipelines.
 
-    The definitions that a new process loads may let them go on, so call this once when a process starts.
+    With the definitions that a new process loads, these outputs may no longer have to wait. So call this once when a
+    process starts.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 

@@ -14,7 +14,7 @@ from feed_assets.ledger.tables import event_reject
 REJECTS_KEPT = 10_000
 """Number of newest rejects that are kept for each source, to limit the ledger's size.
 
-Rejects with the same time as the oldest of them stay, too.
+Rejects with the same time as the oldest kept reject also stay.
 """
 
 

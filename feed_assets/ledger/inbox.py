@@ -78,10 +78,11 @@ def _history_of(
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
-    """Record that a run is about to read these slices. The events within them are consumed when it publishes.
+    """Record that a run is about to read these slices.
 
-    Call this before the run reads. An event within the slices may arrive after the slices were chosen. It is claimed,
-    too, because its rows exist before the run reads.
+    The events within the slices are consumed when the run publishes. Call this before the run reads. An event within
+    the slices may arrive after the slices were chosen. Such an event is also claimed, because its rows exist before the
+    run reads.
     """
     connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
@@ -221,8 +222,8 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
     """Consume events whose data have been read already, without a run.
 
-    The events are recorded as consumed by the newest published update, so they return if that update is invalidated. A
-    repeated call changes nothing.
+    The events are recorded as consumed by the newest published update. So they return to the inbox if that update is
+    invalidated. A repeated call changes nothing.
     """
     if slices:
         is_consumed = _within(connection, slices)

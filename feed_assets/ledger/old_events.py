@@ -137,8 +137,8 @@ def _waits() -> sa.ColumnElement[bool]:
 def _is_last() -> sa.ColumnElement[bool]:
     """Return whether an event has the last marker of its partition. The next event is compared with this marker.
 
-    Several events may announce the same feed update, one for each propagation. They share a marker, so only the last of
-    them counts.
+    Several events may announce the same feed update, one for each propagation. These events have the same marker, so
+    only the last of them counts.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)

@@ -105,7 +105,7 @@ def audited(
 ) -> None:
     """Record the results of all checks of a partition's published update: state and reason by check.
 
-    A check that passes is not logged if it is new or passed before, because the log has the update itself. A repeated
+    If a check passes, and is new or passed before, it is not logged, because the log already has the update. A repeated
     call changes nothing.
     """
     before = check_states(connection, [partition])
@@ -142,7 +142,7 @@ _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed,
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
     """Set every failed check of a partition to stale, because its data were built again since.
 
-    The check keeps its reporter, who must run it again. A repeated call changes nothing.
+    The check keeps its reporter, which must run the check again. A repeated call changes nothing.
     """
     of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()

@@ -17,7 +17,7 @@ COUNTER = "counter of feeds"
 
 
 def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
-    """Return the foreign updates that a run must count: they are uncounted, and their producer reports no counts."""
+    """Return the foreign updates that a run must count: those without counts whose producers report no counts."""
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()

@@ -35,7 +35,7 @@ ENTITIES = 500
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
-    """Dagster's sensor for conditions, with one run for neighbouring partitions instead of one run for each.
+    """Dagster's sensor for conditions, but with one run for neighbouring partitions instead of a run for each.
 
     Dagster itself would start a backfill for several partitions. A backfill needs another daemon, and waits for the
     next tick of that daemon. If Dagster copies the sensor to change its metadata, the copy has Dagster's class. Then

@@ -33,7 +33,7 @@ OLD = timedelta(days=1)
 
 @dataclass
 class Rotten:
-    """Result of one search: damage by damaged update (`feed|key/id`), and the reason by feed that could not be read."""
+    """Result of one search: the damage by update (`feed|key/id`), and the problem by feed that could not be read."""
 
     damaged: dict[str, str] = field(default_factory=dict[str, str])
     problems: dict[str, str] = field(default_factory=dict[str, str])

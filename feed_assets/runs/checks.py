@@ -66,13 +66,13 @@ class Check:
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
             raise InvalidDefinition(
-                f"check {self.name} has {'both' if self.aggregate else 'neither'} of aggregate and measure: expected "
-                "exactly one, which computes its number."
+                f"check {self.name} has {'both' if self.aggregate else 'neither'} of `aggregate` and `measure`: "
+                "expected exactly one, which computes its number."
             )
         try:
             self.finding.format(found=0.0, rows=0)
         except (LookupError, ValueError) as error:
-            why = f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error})"
+            why = f"check {self.name}: `finding` is {self.finding!r} ({type(error).__name__}: {error})"
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
     def warn(self) -> "Check":

@@ -44,8 +44,8 @@ def partitions_of(services: Services, feed: Feed) -> list[Partition]:
 def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
     """Compact the batches of a partition, as many in a row as possible.
 
-    Without `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted:
-    it separates two ranges.
+    Without `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted.
+    The batches before it and after it become separate ranges.
 
     Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
     """

@@ -69,7 +69,7 @@ def look_deep(
     files: Sequence[File] | None = None,
     out_of_time: Callable[[], bool] | None = None,
 ) -> Deep:
-    """Read an update completely, and compare its rows with the published ones.
+    """Read an update completely, and compare its rows with the published rows.
 
     `maker` computes the digest of rows with arrays or structs; without it such rows are only counted. With `files` only
     the pages of these files are read, and no rows are compared. Raise UpdateChanged if a file has been removed or

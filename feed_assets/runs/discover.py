@@ -79,7 +79,8 @@ class _Look:
 
     A name is known if the ledger has a published update of it. First visit all unknown names, then the newest known
     names, then a few of the other known names in rotation. At least one name of each group is visited even if the time
-    is over, so that no group starves. On S3 one listing shows which known names are unchanged; these are not visited.
+    is over, so that no group starves. On S3 one listing shows which known names are unchanged. These names are not
+    visited.
     """
 
     services: Services

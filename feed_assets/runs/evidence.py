@@ -148,6 +148,6 @@ def missing(child: str, parent: str, on: str) -> Evidence:
 
 
 def in_short(value: object) -> str:
-    """Return a value for a message, in one line and shortened if it is long."""
+    """Return a value as text for a message, in one line. Shorten a long text."""
     text = "NULL" if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

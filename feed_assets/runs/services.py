@@ -37,7 +37,7 @@ def _silent(_step: str) -> None:
 
 
 class Boards(dict[str, Blackboard]):
-    """Other teams' blackboards by their names in the settings, each opened when it is first used."""
+    """Other teams' blackboards by their names in the settings. Each blackboard is opened on first use."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

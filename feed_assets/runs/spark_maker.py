@@ -58,7 +58,10 @@ class SparkMade:
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return the SQL aggregates of the rows by name, without those of unique keys, which need another job."""
+        """Return the SQL aggregates of the rows by name.
+
+        Leave out aggregates of unique keys, which need another job.
+        """
         apart = {check.name for check in self.task.recipe.checks if isinstance(check, Unique)}
         return {name: sql for name, sql in sql_aggregates(self.task.recipe).items() if name not in apart}
 

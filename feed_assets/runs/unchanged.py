@@ -44,7 +44,7 @@ def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
     for file in files:
         segments = file.key.removeprefix(f"{feed}/").split("/")
         at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
-        with suppress(InvalidName):  # A visit of the name will report that it is invalid.
+        with suppress(InvalidName):  # Skip it here: a visit will report that the name is invalid.
             if at is not None:
                 by_id = files_by_partition.setdefault(Partition(feed, "/".join(segments[:at])), {})
                 by_id.setdefault(segments[at], []).append(file)

@@ -114,7 +114,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":
     """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
-    # Imported here, because a process that reads only CSV and JSON does not need it.
+    # Import this module here, because a process that reads only CSV and JSON does not need it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}

@@ -154,7 +154,7 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
     gone = {name: dtype for name, dtype in deletes.dtypes if name in named} if deletes is not None else {}
     if gone and (differences := _differences({name: new_types[name] for name in named}, "new", gone, "deleted")):
         raise InvalidDefinition(
-            f"merge_by_key: the columns of deletes have other types than those of the increment ({differences}): "
+            f"merge_by_key: the columns of `deletes` have other types than those of the increment ({differences}): "
             "expected the same. Cast them."
         )
     if previous is not None and (differences := _differences(dict(previous.dtypes), "there", new_types, "new")):

@@ -126,7 +126,7 @@ class RejectedRows:
         counted = records.observe(observation, *counts)
 
         def count() -> Mapping[str, Any]:
-            # If no row can be clean, the optimizer removes the observation. Then it has no values.
+            # If no row can be clean, the optimizer removes the observation, and the observation has no values.
             return observed_values(observation) or records.agg(*counts).collect()[0].asDict()
 
         return without_rejects(counted), cls(rejected_rows(tagged), count)

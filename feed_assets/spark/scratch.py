@@ -144,7 +144,7 @@ def _of_defaults() -> str:
 
 
 def _make_folder(disk: Path) -> tuple[Path, int]:
-    """Make a folder that gets its final name only after it is locked. So no sweep finds it unlocked."""
+    """Make a folder, and give it its final name only when it is locked. So no sweep finds an unlocked folder."""
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark reads as the end of the path")
     disk.mkdir(0o700, parents=True, exist_ok=True)

@@ -52,7 +52,8 @@ _LOCAL = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # Compression would cost a fifth of the CPU time.
     "spark.sql.codegen.cache.maxEntries": "1000",  # Three datasets already need more than the default of 100.
 }
-# Hadoop's default file system writes .crc files, which the manifest would count. s3a needs it to buffer uploads.
+# Hadoop's default file system writes .crc files, which the manifest would count. But s3a needs this file system to
+# buffer uploads.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

@@ -95,7 +95,7 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
-    """Return an error that names the line of user code that a Spark error concerns. Return None if it concerns no line.
+    """Return an error that names the line of user code that a Spark error concerns. Return None if no line is known.
 
     `declared_at` is the line of the function's declaration. It is used if no other line is known, because Spark may
     compute the result after the function has returned. Some errors of feed_assets do not count as an attempt. If a

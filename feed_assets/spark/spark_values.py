@@ -1,6 +1,6 @@
 """Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
-Spark and `feed_assets.read` can each represent some values that the other one cannot. Such a value makes the action
+Spark can represent some values that `feed_assets.read` cannot, and the other way round. Such a value makes the action
 fail, because Parquet feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
 """
 

@@ -111,7 +111,7 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL aggregates that an observation accepts.
 
-    It accepts no DISTINCT, no subqueries and no unknown columns.
+    An observation accepts no DISTINCT, no subqueries and no unknown columns.
     """
     aggregates = tuple(measured.items())
     if _are_observable(frame.sparkSession, frame.schema, aggregates):

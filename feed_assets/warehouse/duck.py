@@ -20,7 +20,10 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
-"""The line limit for small files. For a larger file, its size is the limit, because no line is longer than its file."""
+"""The line limit for small files.
+
+For a larger file, the limit is the file's size, because no line is longer than the file.
+"""
 
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
@@ -105,7 +108,7 @@ class DuckDB(Engine):
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that differ only in case, which DuckDB treats as one."""
+        """Raise InvalidShape also for names that differ only in case, which DuckDB treats as the same name."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:

@@ -72,8 +72,11 @@ def test_all_times_count_from_the_end_of_the_partition():
         ({"at_least": "most", "after": HOUR}, "such as '23 of 24'"),
         ({"earliest": "0 6 * *"}, r": Wait: the cron is '0 6 \* \*', expected a cron of five fields"),
         ({"earliest": "0 6 * * *", "tz": "Mars"}, ": Wait: the zone is 'Mars', expected a time zone"),
-        ({"warn": HOUR}, ": Wait: warn is 1:00:00 and deadline not given, expected a deadline later than warn"),
-        ({"warn": HOUR, "deadline": HOUR}, ": Wait: warn is 1:00:00 and deadline 1:00:00, expected a deadline later"),
+        ({"warn": HOUR}, ": Wait: `warn` is 1:00:00 and `deadline` not given, expected a deadline later than `warn`"),
+        (
+            {"warn": HOUR, "deadline": HOUR},
+            ": Wait: `warn` is 1:00:00 and `deadline` 1:00:00, expected a deadline later",
+        ),
         ({"delay": -HOUR}, "a time of 0 or more"),
         ({"deadline": timedelta(days=10**8)}, "deadline is .*, expected at most 3660 days"),
         ({"at_least": "２ of ３", "after": HOUR}, "such as '23 of 24'"),

@@ -105,7 +105,7 @@ def _move(
 
 
 def settle(ledger: Ledger, now: datetime) -> None:
-    """End the backfills of ended runs: finish them if the run published, otherwise give them up.
+    """End the backfills of ended runs. If the run has published, finish its backfills; otherwise give them up.
 
     A run may be killed at any time after it began a backfill. So call this wherever runs are reconciled. A repeated
     call changes nothing.

@@ -1,6 +1,6 @@
 """Nested windows, and the spread of bad quality from one window to others.
 
-It spreads to the windows inside, and to a larger window that has no other problem.
+Bad quality spreads to the windows inside, and to a larger window that has no other problem.
 """
 
 from collections.abc import Iterator, Sequence

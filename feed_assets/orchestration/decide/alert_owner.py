@@ -1,4 +1,7 @@
-"""Owners of alerts. If several code locations share a ledger, each one resolves only the alerts about its own feeds."""
+"""Owners of alerts.
+
+If several code locations share a ledger, each location resolves only the alerts about its own feeds.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

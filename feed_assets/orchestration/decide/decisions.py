@@ -107,7 +107,7 @@ def decide_due(
 ) -> Decided:
     """Decide the due outputs of some datasets until the time budget is used up, and store the verdicts on the due list.
 
-    Skip ready outputs of history in `busy`. A run is building them, and they are decided after this run.
+    Skip ready outputs of history in `busy`: a run is building them, and they are decided when this run has ended.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -190,9 +190,9 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for events of these datasets forever. Both happen before the verdicts are stored, so
-    that they are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due
-    list, because they may have more events.
+    Otherwise consumers would wait for events of these datasets forever. Do both before the verdicts are stored, so that
+    both are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due list,
+    because they may have more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:

@@ -117,7 +117,7 @@ def _counts(ledger: Ledger, ready: Sequence[DueOutput], spent: tuple[Spent, Spen
 
 
 def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> Blocks:
-    """Return outputs in blocks, one per run, new ones before history. No run has both."""
+    """Return outputs in blocks, one block per run. New outputs come before history, and no run has both."""
     both: dict[bool, list[Partition]] = {False: [], True: []}
     for output in outputs:
         both[is_history(graph, output, now)].append(output)
@@ -125,7 +125,7 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Return outputs in blocks, one per run, ordered by the first output of each block.
+    """Return outputs in blocks, one block per run, ordered by the first output of each block.
 
     An output whose last run lost its process gets a block of its own. It may need too much memory, and would then end a
     shared run together with the other outputs.

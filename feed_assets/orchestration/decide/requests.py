@@ -103,7 +103,7 @@ def requests_for(
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
     """Join the requests of Dagster's automation, one per partition, for neighbouring partitions.
 
-    Requests for assets that are not ours stay as they are, because their functions may not support several partitions.
+    Requests for assets that are not ours are not joined, because their functions may not support several partitions.
     History comes last.
     """
     kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()

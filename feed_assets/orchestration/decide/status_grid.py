@@ -45,7 +45,7 @@ If there are more keys, all share one row.
 """
 
 DECISIONS = 1000
-"""Greatest number of missing partitions for which the page shows exactly which inputs they lack."""
+"""Greatest number of missing partitions for which the page shows exactly which inputs each one lacks."""
 
 STALE_SHOWN = 100
 """Greatest number of stale partitions for which the page shows the reason. `--stale` lists all."""

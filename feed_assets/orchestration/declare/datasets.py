@@ -90,8 +90,8 @@ def with_profile(
     """
     if deep_checks and profile is None:
         raise InvalidDefinition(
-            f"{recipe.feed} has deep_checks and no profile, which decides when they run: expected both. Add Profile(), "
-            "or declare them as checks."
+            f"{recipe.feed} has `deep_checks` and no `profile`, which decides when they run: expected both. Add "
+            "Profile(), or declare them as checks."
         )
     check_baseline(recipe.feed, profile, partitions_def)
     profiled = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
@@ -113,7 +113,9 @@ def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
     if tracked is None:
         return recipe
     if recipe.event_time is None:
-        raise InvalidDefinition(f"{recipe.feed} has completeness and no event_time: expected the column to count by.")
+        raise InvalidDefinition(
+            f"{recipe.feed} has `completeness` and no `event_time`: expected the column to count by."
+        )
     return replace(recipe, grain=tracked.base)
 
 
@@ -184,8 +186,8 @@ def dataset_of(
     """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
-            f"{recipe.feed} has at_least and by_events: expected one of them, because with by_events an update is read "
-            "once it has reached all inputs. Remove at_least."
+            f"{recipe.feed} has `at_least` and `by_events`: expected one of them, because with `by_events` an update "
+            "is read once it has reached all inputs. Remove `at_least`."
         )
     if recipe.adds and by_events is None:
         raise InvalidDefinition(

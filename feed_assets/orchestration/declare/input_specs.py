@@ -227,7 +227,7 @@ def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions |
     Raise InvalidDefinition for regions without completeness.
     """
     if regions and not completeness:
-        raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
+        raise InvalidDefinition(f"{feed} has `regions` and no `completeness`: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
 
 

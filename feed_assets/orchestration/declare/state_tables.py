@@ -79,7 +79,7 @@ def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions
     """Return the rules for a table's windows. Raise InvalidDefinition for both regions and sub-partitions."""
     if regions and sub_partitions:
         raise InvalidDefinition(
-            "regions and sub_partitions are both given: expected one of them. Put the sub-partitions below the "
+            "`regions` and `sub_partitions` are both given: expected one of them. Put the sub-partitions below the "
             "regions: Regions({…}, below=SubPartitions(…))."
         )
     return checked(Tracked.of(completeness, regions or sub_partitions))

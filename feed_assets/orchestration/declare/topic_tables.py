@@ -36,9 +36,9 @@ def kafka_topic(
 ) -> dg.AssetSpec:
     """Declare a Kafka topic that is written as chunks, as an external asset.
 
-    It is an event table with one event per chunk. The table has one partition per partition of the topic. A partition
-    is added with its first chunk. An event's marker is the offset after its chunk. Source: "Streaming Messages from
-    Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
+    The asset is an event table with one event per chunk. The table has one partition per partition of the topic. A
+    partition is added with its first chunk. An event's marker is the offset after its chunk. Source: "Streaming
+    Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
 
     Args:
         name: The table's name in this project, such as `ads/clicks`.

@@ -156,8 +156,8 @@ def feed_asset(
     presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{own_feed} has no time partitions, but wait counts from the end of a partition: expected partitions_def "
-            "with a dimension of time windows. Add one, or remove wait."
+            f"{own_feed} has no time partitions, but `wait` counts from the end of a partition: expected "
+            "partitions_def with a dimension of time windows. Add one, or remove `wait`."
         )
 
     check_cadence(own_feed, cadence, partitions_def)

@@ -156,7 +156,9 @@ class CheckModel(dg.Model):
 
     def _own(self, aggregate: str) -> Check:
         if len(self.within) != 2:
-            raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
+            raise InvalidDefinition(
+                f"check {self.check}: `within` is {self.within}, expected two numbers: [low, high]."
+            )
         low, high = self.within
         description = f"{aggregate} must be in [{low:g}, {high:g}]"
         return Check(self.check, description, lambda number: low <= number <= high, aggregate)

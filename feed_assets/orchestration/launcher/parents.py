@@ -201,7 +201,7 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Return the addresses of a host name. Raise NoParent unless all of them belong to this host."""
+    """Return the addresses of a host name. Raise NoParent if an address does not belong to this host."""
     addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
     if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):

@@ -66,7 +66,10 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """Return a run's process if it has certainly ended. Return None if it is alive, on another host, or unknown."""
+    """Return a run's process if it has certainly ended.
+
+    Return None if the process is alive, on another host, or unknown.
+    """
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):
@@ -80,7 +83,7 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 def driver_of(run: dg.DagsterRun) -> str | None:
     """Return the process of `feed-assets run` that drives a run.
 
-    Return None for a re-execution, because it only has a copy of the tag.
+    Return None for a re-execution, because its tag is only a copy.
     """
     return None if run.parent_run_id else run.tags.get(DRIVER)
 

@@ -231,7 +231,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps with one current time, which Dagster uses, too. Report the problems of the steps."""
+    """Take these steps with one current time, which Dagster also uses. Report the problems of the steps."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))
