@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """Whether a path is a partition: now, only later, or never."""
+    """The existence of a path as a partition: it is one now, only later, or never."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
