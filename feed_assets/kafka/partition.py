@@ -26,10 +26,10 @@ _AT_ONCE = 16
 
 
 def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
-    """Return a signal writer for each topic partition. Earlier writers can no longer write. `about` is by topic.
+    """Return a signal writer for each topic partition. Earlier writers can no longer write.
 
-    Writers are created in parallel, because a broker may delay each by up to a second. Raise FencedOff and
-    KafkaUnavailable.
+    `about` has what the broker says about each topic. Writers are created in parallel, because a broker may delay each
+    by up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 

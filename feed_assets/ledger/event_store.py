@@ -1,4 +1,4 @@
-"""Write events: our own, and events read from sources. Each is recorded once, in commit order, and never changed.
+"""Write events: our own, and those read from sources. Each event is recorded once, in commit order, and never changed.
 
 Each event has the number of its log entry, so a reader that continues from a number misses no event.
 """

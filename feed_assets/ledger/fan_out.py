@@ -88,8 +88,8 @@ def fan_out(
     """Fan out changes for each (consumer, feed): put affected outputs on the due list, and events into inboxes.
 
     Stop when time is over, and return False if changes are left. The due list, inboxes, marks and subscriptions change
-    in one transaction. It skips changes that another process has fanned out in the meantime. So the process can be
-    killed at any time, and the call can be repeated.
+    in one transaction. The transaction skips changes that another process has fanned out in the meantime. So the
+    process can be killed at any time, and the call can be repeated.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
@@ -203,7 +203,10 @@ def _look_at_absent(
 
 
 def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affected]) -> _Reach:
-    """Return the effects of changes up to each subscriber's log position. Later changes reach it through the log."""
+    """Return the effects of changes up to each subscriber's log position.
+
+    The subscriber gets later changes from the log.
+    """
     numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*affected_by_row])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in affected_by_row.items():

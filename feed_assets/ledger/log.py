@@ -80,11 +80,11 @@ class LogEntry:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    Call this in a transaction of `Ledger.change()`. Only there are all lower numbers committed already. The last change
-    is never pruned, so no number is used twice.
+    Call this in a transaction of `Ledger.change()`. It has a lock, so that all changes with lower numbers are already
+    committed. The last change is never pruned, so no number is used twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
-        raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
+        raise ValueError("a change outside of `Ledger.change()` would have no number in commit order.")
     first = last(connection) + 1
     if changes:
         bulk.insert(connection, change, [_row(number, each) for number, each in enumerate(changes, first)])

@@ -31,7 +31,7 @@ MARKED = "marked"
 WATCH = "watch"
 """The reporter of checks that the sensor `watch` makes.
 
-They check that events arrive in time and data are up to date.
+These checks report whether events arrive in time, and whether data are up to date.
 """
 
 BLOCKING = (FAILED, STALE, MARKED)

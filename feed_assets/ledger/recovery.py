@@ -32,7 +32,8 @@ def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
 def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[Pin], now: datetime) -> None:
     """Record the updates of one partition, oldest first. The last update was built from `pins`.
 
-    This is one transaction. Otherwise another process could see the last update without its lineage, and start a run.
+    All rows are written in one transaction. Otherwise another process could see the last update without its lineage,
+    and start a run.
     """
     with ledger.change() as connection:
         for each in recovered[:-1]:

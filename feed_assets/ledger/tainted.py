@@ -207,7 +207,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the feed partitions that were read. Leave out feeds with a bad partition: it is already a reason."""
+    """Return the feed partitions that were read. Leave out feeds with a bad partition, which already is the reason."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 

@@ -113,7 +113,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """Return for each output and window that it read the first time after the read when the window became complete."""
+    """Return when each window that was read became complete for the first time after the read, by output and window."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:

@@ -81,7 +81,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Return partitions by the result of their last attempt.
+    """Return the partitions whose last attempt had one of the results in `which`.
 
     The due list is not used here, because a current partition stays current if a re-run fails.
     """

@@ -76,7 +76,7 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Write chunks of all messages of a topic that have none yet. Return a line for each chunk.
+    """Write chunks of all messages of a topic that are in no chunk yet. Return a line for each chunk.
 
     Raise the connector's errors. If there are very many messages, use Spark. Its executors get the settings of this
     process.

@@ -60,7 +60,7 @@ class Evidence:
     Attributes:
         rows: A function from the audited data to a few rows. They are sorted, so that equal data give equal rows. It
             returns None if there is nothing to show.
-        told: A function from the audited data and these rows to the end of the message.
+        told: A function from the audited data and these rows to the text at the end of the message.
     """
 
     rows: "Callable[[Audited], DataFrame | None]"

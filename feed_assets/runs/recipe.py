@@ -132,9 +132,9 @@ class Recipe:
 
 
 def _declared(check: Check) -> tuple[Any, ...]:
-    """Return the declared values of a check. Leave out the severity ERROR, so that old digests stay valid.
+    """Return the declared values of a check, for a digest. Leave out the severity ERROR.
 
-    Old digests are from a version without severities.
+    So the digest is the same as in an earlier version, in which checks had no severity.
     """
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity

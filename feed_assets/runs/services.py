@@ -52,7 +52,7 @@ class Boards(dict[str, Blackboard]):
 class Services:
     """The services of a run. `on_step` is called after each step, for logs and for tests that kill the run there.
 
-    `elsewhere` has, by feed, the name of one of the `other_boards`. All other feeds are on `board`.
+    `elsewhere` names the blackboard of each feed that is on one of the `other_boards`. All other feeds are on `board`.
     """
 
     board: Blackboard

@@ -56,10 +56,10 @@ class Verified:
 def verify(
     services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
 ) -> Verified:
-    """Verify at least one partition of our own feeds, and more until the time is over. The next call continues there.
+    """Verify at least one partition of our own feeds, and more until the time is over.
 
-    If the blackboard is not the one that the ledger describes, the position stays. So each call reports the problem
-    until somebody corrects it.
+    The next call continues after the last one. If the blackboard is not the one that the ledger describes, the position
+    stays. So each call reports the problem until somebody corrects it.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:

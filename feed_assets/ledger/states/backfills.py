@@ -1,4 +1,4 @@
-"""Start, end and giving up of window backfills, each by compare-and-set in one transaction.
+"""Functions that start, end and give up backfills of windows, each by compare-and-set in one transaction.
 
 A window in backfill is still judged by its counts. A check that failed before must run again. Until it passes, the
 smaller windows inside stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody

@@ -1,8 +1,8 @@
 """Roll-up of counts: the state changes of windows that follow from changed counts, also of larger windows.
 
-The transaction must hold the lock of the dataset (`window_policies.lock`). It locks the log as soon as a state changes,
-and judges larger windows after that. So if two transactions complete two sibling windows, the later transaction sees
-both windows.
+The transaction must hold the lock of the dataset (`window_policies.lock`). The transaction also locks the log as soon
+as a state changes, and judges larger windows after that. So if two transactions complete two sibling windows, the later
+transaction sees both windows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

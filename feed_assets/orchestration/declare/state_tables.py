@@ -30,7 +30,7 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill. Reports state which of its time windows are complete.
+    """Declare a table that others fill. Reports tell which of its time windows are complete.
 
     A reader of the table waits for the windows within its output's own time and gets the `Span` to read. If the output
     has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
