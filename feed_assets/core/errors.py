@@ -236,7 +236,7 @@ class UpdateAbandoned(FeedAssetsError):
 
 
 class UnstableRejects(FeedAssetsError):
-    """A function rejected different records when it was evaluated again. Some would be lost, or duplicated."""
+    """A second evaluation of a function rejected other records. Some records would be lost, or duplicated."""
 
 
 class UpdateChanged(FeedAssetsError):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from feed_assets.core.cadence import Cadence, tick_after, tick_upto
 
 Came = tuple[datetime, datetime]
-"""The start of an arrived partition, and when its arrival was noted."""
+"""The start of an arrived partition, and the time at which its arrival was recorded."""
 
 MISSING_AT_MOST = 500
 """Maximum number of missing partitions to keep for one feed. Later partitions are checked when fewer are missing."""

@@ -55,8 +55,8 @@ def line_ends(
         if each.problem:
             raise NotAsDeclared(
                 f"{file.key} is not as declared: {each.problem}. Correct the declaration, or invalidate the update "
-                "(`feed-assets feed invalidate`) and have the producer send it right: a file that is pulled under "
-                "another name."
+                "(`feed-assets feed invalidate`) and have the producer send a correct file. If files are pulled, the "
+                "correct file needs another name."
             )
     return {file.key: each.line_end for file, each in beginnings.items()}
 

@@ -141,7 +141,7 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     file = named or f"A file of {', '.join(update.path for update in updates)}"
     # Check these first, because Spark's text for them also says that a file is unreadable or missing.
     if _REFUSED.search(text):
-        return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check its credentials.")
+        return BlackboardRefused(f"{file}: the store refuses access ({cause(text)}). Check Spark's credentials.")
     if _DOWN.search(text):
         return BlackboardUnavailable(
             f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
@@ -163,7 +163,7 @@ def _of_file(text: str, file: str) -> FeedAssetsError | None:
         return NotAsDeclared(
             f"{file} has another header than the schema: {_header(text)}. "
             "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
-            "it right: a file that is pulled under another name."
+            "a correct file. If files are pulled, the correct file needs another name."
         )
     if _DAMAGED.search(text):
         return UnreadableUpdate(

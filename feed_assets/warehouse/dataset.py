@@ -177,7 +177,7 @@ class DatasetTable:
             self._state = replace(self._place, self.name, self._state, exchange)
             self.loads += 1
         except (NoValidUpdate, UpdateChanged) as error:
-            say(f"warehouse {self._target.name}: {error} The old rows stay until the ledger has recorded that.")
+            say(f"warehouse {self._target.name}: {error} The old rows stay until the ledger has recorded this.")
             self._missing[due_update.partition] = now + AGAIN_SECONDS
 
     def _update(self, due_update: _DueUpdate) -> Update | None:

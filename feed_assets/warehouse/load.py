@@ -89,7 +89,7 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
             load_state.renew(connection, place.engine, place.holder)
             if load_state.read(connection, topic).positions != state.positions:
                 raise WarehouseUnavailable(
-                    f"{topic} was loaded by another process meanwhile. The load is tried again from there."
+                    f"{topic} was loaded by another process meanwhile. The next attempt continues after that load."
                 )
             for each in table_change.statements:
                 connection.execute(each)

@@ -66,7 +66,7 @@ def room() -> Generator[Path]:
             yield Path(folder)
     except OSError as error:
         problem = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
-        advice = "It needs room for everything loaded at once: make room, set TMPDIR, or load fewer chunks at once"
+        advice = "Make room for everything that is loaded at once, set TMPDIR, or load fewer chunks at once"
         raise DiskFull(f"{problem}. {advice}.") from error
 
 

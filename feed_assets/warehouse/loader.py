@@ -98,7 +98,7 @@ def follower(
     from feed_assets.warehouse.table import Loading, TopicTable
 
     if not isinstance(loading, Loading):
-        raise TypeError(f"{name} is a topic: expected a Loading, which has the place of its chunks.")
+        raise TypeError(f"{name} is a topic: expected a `Loading`, which has the place of its chunks.")
     return TopicTable(loading, holder, name, source.key, state)
 
 

@@ -140,7 +140,7 @@ def _reading() -> Generator[duckdb.DuckDBPyConnection]:
         with opened_at(":memory:") as connection:
             yield connection
     except duckdb.IOException as error:
-        advice = "Make room for the rows of an update, or set TMPDIR"
+        advice = "Make room for the rows of an update, or set TMPDIR to a larger disk"
         raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {advice}.") from error
     except duckdb.Error as error:
         message = " ".join(str(error).split())

@@ -135,7 +135,7 @@ def _refuse_moved(connection: Connection, table: str, state: TopicState, exchang
     held_update = dataset_state.held(connection, table, [exchange.key]).get(exchange.key)
     if held_update != exchange.held or load_state.read(connection, table) != state:
         raise WarehouseUnavailable(
-            f"{table} was loaded by another process meanwhile. The load is tried again from there."
+            f"{table} was loaded by another process meanwhile. The next attempt continues after that load."
         )
 
 
