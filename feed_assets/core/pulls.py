@@ -201,7 +201,7 @@ def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, 
     if pulled and pulled.batch and pulled.file == file:
         return (FileAction.RESTORE if pulled.state is FileState.CHANGED else FileAction.LEAVE), None
     if UNREADABLE in file.key:
-        return FileAction.REFUSE, "its name has characters that not all stores allow. Rename it"
+        return FileAction.REFUSE, "its name has characters that not all stores allow. Rename the file"
     if pulled is None or pulled.batch is None:
         return (
             (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty: it is pulled when it has data")

@@ -85,7 +85,7 @@ def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(
-            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Run it again."
+            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Start the run again."
         )
 
 

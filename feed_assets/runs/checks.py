@@ -213,7 +213,7 @@ def within(column: str, low: float, high: float) -> Check:
         InvalidDefinition: A value has a wrong type, or the least is above the greatest.
     """
     if low > high:
-        raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
+        raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected `low` first.")
     predicate = f"NOT coalesce({quoted(column)} BETWEEN {low} AND {high}, false)"
     return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate, "not in it")
 

@@ -109,7 +109,7 @@ class _Compaction:
     def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
         """Raise UpdateChanged if a batch has another update than when the compaction was planned."""
         if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
-            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Run it again.")
+            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
 
     def _claim(self, run_id: str) -> str:
         services = self.services

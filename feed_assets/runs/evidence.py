@@ -125,12 +125,12 @@ def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: s
         if on not in schema.names:
             columns = ", ".join(schema.names[:COLUMNS])
             raise InvalidDefinition(
-                f"check {name}: input {each!r} has no column {on!r}: expected one of {columns}. Correct it in checks."
+                f"check {name}: input {each!r} has no column {on!r}: expected one of {columns}. Correct `checks`."
             )
         kinds[each] = schema[on].dataType.simpleString()
     if len({kind == "string" for kind in kinds.values()}) > 1:
         types = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
-        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Cast it in one of them.")
+        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Cast one of them.")
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:

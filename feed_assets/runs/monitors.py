@@ -26,7 +26,7 @@ def report(
     rows.
     """
     if pin_inputs(order, services).pins != pinned.pins:
-        raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Run it again.")
+        raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Start the run again.")
     for address in _windows(pinned):
         for each in results:
             outcome, check, now = each.state, each.check.name, services.now()

@@ -85,7 +85,7 @@ def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, An
     if values[RECORDS] != audited.records:
         raise UpdateAbandoned(
             f"{values[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
-            "Something else writes under this update. Run it again."
+            "Another process writes under this update. Start the run again."
         )
     return values
 

@@ -49,13 +49,13 @@ def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Seque
         if partition not in partitions:
             expected = shortened([str(each) for each in sorted(partitions)], NAMED) or "no event table"
             raise InvalidDefinition(
-                f"{partition} is to be read: expected a slice of {expected}. Correct table and partition."
+                f"{partition} is to be read: expected a slice of {expected}. Correct `table` and `partition`."
             )
         upto = last.get(partition)
         if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
             most = f"at most {in_words(upto)}, its last marker" if upto else "an event of it, and there is none"
             raise InvalidDefinition(
-                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait for "
+                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct `upto`, or wait for "
                 "that event."
             )
 

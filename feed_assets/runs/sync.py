@@ -84,7 +84,7 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
     if update_id is None or (newest and newest.update_id == update_id):
         update = read.require(reading)
         if newest is None:  # This cannot happen: if an update was read, its row was recorded.
-            raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Run it again.")
+            raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Start the run again.")
         return update, newest
     update = read.named(services.board_of(partition.feed), partition, update_id)
     return update, _pin_of(services, update)

@@ -308,7 +308,7 @@ class Input:
 
         if self.checks and self.ignore_quality_issue:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected only "
+                f"Input of {self.spec.key.to_user_string()} has `checks` and `ignore_quality_issue`: expected only "
                 "one of the two."
             )
 

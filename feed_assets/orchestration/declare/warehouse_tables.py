@@ -93,7 +93,7 @@ def _loaded(
     """Return the topic or dataset that a table is loaded from. Raise InvalidDefinition unless exactly one is given."""
     upstreams = [each for each in (topic, dataset) if each is not None]
     if len(upstreams) != 1:
-        raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if upstreams else 'none'}.")
+        raise InvalidDefinition(f"{name}: expected `topic` or `dataset`, found {'both' if upstreams else 'none'}.")
     spec = Input(upstreams[0]).spec
     declared = declaration_of(spec)
     if topic and isinstance(declared, EventTable) and declared.topic:

@@ -68,7 +68,7 @@ class PartitionsModel(dg.Model):
         parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
         if len(parts) not in (1, 2):
             raise InvalidDefinition(
-                f"partitions have the dimensions {[*parts]}: expected start, one name in keys, or both."
+                f"partitions have the dimensions {[*parts]}: expected `start`, one name in `keys`, or both."
             )
         return dg.MultiPartitionsDefinition(parts) if len(parts) == 2 else next(iter(parts.values()))
 

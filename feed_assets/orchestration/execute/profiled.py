@@ -89,5 +89,5 @@ def _check(table: Input, rows: Callable[..., Any] | None) -> None:
     if isinstance(declared, StateTable) and rows is None:
         raise InvalidDefinition(
             f"profiled({declared.feed}): expected rows= for a state table, a function that reads the Span and returns "
-            "a DataFrame, because only its complete windows are known here. Add it."
+            "a DataFrame, because only its complete windows are known here. Add rows=."
         )
