@@ -22,9 +22,9 @@ ATTEMPTS = frozenset({FAILED, REFUSED})
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run builds the partition.
     MixedInputs,  # The run read nothing: the missing update is on its way.
-    NoValidUpdate,  # The run read nothing: any later update is another input.
+    NoValidUpdate,  # The run read nothing. Once there is an update, the run has another input.
     ServiceUnavailable,
-    UpdateChanged,  # Its pinned update is gone: the next run pins another.
+    UpdateChanged,  # The update that the run has pinned is gone: the next run pins another.
 )
 """Errors that are not due to a dataset's function or inputs: the same run may succeed when it is requested again."""
 

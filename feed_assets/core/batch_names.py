@@ -83,19 +83,23 @@ def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -
 def version_of(pins: Iterable[Pin]) -> str:
     """Return one version for the rows of several batches: the sum of their versions.
 
-    A range has the version of all batches that it replaces. So a compaction gives readers nothing new to read.
+    A range has the same version as all batches that it replaces together. So a compaction gives readers nothing new to
+    read.
     """
     return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
 
 
 def set_version(pins: Iterable[Pin]) -> str:
-    """Return the version of a set of batches: `version_of` if one of them is ours, otherwise a digest of all pins."""
+    """Return the version of a set of batches:
+
+    `version_of` if one of the batches is ours, otherwise a digest of all pins.
+    """
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions with the same rows in two sets of pins, although one set has ranges in place of batches."""
+    """Return the partitions that have the same rows in two sets of pins, where ranges may stand for their batches."""
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}
@@ -130,9 +134,10 @@ def _reach(read: Iterable[Interval], start: str) -> str:
 
 
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
-    """Return the pins without older batches of our own appendable datasets: the last batch of each partition stays.
+    """Leave out pins of older batches of our own appendable datasets.
 
-    An event is about a whole partition. The last batch has the correlation id that was passed on last.
+    Of each partition, only the last batch stays: events are about whole partitions, and the last batch has the
+    correlation id of the partition's last event.
     """
     last: dict[Partition, Pin] = {}
     newest_pins = set[Pin]()

@@ -11,8 +11,8 @@ Point = tuple[int, ...]
 def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
     """Split points into disjoint rectangles of at most `limit` points each.
 
-    Each rectangle starts at the least remaining point. It is the largest found by growing in any order of dimensions.
-    There may be more rectangles than necessary, because finding the minimum takes too long.
+    Each rectangle starts at the least remaining point. It is grown in every order of the dimensions, and the largest
+    result is taken. There may be more rectangles than necessary, because finding the minimum takes too long.
     """
     remaining, rectangles = {*points}, list[list[Point]]()
     for corner in sorted(remaining):

@@ -91,7 +91,7 @@ def longest_pause(cadence: Cadence) -> timedelta | None:
 
 
 def is_finer(cadence: Cadence, ends: Sequence[datetime]) -> bool:
-    """Return whether the cron has more ticks than there are partitions. If so, it is a schedule of events.
+    """Return whether the cron has more ticks than there are partitions. If so, the cron is a schedule of events.
 
     `ends` are the ends of consecutive partitions. One extra tick is allowed: if clocks change, a day of one zone may
     have two ticks of another zone's daily cron.

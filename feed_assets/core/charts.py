@@ -8,7 +8,7 @@ from html import escape
 from feed_assets.core.markdown import as_text
 
 WIDTH, ROW, LABEL, TEXT = 560, 26, 200, 90
-"""Pixels: width of the image, height of a bar with its gap, width of the labels, width of the text behind a bar."""
+"""Pixels: width of the image, height of a bar with its gap, width of the labels, width of the text after a bar."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Bar:
 
     Args:
         label: The text before the bar.
-        value: Its length, 0 or more, relative to the others.
-        text: The text behind it, such as the number.
+        value: The length of the bar, 0 or more, in relation to the other bars.
+        text: The text after the bar, such as the number.
         color: An SVG colour.
     """
 

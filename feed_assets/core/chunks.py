@@ -1,7 +1,7 @@
 """Cuts of a topic partition into chunks, on a fixed grid of offsets. So a process need not know earlier cuts.
 
-Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt. There a batch
-begins where the last batch ended, so earlier cuts decide the later ones. Here only the offsets decide.
+Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt. In that article a
+batch begins where the last batch ended, so earlier cuts decide later cuts. Here only the offsets decide.
 """
 
 from collections.abc import Iterable

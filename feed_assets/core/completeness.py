@@ -140,7 +140,10 @@ def _counts(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -
 
 
 def _share(ingested: int, expected: int) -> str:
-    """Return the share as a percentage with four decimals. It is cut off: rounded, 99.99499 would look like 99.995."""
+    """Return the share as a percentage with four decimals.
+
+    Further decimals are cut off, because a rounded 99.99499 would look like 99.995.
+    """
     if not expected:
         return ""
     share = ingested * 1_000_000 // expected

@@ -1,7 +1,8 @@
 """Comparison of inputs from one pipeline by lineage: whether they were made from the same versions of data.
 
-If an older update of a partition has the same rows as the newest one, the newest update's lineage also holds for it.
-The same rows were then made again from newer inputs, and consumers of the older update were not built again.
+If an older update of a partition has the same rows as the newest update, the lineage of the newest update also holds
+for the older one. In this case the same rows were made again from newer inputs, so consumers of the older update were
+not built again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

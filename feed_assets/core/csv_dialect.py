@@ -34,7 +34,7 @@ _AFTER_BLANKS = re.compile(r'[ \t]+"')
 _UNMARKED_UTF_16 = re.compile(rb"(?:[ -~]\0){2}|(?:\0[ -~]){2}")
 
 SHORT = 4
-"""Maximum number of columns for which a message lists no differences of a header: a person sees them at once."""
+"""A message about a header with at most this many columns does not list the differences: a person sees them at once."""
 
 _OTHER_FORMATS = {b"PAR1\x15": "Parquet", b"PK\x03\x04": "a ZIP archive, as Excel writes"}
 """Other formats, by the first bytes of their files. No text begins with these bytes."""
@@ -104,7 +104,9 @@ class CsvDialect:
                 f"{', '.join(asdict(self))}."
             )
         if self.delimiter == self.quote:
-            raise InvalidDefinition(f"{feed}: delimiter and quote are both {self.quote!r}: expected two characters.")
+            raise InvalidDefinition(
+                f"{feed}: `delimiter` and `quote` are both {self.quote!r}: expected two characters."
+            )
         if self.null_value and {self.delimiter, self.quote} & {*self.null_value}:
             raise InvalidDefinition(
                 f"{feed}: null_value {self.null_value!r} contains the delimiter or the quote: expected another text."

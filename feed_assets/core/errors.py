@@ -224,7 +224,7 @@ class UpdatePruned(NoValidUpdate):
 
 
 class NotRevalidated(FeedAssetsError):
-    """An update cannot be made valid again: its files are not those that were recorded when it was published."""
+    """An update cannot be made valid again: its files differ from those that were recorded at its publication."""
 
 
 class NotOurs(FeedAssetsError):
@@ -236,7 +236,7 @@ class UpdateAbandoned(FeedAssetsError):
 
 
 class UnstableRejects(FeedAssetsError):
-    """A function rejected different records when it was evaluated again. Some would be lost, or duplicated."""
+    """A second evaluation of a function rejected other records. Some records would be lost, or duplicated."""
 
 
 class UpdateChanged(FeedAssetsError):

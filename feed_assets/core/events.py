@@ -103,7 +103,10 @@ class WriteEvent:
 
     @property
     def has_new_data(self) -> bool:
-        """Return whether the event may bring new data. Return False only if its writer states that it brings none."""
+        """Return whether the event may bring new data.
+
+        Return False only if the event's writer states that there are none.
+        """
         return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:

@@ -1,8 +1,8 @@
 """Time partitions that are missing. Each partition is expected from a moment on, until it arrives.
 
 A partition is expected from the first tick of its cadence's cron at or after its end. Without a cron, it is expected
-once a later partition has arrived. Such a watch begins with the first arrival, because a producer's history may begin
-at any time.
+once a later partition has arrived. The watch then begins with the first partition that arrives, because a producer's
+history may begin at any time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from feed_assets.core.cadence import Cadence, tick_after, tick_upto
 
 Came = tuple[datetime, datetime]
-"""The start of an arrived partition, and when its arrival was noted."""
+"""The start of an arrived partition, and the time at which its arrival was recorded."""
 
 MISSING_AT_MOST = 500
 """Maximum number of missing partitions to keep for one feed. Later partitions are checked when fewer are missing."""
@@ -39,7 +39,10 @@ class Expected:
 
 
 def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
-    """Return the state of a new watch. Partitions from before it are never late. A cron tick at `now` is part of it."""
+    """Return the state of a watch that begins at `now`. Earlier partitions are never late.
+
+    A cron tick at `now` counts.
+    """
     first = tick_upto(cadence.cron, cadence.timezone, now - _INSTANT) if cadence.cron else now
     return Expected(first, first, position)
 
@@ -52,9 +55,8 @@ def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) 
         return replace(expected, since=start, upto=start, came=((start, now),))
     if start <= expected.came[-1][0]:
         return expected
-    kept = (
-        expected.came[:-1] if len(expected.came) == _CAME_AT_MOST else expected.came
-    )  # Partitions before the dropped arrival are expected a bit later.
+    # If an arrival is dropped, partitions before it are expected a bit later.
+    kept = expected.came[:-1] if len(expected.came) == _CAME_AT_MOST else expected.came
     return replace(expected, came=(*kept, (start, now)))
 
 

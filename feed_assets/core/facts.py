@@ -13,7 +13,10 @@ from feed_assets.core.update_choice import Choice
 
 @dataclass(frozen=True)
 class Attempt:
-    """A build that did not publish. `pins` is the digest of what it read, None if it failed before pinning."""
+    """A build that did not publish. `pins` is the digest of the pins that the build read.
+
+    None if the build failed before it pinned its inputs.
+    """
 
     pins: str | None
     refused: bool
@@ -32,13 +35,16 @@ class Built:
     consumed: tuple[Pin, ...] = ()
     """The pins that this update was built from."""
     late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
-    """When the first data that this update was not built from arrived, by input partition, batch or window."""
+    """When the first data arrived that this update was not built from, by input partition, batch or window."""
     attempts: tuple[Attempt, ...] = ()
     """Builds since the publication of this update that did not publish."""
     changed: int = 0
     """The number of the publication in the log."""
     lost: str | None = None
-    """The reason why no increment can be added to this update. None if one can, or for outputs without increments."""
+    """The reason why no increment can be added to this update.
+
+    None if an increment can be added, or for outputs without increments.
+    """
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class KnownWindow:
 
 
 def is_waived(problem: str, waived: str | None) -> bool:
-    """Return whether a waiver covers a problem: every part of the problem must be in the waived one."""
+    """Return whether a waiver covers a problem: every part of the problem must be in the waived problem."""
     return waived is not None and {*_PARTS.split(problem)} <= {*_PARTS.split(waived)}
 
 
@@ -130,7 +136,7 @@ class Facts:
     uncounted: Set[Partition] = frozenset()
     """Input partitions whose newest updates are not counted in windows yet."""
     counted_by_nobody: Set[Partition] = frozenset()
-    """Partitions whose newest update no run has counted, although runs of the feed's readers count it."""
+    """Partitions whose newest update no run has counted, although runs of the feed's readers count the feed."""
     counting: Set[Partition] = frozenset()
     """Due outputs whose next runs count what they read. Outputs that wait for a person are not included."""
     reporting: Set[Feed] = frozenset()

@@ -24,7 +24,7 @@ def check_readable(update: Update, form: Format) -> None:
 
 
 def format_of(key: str) -> Format | None:
-    """Return the format that a file's name shows, packed or not. Return None if it shows none."""
+    """Return the format that a file's name shows, packed or not. Return None if the name shows no format."""
     name = key.rpartition("/")[2].lower()
     for packed in PACKED:
         name = name.removesuffix(packed)

@@ -72,7 +72,10 @@ class Case:
 
     @cached_property
     def counted(self) -> tuple[InputChange, ...]:
-        """Return the changes whose data arrived in time: before the cut-off, and before the last check of late data."""
+        """Return the changes whose data had arrived by the last scheduled check for late data, and before the cut-off.
+
+        Newer data before the cut-off are weighed at the next check.
+        """
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
@@ -85,9 +88,10 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return a pin if its update arrived in time, otherwise the newest earlier pin that did, or the consumed one.
+        """Return a pin if its update arrived in time to be weighed now.
 
-        A window arrives when it first changes after the output was built.
+        Otherwise return the newest earlier pin that did, or else the consumed pin. A window counts as arrived when it
+        first changes after the output was built.
         """
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)

@@ -102,7 +102,7 @@ def _running(facts: PartitionFacts, _: bool) -> Judged | None:
 
 
 def _closed(facts: PartitionFacts, is_over: bool) -> Judged | None:
-    """Judge a closed partition. A bad one is still shown as bad."""
+    """Judge a closed partition. A partition of bad quality is still shown as bad."""
     if not facts.closed:
         return None
     state, why = _bad(facts, is_over) or (CellState.CLOSED, "")
@@ -175,7 +175,7 @@ class Slots:
         return [self.start + number * self.step for number in range(len(self))]
 
     def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
-        """Return the first column that `[start, end)` overlaps, and the column after the last one that it overlaps."""
+        """Return the first column that `[start, end)` overlaps, and the column after the last overlapped column."""
         first = max(start, self.start) if start else self.start
         last = min(end, self.end) if end else self.end
         return (first - self.start) // self.step, -((self.start - last) // self.step)
@@ -283,7 +283,7 @@ class Hole:
 
 
 def holes(partitions: Iterable[Shown]) -> list[Hole]:
-    """Return the holes of one row: missing partitions before an existing one. Adjacent ones form one hole."""
+    """Return the holes of one row: missing partitions before an existing one. Neighbours form one hole."""
     ordered = sorted((each for each in partitions if each.start), key=_by_time)
     present = [number for number, each in enumerate(ordered) if each.state in _THERE]
     gaps: list[Hole] = []

@@ -1,4 +1,4 @@
-"""Changes of an input's partition since it was read: whether it grew, was restated or withdrawn, and by how much."""
+"""Changes of an input's partition since it was read: growth and its amount, a restatement, or a withdrawal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from feed_assets.core.windows import address_of
 class Growth:
     """The growth of one source of an input.
 
-    `change` is its first change. `before` and `after` are the source's bytes as they were consumed, and as they are
-    now; for windows, they are records. `since` is when the first new data arrived (UTC).
+    `change` is its first change. `before` and `after` are the sizes of the source when it was consumed and now: in
+    bytes, or in records for windows. `since` is when the first new data arrived (UTC).
     """
 
     change: InputChange
@@ -38,7 +38,10 @@ class Growth:
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """Return the growth of each source. For example, the 24 hours that a day reads are one source."""
+    """Group the changes by source, and return the growth of each group.
+
+    For example, the 24 hourly partitions that one daily output reads count as one source.
+    """
     groups: dict[InputSource | Partition, list[InputChange]] = {}
     for each in changes:
         groups.setdefault(each.source or each.partition, []).append(each)

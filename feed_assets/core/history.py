@@ -47,7 +47,7 @@ class History:
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
-        """Return the moment (UTC) at which history ends: windows that ended before it are history."""
+        """Return the moment (UTC) that separates history from new outputs: windows that ended before it are history."""
         return now - timedelta(days=self.days)
 
     def has(self, end: datetime | None, now: datetime) -> bool:
@@ -69,8 +69,8 @@ ALL = History()
 class Spent:
     """The history that all users of a ledger requested on one day (UTC).
 
-    `full` is set when an output exceeds the day's limits and waits for the next day. It then contains these limits. As
-    long as they apply, no smaller output may overtake the waiting one.
+    `full` is set when an output exceeds the day's limits and waits for the next day. `full` then contains these limits.
+    As long as these limits apply, no smaller output may overtake the waiting output.
     """
 
     day: date
@@ -106,7 +106,8 @@ class Spent:
 def why_not(history: History, spent: Spent, size: int) -> str | None:
     """Return why a further run of history, which reads `size` bytes, may not be requested today, or None if it may.
 
-    The reason has no date and no used amount: these change, and a changed reason would be reported again.
+    The reason names neither the date nor the amount used so far. These change, and each changed reason would be
+    reported again.
     """
     if history.runs is not None and spent.runs >= history.runs:
         return (
@@ -115,7 +116,7 @@ def why_not(history: History, spent: Spent, size: int) -> str | None:
         )
     if history.bytes is None:
         return None
-    # A run larger than a day's limit is allowed as the first of the day: otherwise it would never start.
+    # Allow a run that is larger than the day's limit as the first run of a day. Otherwise it would never start.
     is_over = spent.bytes and spent.bytes + size > history.bytes
     if not is_over and spent.full != history.limits:
         return None

@@ -1,4 +1,4 @@
-"""Inputs that an output needs. Each class is one way of reading: it returns the pins to read, and what is missing."""
+"""Inputs that an output needs. Each class is one way of reading. It returns the pins to read, and the missing data."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,7 +73,7 @@ class UpdateInput:
 
     @property
     def needed(self) -> tuple[Partition, ...]:
-        """Return the partitions that count for `at_least`: this one, if it is required."""
+        """Return the partitions that count for `at_least`: this partition if it is required, otherwise none."""
         return (self.partition,) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
@@ -176,8 +176,8 @@ class WindowInput:
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
         """Return the pins of a state table's windows if all are complete. If `is_partial`, pin the complete windows.
 
-        Return no pins for a feed: it is pinned by its updates. A window may open and complete again without a changed
-        row.
+        Return no pins for a feed, which is pinned by its updates: its windows may open and complete again without a
+        changed row.
         """
         if self.counted:
             return ()

@@ -11,7 +11,7 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def failing_alone(problems: dict[str, str], whom: str) -> Generator[None]:
-    """Catch an error of the block and store it in `problems` under `whom`. Log it if it is unexpected."""
+    """Catch an error of the block and store it in `problems` under `whom`. Also log an unexpected error."""
     try:
         yield
     except FeedAssetsError as error:

@@ -63,7 +63,7 @@ class Late:
         if self.cron:
             check_cron("Late", self.cron, "UTC")
         if self.lookback is not None and not self.looked_at:
-            raise InvalidDefinition("Late: lookback is empty, expected periods such as 7 or [0, 1, 7].")
+            raise InvalidDefinition("Late: `lookback` is empty, expected periods such as 7 or [0, 1, 7].")
 
     @property
     def cron(self) -> str | None:

@@ -1,7 +1,7 @@
 """Offset ranges of a topic's partitions. They show which offsets are in no part, and which are in several parts.
 
-Ranges are stored as steps. A step at an offset is how many more (or fewer) parts hold this offset than the one before
-it. Steps can be added and removed in any order. Any number of consecutive parts needs only two steps.
+Ranges are stored as steps. A step at an offset is how many more (or fewer) parts hold this offset than the offset
+before it. Steps can be added and removed in any order. Any number of consecutive parts needs only two steps.
 
 Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
 """

@@ -53,7 +53,7 @@ def packing_problem(name: str, head: bytes, size: int) -> str | None:
         return None
     right = next((ending for ending, each in FORMS.items() if each == form), None)
     if right:
-        return f"it is packed by {form}, and its name does not end in {right}: have the producer name it so"
+        return f"it is packed by {form}, and its name does not end in {right}: have the producer add this ending"
     return f"it is packed by {form}, which Spark does not read. {_CURE}"
 
 

@@ -1,8 +1,9 @@
 """Values of Parquet files that all readers refuse, because one of the readers would read a wrong value or fail.
 
 Before version 3 (3.1 for INT96) Spark wrote days and moments in an old calendar, which is Julian before 1582. The
-metadata of a file shows this. Days are converted as Spark does it. Moments before 1900 are refused, because their value
-would depend on the time zone of the reading machine. Old days inside lists, structs and maps are refused, too.
+metadata of a file shows this. Days are converted in the same way as Spark does. Moments before 1900 are refused,
+because their value would depend on the time zone of the reading machine. Old days inside lists, structs and maps are
+refused, too.
 """
 
 from datetime import date
@@ -15,7 +16,10 @@ FIRST_NEW_DAY = date(1582, 10, 15)
 """The first day that has the same date in both calendars."""
 
 OLD_MOMENTS = -2_208_902_400
-"""1900-01-02 (UTC) in seconds. Old moments depend on the zone only before the local 1900-01-01, less than a day off."""
+"""1900-01-02 (UTC) in seconds since 1970.
+
+Old moments depend on the zone only before the local 1900-01-01, which in every zone is before this moment.
+"""
 
 REBASED = (
     *((-719_164, 2), (-682_945, 1), (-646_420, 0), (-609_895, -1), (-536_845, -2), (-500_320, -3), (-463_795, -4)),

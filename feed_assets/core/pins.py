@@ -45,7 +45,7 @@ class InputSource:
 class InputChange:
     """An input whose newest data (`new`) differ from the consumed ones (`old`). Either may be None.
 
-    `source_sizes` are the bytes of its whole source, as consumed and as newest; for windows, they are records.
+    `source_sizes` are the sizes of its whole source, when it was consumed and now: in bytes, or in records for windows.
     `is_one_more` is True for a new batch of a partition from which other batches were consumed.
     """
 
@@ -102,6 +102,6 @@ def _version(pin: Pin | None) -> str | None:
 
 
 def pins_digest(pins: Iterable[Pin]) -> str:
-    """Return one digest of the data of several pins. It stays the same for other updates with the same rows."""
+    """Return one digest of the data of several pins. Other updates with the same rows give the same digest."""
     lines = (f"{pin.partition.path}\t{pin.version}\n" for pin in sorted(pins))
     return sha256("".join(lines).encode()).hexdigest()[:32]

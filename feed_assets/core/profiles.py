@@ -52,11 +52,14 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not self.measures:
-            raise InvalidDefinition("Profile(): measures is empty: expected one or more, such as {'rows': 'count(1)'}.")
+            raise InvalidDefinition(
+                "Profile(): `measures` is empty: expected one or more, such as {'rows': 'count(1)'}."
+            )
         if self.partitions < ENOUGH:
             raise InvalidDefinition(
-                f"Profile(): baseline is '{self.baseline}', and with fewer than {ENOUGH} nothing is ever compared: "
-                f"expected {ENOUGH} or more, such as '28 same hours'. Give checks without a profile to run them always."
+                f"Profile(): `baseline` is '{self.baseline}', and with fewer than {ENOUGH} partitions nothing is ever "
+                f"compared: expected {ENOUGH} or more, such as '28 same hours'. Give checks without a profile to run "
+                "them always."
             )
 
     @property

@@ -6,7 +6,10 @@ from keyword import iskeyword
 from feed_assets.core.errors import InvalidName
 
 NAME_LENGTH = 50
-"""Maximum number of characters of a project's name. It is limited because each feed's name contains it."""
+"""Maximum number of characters of a project's name.
+
+The length is limited, because the name of each feed contains the project's name.
+"""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")

@@ -97,8 +97,8 @@ class Due:
 class Judged:
     """Results of comparing a consumer's inputs by lineage, for groups of pipeline and partition key.
 
-    The newest updates of a group in `consistent` belong together: a run takes all events of the group, even if some
-    tables have none. A run takes nothing of a group in `mixed`, which has the reason for each group.
+    `consistent` has groups whose newest updates belong together: a run takes all events of such a group, even if some
+    of its tables have no event. `mixed` has groups of which a run takes nothing, each with the reason.
     """
 
     consistent: frozenset[Group] = frozenset()
@@ -173,7 +173,8 @@ def _of(
 ) -> list[Propagation]:
     """Return the propagations of one correlation id and partition key: one for each round of a pipeline.
 
-    If a table belongs to two pipelines, its event counts for one of them: for a complete round, if there is one.
+    If a table belongs to two pipelines, its event counts for only one of the pipelines: the one with a complete round,
+    if there is such a round.
     """
     reported = sorted(
         {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]

@@ -26,7 +26,7 @@ _MOST_STARS = 2
 _SLUG = 100
 """Maximum number of characters of a file's name in the name of a batch or part.
 
-They only help people: the digest before them makes the name unique.
+These characters only help people: the digest before them makes the name unique.
 """
 
 
@@ -40,8 +40,9 @@ class Pull:
     Args:
         blackboard: The name of the partner's blackboard in `FEED_ASSETS_BLACKBOARDS`.
         pattern: The pattern of file names below the prefix, such as `%Y-%m-%d/%H/men_*.csv`. It has codes for the date
-            and the hour (UTC), and `*` for any characters but `/`, at most twice between two `/`. The date must be
-            before the first `*` and before the hour, because files are listed day by day. Other files are ignored.
+            and the hour (UTC). `*` stands for any characters except `/`. Each part between two `/` may contain at most
+            two `*`. The date must be before the first `*` and before the hour, because files are listed day by day.
+            Other files are ignored.
         prefix: The folder of the files. The default is the blackboard itself.
         cron: When the files are listed (UTC). If a tick runs out of time, the next tick continues.
         lookback: Number of days before today whose files are also listed. Files that arrive later than that are missed.
@@ -142,9 +143,9 @@ class Pull:
     def _folder(self, text: str, before: str) -> str:
         """Return the regular expression for the text between two `/`. `before` is the pattern of the folders above.
 
-        Its group is atomic: if the text after it does not match, no other way to match the group is tried. So matching
-        takes at most quadratic time in the length of a name. A group is not atomic if one of its codes occurs again
-        later, because then other ways must be tried.
+        The expression is an atomic group: if the text after the group does not match, no other way to match the group
+        is tried. So matching takes at most quadratic time in the length of a name. If one of its codes occurs again
+        later, the group is not atomic, because then other ways must be tried.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]
@@ -159,7 +160,7 @@ class Pull:
 
 
 class FileState(StrEnum):
-    """The state of a file in the registry."""
+    """The state of a partner's file in the ledger."""
 
     DONE = "done"
     CHANGED = "changed"
@@ -170,7 +171,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True)
 class Pulled:
-    """A file in the registry, as it was pulled or refused, with its batch and its problem."""
+    """The ledger's entry for a partner's file, as the file was when it was pulled or refused."""
 
     file: File
     time: datetime | None
@@ -200,7 +201,7 @@ def fate_of(file: File, pulled: Pulled | None, pull: Pull) -> tuple[FileAction, 
     if pulled and pulled.batch and pulled.file == file:
         return (FileAction.RESTORE if pulled.state is FileState.CHANGED else FileAction.LEAVE), None
     if UNREADABLE in file.key:
-        return FileAction.REFUSE, "its name has characters that not all stores allow. Rename it"
+        return FileAction.REFUSE, "its name has characters that not all stores allow. Rename the file"
     if pulled is None or pulled.batch is None:
         return (
             (FileAction.PULL, None) if file.size else (FileAction.REFUSE, "it is empty: it is pulled when it has data")

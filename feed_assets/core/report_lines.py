@@ -258,7 +258,7 @@ class _Source(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """Return one report if the line names a part, otherwise one for each window.
+        """Return one report if the line names a part, otherwise one report for each window.
 
         The reports of windows do not have the total number of records, nor the first and last event time.
         """

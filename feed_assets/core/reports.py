@@ -39,8 +39,10 @@ class Report:
     last: datetime | None = None
     """Greatest event time."""
     offsets: str | None = None
-    """First and last offset by partition of a topic, as JSON (`core.offsets`). It is one object for all windows, or a
-    list of windows with an object each."""
+    """First and last offset by partition of a topic, as JSON (`core.offsets`).
+
+    The JSON is one object for all windows, or a list of windows with an object each.
+    """
     snapshot: str | None = None
     batch: str | None = None
     schema: str | None = None

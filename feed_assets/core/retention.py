@@ -20,7 +20,7 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 class Retention:
     """Policy for how much of a partition's history is kept.
 
-    An update is removed when neither `keep` nor `older_than` keeps it; the newest valid one always stays.
+    An update is removed if neither `keep` nor `older_than` keeps it. The newest valid update always stays.
 
     Args:
         keep: This many of the last valid updates stay.
@@ -81,7 +81,7 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Return the decision about each update of one partition, newest first.
 
-    `replaced_by` is the update of a range that holds the rows of this batch. It counts as a newer update.
+    `replaced_by` is the update of a range that holds the rows of this batch. This update counts as a newer update.
     """
     updates = sorted(candidates, key=lambda each: each.id, reverse=True)
     newer: list[str] = [replaced_by] if replaced_by else []

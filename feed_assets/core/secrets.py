@@ -40,7 +40,7 @@ Other parts below the second length are hidden only as whole words.
 def masked(text: str, url: str = "") -> str:
     """Return a text without the passwords and tokens in it, and without those of `url`.
 
-    A short part of the password of `url` is hidden only as a whole word. Gaps inside other words would reveal it.
+    A short part of the password of `url` is hidden only as a whole word. Gaps inside other words would reveal the part.
     """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = re.sub(_where(secret), "***", text)
@@ -130,7 +130,7 @@ def _texts(error: BaseException) -> dict[str, str]:
 
 
 def _like(error: BaseException) -> BaseException:
-    """Return a copy of an error without secrets. It has the same traceback, and the same handlers catch it."""
+    """Return a copy of an error without secrets. The copy has the same traceback, and the same handlers catch it."""
     args = tuple(masked(each) if isinstance(each, str) else each for each in error.args)
     like = _again(type(error), masked(text_of(error)), args)
     vars(like).update(vars(error), **{name: masked(value) for name, value in _texts(error).items()})

@@ -63,7 +63,7 @@ def users_place(file: str, line: str) -> str | None:
 
 
 def with_notes(place: str, error: BaseException) -> str:
-    """Append an error's notes, such as the check that ran, to the place that raised it."""
+    """Return the place that raised an error, followed by the error's notes, such as the check that ran."""
     return ", ".join([place, *getattr(error, "__notes__", ())])
 
 

@@ -138,7 +138,7 @@ class Life:
     def has(self, day: date) -> bool:
         """Return whether the sub-partition is expected on a batch date.
 
-        It is not expected on a date that its time zone skipped, because such a date has no hours there.
+        A date that the sub-partition's time zone skipped is not expected, because it has no hours there.
         """
         periods = (*self.past, (self.since, self.until))
         is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
@@ -161,7 +161,7 @@ def _has_date(zone: str, day: date) -> bool:
 class Tracked:
     """The declaration of a dataset in the ledger: how its windows are judged, and its sub-partitions.
 
-    If `members` is empty, any reported sub-partition is accepted. It then has no parent.
+    If `members` is empty, any reported sub-partition is accepted, and has no parent.
     """
 
     grains: tuple[str, ...]
@@ -218,7 +218,8 @@ class Tracked:
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
         """Return the windows that decide whether a window is complete.
 
-        These are the same window of each child sub-partition. Without children, they are the smaller windows inside it.
+        These are the same windows of the child sub-partitions. A sub-partition without children has the smaller windows
+        inside.
         """
         paths = self.children(at.sub_partition, window)
         if not paths:

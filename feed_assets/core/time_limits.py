@@ -14,7 +14,7 @@ _Result = TypeVar("_Result")
 
 
 class Opened(Protocol):
-    """A connection that a call has opened. It has a socket while it is connected."""
+    """A connection that a call has opened. While it is connected, it has a socket."""
 
     sock: socket.socket | None
 

@@ -29,7 +29,7 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """Those of the updates named by events and by `consumed` that are still valid."""
+    """The updates that events and `consumed` name, as far as they are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
@@ -44,8 +44,8 @@ class Choice:
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
     """Choose what the next run of an output consumes and reads. `due.waits` is why other propagations wait.
 
-    The first choice follows the events. If it is mixed or incomplete for a pipeline, the newest updates of that
-    pipeline are read if they belong together. If the choice is still mixed, the consumed updates are read again.
+    The first choice follows the events. If this choice is mixed or incomplete for a pipeline, the newest updates of the
+    pipeline are read, if they belong together. If the choice is still mixed, the consumed updates are read again.
     """
     groups = _groups(consumer, inbox)
     choice = _choice(consumer, inbox, groups, Judged())
@@ -112,7 +112,7 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
     """Return the pins that events select. An input without an entry is read at its newest update.
 
     An input with a due slice is read up to the end of this slice. An input that has only events of other propagations
-    is read as it was consumed.
+    is read again at its consumed update.
     """
     slices = {each.partition: each for each in due_events.slices}
     coming = {event.partition for each in (*due_events.later, *due_events.incomplete) for event in each.events}
@@ -135,7 +135,8 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
     """Return the newest pin of a batch if it is not after `end`, the end of its partition's slice.
 
-    Otherwise return the consumed pin. A compacted batch has no events. It holds earlier rows, so it is always read.
+    Otherwise return the consumed pin. A compacted batch is always read, because it has no events and holds only earlier
+    rows.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
@@ -161,7 +162,10 @@ def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
-    """Return the consumed pins of inputs that belong together. If one of them is no longer valid, all are None."""
+    """Return the consumed pins of inputs that belong together.
+
+    If one of these pins is no longer valid, return None for all of them.
+    """
     pins = {each: _consumed(inbox, each) for each in members}
     return pins if all(pins.values()) else dict.fromkeys(pins)
 

@@ -59,7 +59,7 @@ class Wait:
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the cron or zone is invalid, or an argument is given without
-            another one that it requires.
+            another argument that it requires.
     """
 
     earliest: str | None = None
@@ -77,11 +77,13 @@ class Wait:
                 raise InvalidDefinition(f"Wait: {name} is {getattr(self, name)}, expected at most {LONGEST.days} days.")
         if (self.at_least is None) != (self.after is None):
             lacking = "no after" if self.after is None else "no at_least"
-            raise InvalidDefinition(f"Wait: {lacking}, expected both: at_least are enough when after has passed.")
+            raise InvalidDefinition(
+                f"Wait: {lacking}, expected both: `at_least` inputs are enough once `after` has passed."
+            )
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):
             raise InvalidDefinition(
-                f"Wait: warn is {self.warn} and deadline {self.deadline or 'not given'}, expected a deadline later "
-                "than warn."
+                f"Wait: `warn` is {self.warn} and `deadline` {self.deadline or 'not given'}, expected a deadline later "
+                "than `warn`."
             )
 
 

@@ -37,8 +37,8 @@ class Outcome(StrEnum):
 class Weighed:
     """The outcome of `weigh`, with its reason. `look_again` is when a wait ends (UTC).
 
-    `before` and `after` are the bytes of the source that grew most: as they were consumed, and as they are now. `files`
-    is its number of additional files. For windows, records replace bytes, and changed windows replace files.
+    `before` and `after` are the bytes of the source that grew most, when it was consumed and now. `files` is its number
+    of additional files. For windows, records replace bytes, and changed windows replace files.
     """
 
     outcome: Outcome
@@ -154,9 +154,9 @@ def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetim
 
 
 def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, aging: Sequence[Growth]) -> Weighed:
-    """Return the outcome by the age of the first data in `aging`: a re-run at the first check when they are old enough.
+    """Return the outcome by the age of the first data in `aging`: a re-run at the first check at which they are old.
 
-    It is a skip if the policy has no age, or no data may become old enough.
+    Return a skip if the policy has no age, or if no data can become old enough.
     """
     if policy.max_age is None or not aging:
         return _unless(f"{explanation}: they are skipped until more data arrive")
@@ -169,7 +169,10 @@ def _by_age(policy: Late, periods: Periods, check: datetime, explanation: str, a
 
 
 def _is_enough(policy: Late, grown: Growth) -> bool:
-    """Return whether the size thresholds are met. Without them every change is enough, unless the policy has an age."""
+    """Return whether the size thresholds are met.
+
+    If there are none, every change is enough, except if the policy has an age.
+    """
     met = [grown.share >= as_share(policy.growth)] if policy.growth is not None else []
     met += [grown.files >= policy.files] if policy.files is not None else []
     if policy.combine == "all":

@@ -1,7 +1,7 @@
 """Windows of event time: half-open, in UTC, at a grain. The days of a zone are local days, of 23 to 25 hours.
 
-Grains are minutes that divide an hour (`5min`), `hour` and `day`. Only days depend on a time zone.
-Source: "Data Dependency Driven Orchestration" (the article of the global state store).
+Grains are minutes that divide an hour (`5min`), `hour` and `day`. Only days depend on a time zone. Source: "Data
+Dependency Driven Orchestration", the article about the global state store.
 """
 
 import re

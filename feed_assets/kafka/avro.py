@@ -23,13 +23,16 @@ _SLOW: Any = import_module("fastavro._read_py")
 """fastavro's Python code, which fastavro itself uses if it is not compiled."""
 
 _DATUM = "datum"
-"""The only field of a record that wraps a schema of another type: fastavro marks only records as parsed."""
+"""The only field of a record that wraps a schema of another type.
+
+The wrapper is needed, because fastavro marks only records as parsed.
+"""
 
 _NULL = ("null", {"type": "null"})
 
 
 class Schema(NamedTuple):
-    """A schema as declared, the form in which it is read, and the function that reads it."""
+    """A schema as declared, the form of it with which data are read, and the function that reads them."""
 
     declared: Any
     form: Mapping[str, Any]
@@ -51,7 +54,8 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     if is_wrapped := not isinstance(declared, dict) or "fields" not in declared:
         form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
     marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
-    # Values of a recursive schema may be nested without limit. On these, only the Python reader does not crash.
+    # Values of a recursive schema may be nested without limit. Only fastavro's Python reader can read them and not
+    # crash.
     reader = _SLOW if is_deep else _FAST
     return Schema(declared, marked, reader.schemaless_reader, is_wrapped)
 
@@ -86,7 +90,10 @@ def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decima
 
 
 def _time_of(read: Callable[..., time]) -> Callable[..., time]:
-    """Return a reader of a time of day. fastavro would accept negative times down to minus one hour."""
+    """Return fastavro's reader of a time of day with a check.
+
+    Without it, the reader accepts times down to minus one hour.
+    """
 
     def checked(count: int, *schemas: object) -> time:
         if count < 0:

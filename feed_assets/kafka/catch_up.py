@@ -1,7 +1,8 @@
-"""One call that makes chunks of the messages that a topic has now. It uses the connector's code, but no consumer group.
+"""A call that makes chunks of all messages that a topic has now. It uses the connector's code, but no consumer group.
 
-Files, signals and transactional ids are the same as those of the connector. If both run, only the one that opened a
-partition last can write its signals. After a kill at any point, the next call continues after the last signal.
+Files, signals and transactional ids are the same as those of the connector. If both run, only the process that opened a
+partition last can write the partition's signals. After a kill at any point, the next call continues after the last
+signal.
 """
 
 from collections.abc import Mapping

@@ -30,7 +30,7 @@ _ABOUT = {
     "_SSL": "security.protocol and ssl.*",
     "_AUTHENTICATION": "security.protocol, sasl.mechanism, sasl.username and sasl.password",
 }
-"""Properties that decide how a client reaches the broker, by the error that points to them."""
+"""Properties to check when a client cannot reach the broker, by the error that the client gets."""
 
 _SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 """Errors of a call that got no answer. The client learns the reason in the background, and reports it when polled."""
@@ -164,7 +164,7 @@ def _is_too_long(error: KafkaException) -> bool:
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Return whether another process has fenced this one off, by its transactional id or its group membership."""
+    """Return whether another process has fenced this process off, by the same transactional id or group membership."""
     kafka_error = error.args[0]
     if not isinstance(kafka_error, KafkaError):
         return False

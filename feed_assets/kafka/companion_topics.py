@@ -23,11 +23,11 @@ _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 LEAST = 8 << 20
 """The smallest message limit of the two topics, in bytes.
 
-The limit of the upstream topic may not suffice, because it applies to compressed messages.
+The limit of the upstream topic may be too small for them, because it applies to compressed messages.
 """
 
 _HEADERS = 64 << 10
-"""Bytes by which a dead letter may be larger than its message."""
+"""Number of bytes by which a dead letter may be larger than its message, because of its headers."""
 
 _LONGEST, _USUAL = "max.message.bytes", 1 << 20
 """The name of the setting, and its default."""

@@ -1,8 +1,8 @@
 """The cutter makes chunks of the decoded messages of one topic partition. No other code decides where a chunk ends.
 
 A chunk ends at the first of: a grid line (a multiple of the topic's message limit), a message with another schema, the
-byte limit, the time limit. All but the time limit depend only on the messages. The caller gives the time, so the cutter
-reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
+byte limit, the time limit. All of these except the time limit depend only on the messages. The caller passes the time,
+so the cutter reads no clock. If a chunk ends early, the next chunk still ends at the next grid line.
 """
 
 from collections import Counter
@@ -23,7 +23,10 @@ _MINUTE = 60_000
 """A minute in milliseconds."""
 
 HELD_BYTES, HELD = 4 << 20, 10_000
-"""Bytes and number of items in memory after which a chunk ends: dead letters, and tombstones before the first row."""
+"""Dead letters, and tombstones before the first row, are kept in memory.
+
+A chunk ends when these have this number of bytes, or this number of items.
+"""
 
 MINUTES = 10_000
 """The most different minutes in a chunk. Its signal lists them all, and brokers accept messages of up to 1 MB."""
@@ -48,8 +51,8 @@ class Chunk:
 class Cutter:
     """Cutter of one topic partition's messages, which are added in order, from an offset on.
 
-    `until` is the end of an existing chunk that begins at `start` and has no signal: the first chunk then ends there,
-    and not at a grid line. `body` creates the file for an open chunk.
+    `until` is the end of an existing chunk that begins at `start` and has no signal. The first chunk then also ends at
+    `until`, and not at a grid line. `body` creates the file for an open chunk.
     """
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
@@ -73,9 +76,10 @@ class Cutter:
         return ended
 
     def reach(self, offset: int) -> list[Chunk]:
-        """Return the chunks that end at or before an offset. Call this when no more messages before it can come.
+        """Return the chunks that end at or before an offset.
 
-        A gap in the offsets may contain grid lines, where chunks end.
+        Call this when no more messages before the offset can arrive. A gap in the offsets may contain grid lines, where
+        chunks end.
         """
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:
@@ -168,7 +172,8 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        self._body: IO[bytes] = BytesIO()  # It needs no close, and is replaced at the first write.
+        # This buffer needs no close. The first write replaces it by the chunk's file.
+        self._body: IO[bytes] = BytesIO()
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
         self._lines: list[bytes] = []

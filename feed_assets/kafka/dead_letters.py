@@ -39,7 +39,7 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: its message's place upstream, why it is not a valid record, and the message's time (UTC)."""
+    """A dead letter: its message's place upstream, why the message is not a valid record, and its time (UTC)."""
 
     partition: int
     offset: int
@@ -114,9 +114,8 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"settle the dead letters of {topic}", producer):
-        producer.init_transactions(
-            SECONDS
-        )  # First, so that earlier processes cannot write a receipt after this one has read the last.
+        # Do this first, so that an earlier process cannot write a receipt after this process has read the last one.
+        producer.init_transactions(SECONDS)
         settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
         count = _settle(clients, settling, topic, _open_ranges(clients, topic))
     settling.check()
@@ -134,7 +133,8 @@ def _first_kept(clients: Clients, topic: str) -> int:
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
     """Return the range of offsets with open letters, by partition.
 
-    The range ends at the present end: a message that is produced again may become a new letter after it.
+    The range ends at the partition's present end. Later letters may come from messages that this process produces
+    again.
     """
     with closing(clients.reader()) as reader:
         bounds = topic_reader.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
@@ -159,9 +159,9 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Settlement of letters, one transaction per read. If `first_kept` is None, the letters are dropped.
+    """Settlement of letters, with one transaction per read.
 
-    Otherwise it is the earliest timestamp that the topic keeps.
+    `first_kept` is the earliest timestamp that the topic keeps. If it is None, the letters are dropped.
     """
 
     def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
@@ -169,7 +169,10 @@ class _Settling:
         self._left: list[str] = []
 
     def write(self, letters: Sequence[Placed]) -> None:
-        """Produce the messages of letters again, or drop them, and write a receipt. Copy letters that stay open."""
+        """Produce the messages of letters again, or drop them, and write a receipt.
+
+        The receipt settles all letters before it, so append a copy of each letter that stays open.
+        """
         self._producer.begin_transaction()
         if self._first_kept is not None:
             for each in letters:
@@ -185,7 +188,7 @@ class _Settling:
         if self._left:
             raise LetterLeft(
                 f"{len(self._left):,} dead letters stay open, and the others were produced again. The first: "
-                f"{self._left[0]} Then --drop the remaining ones."
+                f"{self._left[0]} Correct what you can and replay again, then drop the rest with --drop."
             )
 
     def _produce(self, placed: Placed, first_kept: int) -> None:
@@ -235,7 +238,10 @@ class Open:
 
 
 def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: float) -> Open:
-    """Continue counting with up to `limit` more messages, and return the new counts. Raise KafkaUnavailable."""
+    """Continue the count `before` with up to `limit` more messages, and return the new counts.
+
+    Raise KafkaUnavailable.
+    """
     try:
         read_messages = topic_reader.read(clients, dead_letters_of(topic), before.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
@@ -249,7 +255,7 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
 def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
     """Return the counts after more messages.
 
-    A count never falls below 0: a receipt may settle letters that the broker removed before they were counted.
+    A count never falls below 0, although a receipt may settle letters that the broker removed before they were counted.
     """
     counts = {**before}
     for number, message in placed:

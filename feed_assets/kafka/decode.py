@@ -16,7 +16,7 @@ _GREATEST_ID = 2**31 - 1
 
 
 class _Layout(NamedTuple):
-    """The columns of a chunk with one schema, and the key fields that are not in the values of that schema."""
+    """The columns of a chunk with one schema, and the key fields that values of this schema do not have."""
 
     columns: tuple[str, ...]
     missing: tuple[str, ...]
@@ -115,7 +115,7 @@ def _decoded(data: bytes, part: str, schemas: Schemas) -> tuple[int, Any]:
     magic, schema_id = avro.HEAD.unpack_from(data)
     if magic != 0:
         raise Poison(f"the {part} begins with byte {magic}: expected the magic byte 0")
-    if schema_id > _GREATEST_ID:  # For such an id, a registry answers as if it were broken.
+    if schema_id > _GREATEST_ID:  # Do not request such an id, because the registry's answer would look like an outage.
         raise Poison(f"the {part} has the schema id {schema_id}: expected at most {_GREATEST_ID}")
     schema = schemas.get(schema_id)
     try:

@@ -51,7 +51,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 def _json(value: object) -> str:
     try:
         text = _dumped(value)
-    except ValueError:  # A number that JSON lacks. This is rare, so only now each value is checked.
+    except ValueError:  # The value contains a number that JSON lacks, which is rare.
         text = _dumped(_spelled(value))
     except RecursionError as error:
         raise Unwritable("lists and records that are nested too deeply") from error

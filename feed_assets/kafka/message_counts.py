@@ -1,7 +1,7 @@
 """Counts of a topic's messages in each window of time: by the broker's offsets, or by reading all messages.
 
-Offsets give counts only if the broker stamps messages on arrival (`LogAppendTime`) and removes only the oldest ones.
-Also, no producer may use transactions, because the end of a transaction takes an offset, too.
+Offsets give counts only if the broker stamps messages on arrival (`LogAppendTime`) and removes only the oldest
+messages. Also, no producer may use transactions, because the end of a transaction takes an offset, too.
 """
 
 from collections import Counter, defaultdict
@@ -156,7 +156,10 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
 
 @dataclass(frozen=True)
 class CountedRange:
-    """A cell, as far as it was read: the numbers of messages by window in a block of one partition's offsets."""
+    """The numbers of messages by window in a cell, as far as the cell was read.
+
+    A cell is a block of one partition's offsets.
+    """
 
     partition: int
     start: int
@@ -210,6 +213,6 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
-    """Return the earlier count of a cell, if the cell is the last one of its partition; else an empty count."""
+    """Return the earlier count of a cell, if the cell is the last cell of its partition; else an empty count."""
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

@@ -24,7 +24,7 @@ class Message(NamedTuple):
 
     @property
     def moment(self) -> int:
-        """Return the timestamp, limited to valid dates. Some producers wrongly send microseconds, for example."""
+        """Return the timestamp, limited to valid dates. Others occur: some producers send microseconds by mistake."""
         return min(max(self.timestamp, 0), _LATEST)
 
 

@@ -36,7 +36,10 @@ class PartitionOfTopic(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The signal and dead letters of a chunk whose file is written. They must still be published."""
+    """The signal and the dead letters of a chunk whose file is written.
+
+    The signal and the letters must still be published.
+    """
 
     signal: Signal
     dead: tuple[DeadLetter, ...]
@@ -87,12 +90,18 @@ class Stretch:
         return self._cutter.next
 
     def take(self, message: Message) -> Iterator[Kept]:
-        """Take a message, and yield the chunks that it ends. A chunk's file is written when the chunk is requested."""
-        decoded = self._decode(message)  # Before the clock is read: a request to the registry may take long.
+        """Take a message, and yield the chunks that it ends.
+
+        A chunk's file is written only when the caller takes the chunk from the iterator.
+        """
+        decoded = self._decode(message)  # Do this before the clock is read: a request to the registry may take long.
         return map(self._keep, self._cutter.add(decoded, self._chunking.clock()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
-        """Yield the chunks that end at or before an offset. Call this when no more messages before it can come."""
+        """Yield the chunks that end at or before an offset.
+
+        Call this when no more messages before the offset can arrive.
+        """
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:

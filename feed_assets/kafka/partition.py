@@ -1,7 +1,8 @@
 """One topic partition that this process reads: its messages become chunks that are written and signalled.
 
 Chunks are written and signalled one after another. A kill before the signal leaves a file without a signal, and the
-next process cuts the same chunk again. A kill after the signal leaves nothing to do. There is no other state.
+next process cuts the same chunk again. A kill after the signal leaves nothing to do. The connector has no state besides
+files and signals.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,10 +26,10 @@ _AT_ONCE = 16
 
 
 def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Mapping[str, About]) -> list[Signals]:
-    """Return a signal writer for each topic partition. Earlier writers can no longer write. `about` is by topic.
+    """Return a signal writer for each topic partition. Earlier writers can no longer write.
 
-    Writers are created in parallel, because a broker may delay each by up to a second. Raise FencedOff and
-    KafkaUnavailable.
+    `about` has what the broker says about each topic. Writers are created in parallel, because a broker may delay each
+    by up to a second. Raise FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signal_message.SCHEMA) for each, _ in places}
 
@@ -58,7 +59,10 @@ class PartitionReader:
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message, and yield the signals of chunks that it ends. A signal is written when it is requested."""
+        """Take a message, and yield the signals of chunks that it ends.
+
+        A signal is written only when the caller takes it from the iterator.
+        """
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
@@ -100,7 +104,7 @@ def refuse_another(place: PartitionOfTopic, last: Signal, topic_id: str, high: i
     raise LogTrimmed(
         f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, but "
         f"{name} was deleted and recreated. Its offsets begin again: delete the topic {signals_of(name)}, move away "
-        f"the chunks of {name}, and declare it as another table: the data read from the old one stay."
+        f"the chunks of {name}, and declare it as another table. The data read from the old topic stay."
     )
 
 

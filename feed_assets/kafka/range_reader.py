@@ -48,7 +48,10 @@ class _Following:
         reader.assign([TopicPartition(topic, *each) for each in self._next.items()])
 
     def take(self, received: Received) -> Iterator[Placed | Reached]:
-        """Yield a message if it is in its range, and `Reached` if that completes the range."""
+        """Yield a message if it is in the range of its partition.
+
+        Yield `Reached` if the message completes the range.
+        """
         number, error = received.partition() or 0, received.error()
         if number not in self.unfinished:
             return

@@ -28,7 +28,7 @@ DIGITS = 1_000
 NULLS, REPEATED_NULLS = 1_000, 16
 """The most values that take no bytes, per message and per item of an array or map.
 
-Without a limit, a few bytes could stand for a huge value.
+Without this limit, a few bytes of a message could stand for a huge value.
 """
 
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
@@ -79,7 +79,7 @@ class _Size(NamedTuple):
 
 
 def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a parsed schema contains itself. Then a message decides how deep its values are nested.
+    """Return whether a parsed schema contains itself, so that each message decides how deep its values are nested.
 
     Raise InvalidSchema if a limit is exceeded.
     """
@@ -138,9 +138,8 @@ class _Measured:
     def _union(self, branches: list[Any], level: int) -> _Size:
         check_most(len(branches), BRANCHES, "branches of a union")
         sizes = [self.size(each, level + 1) for each in branches]
-        beside_number = (
-            max((each.nulls for each in sizes), default=1) - 1
-        )  # Minus one value: the branch's own number takes a byte.
+        # One value without bytes does not count, because the number of the union's branch takes a byte for it.
+        beside_number = max((each.nulls for each in sizes), default=1) - 1
         return _Size(_above(sizes), max(beside_number, 0))
 
     def _unnamed(self, schema: Mapping[str, Any], level: int) -> _Size:
@@ -149,7 +148,10 @@ class _Measured:
             return self.size(schema["type"], level + 1)
         sizes = [self.size(each, level + 1) for each in parts]
         if "items" in schema and sizes[0].is_empty:
-            raise InvalidSchema("an array of items without bytes: a few bytes could declare any number of items")
+            raise InvalidSchema(
+                "the items of an array have an empty encoding, such as null: expected at least one byte, because a "
+                "short message could declare any number of empty items"
+            )
         check_most(max(each.nulls for each in sizes), REPEATED_NULLS, "values without bytes in an item")
         return _Size(_above(sizes))
 

@@ -51,8 +51,8 @@ class Counts:
 def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
 
-    Raise FencedOff if another process has taken over. Raise LogTrimmed, SignalsLost or MessageUnreadable for a
-    partition that needs a person: at the end, or at once if no other partition is read.
+    Raise FencedOff if another process has taken over. If a partition needs a person, raise LogTrimmed, SignalsLost or
+    MessageUnreadable. This happens at the end, or at once if no other partition is read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -114,14 +114,17 @@ class ConnectorSession:
         if error := received.error():  # If the broker has removed the next messages, the next session reports that.
             if error.code() not in _UNREADABLE:
                 self._heed(error, received.topic() or "")
-            elif partition is not None:  # If it is None, the partition was left after these messages were fetched.
+            elif partition is not None:  # Ignore errors of a partition that was left after these messages were fetched.
                 self._leave(consumer, partition, error)
         elif partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received)))
 
     def _leave(self, consumer: Consumer, partition: PartitionReader, error: KafkaError) -> None:
-        """Stop reading a partition whose next messages cannot be unpacked. Raise the error if no other one is read."""
+        """Stop reading a partition whose next messages cannot be unpacked.
+
+        Raise the error if no other partition is read.
+        """
         place = partition.place
         unreadable = MessageUnreadable(
             f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
@@ -158,7 +161,7 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Open and return a partition. If it needs a person, set it aside and return None."""
+        """Open and return a partition. If a person must act first, set the partition aside and return None."""
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:

@@ -109,7 +109,7 @@ def _check_offsets(signal: Signal) -> None:
     first, last = signal.first_offset, signal.last_offset
     if not 0 <= first <= last <= _LAST_OFFSET:
         raise InvalidEvent(
-            f"its offsets are {first} to {last}: expected a first one of 0 or more, and a last one not before it."
+            f"its offsets are {first} to {last}: expected a first offset of 0 or more, and a last offset not below it."
         )
     room, minutes = last - first + 1, signal.minutes.values()
     if min(signal.records, signal.dead_letters, *minutes) < 0:
@@ -119,19 +119,22 @@ def _check_offsets(signal: Signal) -> None:
         "minutes": sum(minutes),
     }.items():
         if count > room:
-            raise InvalidEvent(f"{name} count {count} messages at {room} offsets: expected at most that many.")
+            raise InvalidEvent(f"{name} sum up to {count} messages at {room} offsets: expected at most one each.")
 
 
 def _check_file(signal: Signal) -> None:
-    """Raise InvalidEvent unless the path is that of the chunk at the first offset. So no other file is ever read."""
+    """Raise InvalidEvent unless the path is the path of the chunk at the first offset.
+
+    So no other file is ever read.
+    """
     if signal.path is None:
         if signal.records:
-            raise InvalidEvent(f"path: found none, expected that of a file with {signal.records} records.")
+            raise InvalidEvent(f"path: found none, expected the path of a file with {signal.records} records.")
         return
     path = signal.path
     key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
     if not path.endswith(f"/{key}") or not path.isprintable() or ".." in path.split("/"):
-        raise InvalidEvent(f"path: found {path!r:.200}, expected one without '..' that ends with /{key}.")
+        raise InvalidEvent(f"path: found {path!r:.200}, expected a path without '..' that ends with /{key}.")
     if signal.size < 0:
         raise InvalidEvent(f"size: found {signal.size}, expected a number of bytes.")
     if not _DIGEST.fullmatch(signal.sha256 or ""):

@@ -24,13 +24,16 @@ TRANSACTION_SECONDS = 60
 """Seconds after which the broker aborts an unfinished transaction."""
 
 _ROOM = 4096
-"""Bytes of a letter beyond its message: our headers, and the broker's overhead."""
+"""Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
 
 LEFT = 4096
 """Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
 
 OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
-"""Headers of a dead letter: the offset of its message, and its timestamp (milliseconds since 1970, maybe invalid)."""
+"""Headers of a dead letter: offset and timestamp of its message.
+
+The timestamp (milliseconds since 1970) may be invalid.
+"""
 
 CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""
@@ -48,9 +51,10 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
         low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
     if low > 0:
         raise SignalsLost(
-            f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
+            f"{name}/{partition} has lost its signals: the broker has deleted all messages before offset {low}. Set "
             f"its retention.ms to -1, and delete the topic: then {topic}/{partition} is read again from its first "
-            "offset. If that is no longer 0, declare it as another table: its chunks would repeat messages."
+            "offset. If this offset is no longer 0, declare the topic as another table: new chunks would repeat "
+            "messages of the old ones."
         )
     return None
 
@@ -63,7 +67,8 @@ def _signal_of(topic: str, partition: int, message: Message) -> Signal:
         raise SignalsLost(
             f"the last message of {name}/{partition}, at offset {message.offset}, is not the connector's: {error} "
             f"Let nobody else write there, and delete the topic {name}: then {topic}/{partition} is read again from "
-            "its first offset. If that is no longer 0, declare it as another table."
+            "its first offset. If this offset is no longer 0, declare the topic as another table: new chunks would "
+            "repeat messages of the old ones."
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Chunks of a large backlog. Spark's executors make them from planned offset ranges, with the connector's own cutter.
 
-Executors write the files of chunks, and the driver signals them in the order of offsets. The time limit ends no chunk
-here. So chunks depend only on their messages, and a repeated task writes the same bytes.
+Executors write the files of chunks, and the driver signals the chunks in the order of offsets. Here no chunk is ended
+by the time limit. So chunks depend only on their messages, and a repeated task writes the same bytes.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from feed_assets.spark.spark_errors import SPARK_ERRORS, cause
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pa: Any = pyarrow  # It has no type hints.
+pa: Any = pyarrow  # This library has no type hints.
 
 SPAN = 100_000
 """The usual number of offsets of one task. An executor needs some seconds for them."""
@@ -134,7 +134,8 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterat
                 for kept in ended:
                     yield kept
                     size += _size(kept)
-            except ChunkDiffers:  # A chunk with other content exists. It is cut again when the partition is reopened.
+            # The file of this chunk exists with other content. The chunk is cut again when the partition is reopened.
+            except ChunkDiffers:
                 return
             if size > DEAD_BYTES:
                 return

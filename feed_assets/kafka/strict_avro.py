@@ -1,9 +1,9 @@
 """Forms of schemas with which fastavro reads strictly. With a plain schema, it also accepts invalid bytes.
 
 fastavro looks up an enum's symbol and a union's branch in a list, where -1 is the last item. It reads an int as a long,
-and accepts any byte as a boolean. A form replaces these four by lookups in a mapping that has only the valid values.
-Only for an int does that cost more time (0.15 µs). A number with more bytes than necessary is still accepted, as in
-every library.
+and accepts any byte as a boolean. A form replaces the reading of these four types by a lookup in a mapping that has
+only the valid values. This is slower only for an int (by 0.15 µs). A number with more bytes than necessary is still
+accepted, as in every library.
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ from feed_assets.kafka.messages import Headers, Message
 
 _POLL_SECONDS = 0.1
 _FEW = 2
-"""Number of offsets before the end that usually include the last message: its own, and its transaction's end."""
+"""Number of last offsets that usually include the last message: one for the message, one for its transaction's end."""
 
 
 class Placed(NamedTuple):
@@ -29,8 +29,8 @@ class Placed(NamedTuple):
 class ReadMessages:
     """Messages after a position, up to a limit.
 
-    `after` has each partition's next offset. `held` has the partitions with an open transaction: its messages, and all
-    messages after them, cannot be read yet. `is_complete` is True if there were no more messages.
+    `after` has each partition's next offset. `held` has the partitions with an open transaction: the transaction's
+    messages, and all later messages, cannot be read yet. `is_complete` is True if there were no more messages.
     """
 
     after: dict[int, int]
@@ -76,8 +76,8 @@ def tail(
 ) -> list[Message]:
     """Return a partition's last messages that satisfy `is_kept`. Raise KafkaUnavailable.
 
-    Begin further and further back, until `is_enough` accepts the messages or all are read. One step may not suffice,
-    because any number of transaction ends and aborted messages may follow the last message.
+    Begin near the end, and then further and further back, until `is_enough` accepts the messages or all are read. One
+    step may not suffice, because any number of transaction ends and aborted messages may follow the last message.
     """
     back = _FEW
     with translated(f"read {topic}/{partition}"):
@@ -165,7 +165,7 @@ class _Reading:
     def _end(self, partition: int, end: int) -> None:
         """Record that a partition is read to its end, including ends of transactions after the last message.
 
-        The broker may remove such ends. A position before them could then become invalid.
+        The broker may remove these ends of transactions. A position before them could then become invalid.
         """
         self.unfinished.discard(partition)
         if end:

@@ -18,7 +18,10 @@ from feed_assets.ledger.tables import alert, alert_said
 OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
 
 NO_ALERTS = AGAIN, REPORT = "again:", "report:"
-"""Name prefixes of rows that are not alerts: partitions that were built again, and reports about them."""
+"""Name prefixes of rows that are not alerts.
+
+`again:` marks a partition that was built again, `report:` a report about such partitions.
+"""
 
 _OWN = ("log", "webhook", "mail")
 """The channels that have a column in `alert`. Other channels have rows in `alert_said`."""
@@ -54,9 +57,9 @@ class Notice:
 
     @property
     def id(self) -> str:
-        """Return an id that is the same for each delivery attempt and each channel.
+        """Return the notice's id.
 
-        So a receiver can drop repeated deliveries.
+        It is the same for each delivery attempt and each channel, so a receiver can drop repeats.
         """
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
@@ -173,7 +176,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
 
 def _is_over(channel: str) -> sa.ColumnElement[bool]:
-    """Return the SQL condition for alerts about which a channel has nothing more to deliver."""
+    """Return the SQL condition for rows whose last notice, a resolution or a report, the channel has delivered."""
     last = [RESOLVED, REPORTED]
     if channel in _OWN:
         return alert.c[channel].in_(last)

@@ -40,7 +40,7 @@ def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
     """Return the correlation ids of the events that a run claimed, and of the updates that it pinned.
 
-    An update that a later propagation passed through carries the id of that propagation.
+    If a later propagation passed through an update without changing it, use the id of that propagation.
     """
     carried = reached_tables.carried(connection, {_at(pin) for pin in told_last(pins)})
     return inbox.correlations(connection, run_id) | {*carried.values()}
@@ -51,9 +51,9 @@ def to_pass_on(
 ) -> list[WriteEvent]:
     """Return events for datasets whose inputs carry new correlation ids although the datasets need no new update.
 
-    `unchanged` maps the newest update of each dataset to the pins from which the next update would be built. After the
-    events are recorded, the same call returns nothing. Skip a dataset that reads another dataset of the result. It gets
-    its event later, with the correlation ids of all its inputs.
+    `unchanged` maps the newest update of each dataset to the pins from which the next update would be built. Skip a
+    dataset that reads another dataset of the result: a later call returns its event, with the correlation ids of all
+    its inputs. After the events are recorded, a repeated call returns nothing.
     """
     read = {row: told_last(pins) for row, pins in unchanged.items()}
     carried = reached_tables.carried(connection, {_at(pin) for pins in read.values() for pin in pins})
@@ -91,8 +91,8 @@ def _without_new_data(
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
     """Record the missing write events of published updates of some feeds. Return the updates that had no event.
 
-    If old events were removed, skip the updates up to the last removed event: they had events. A repeated call changes
-    nothing.
+    If old events were removed, skip the updates up to the last removed event, because these updates had events. A
+    repeated call changes nothing.
     """
     condition = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
     condition &= update.c.origin != updates.COMPACTED

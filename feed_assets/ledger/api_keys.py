@@ -27,7 +27,7 @@ class KeyRow:
 
 
 def every(connection: sa.Connection, partner: str | None = None) -> list[KeyRow]:
-    """Return all keys, or those of one partner, by partner and age. Ended keys are included."""
+    """Return all keys, or the keys of one partner, ordered by partner and age. Ended keys are included."""
     query = sa.select(api_key).order_by(api_key.c.partner, api_key.c.made, api_key.c.id)
     query = query if partner is None else query.where(api_key.c.partner == partner)
     return [

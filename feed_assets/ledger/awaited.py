@@ -1,7 +1,7 @@
 """Changes that cannot be fanned out yet, and are retried.
 
-Each row holds one changed partition for one reader. It cannot be mapped to the reader's outputs yet: it does not exist,
-the time of an output has not come, or the reader's partition mapping raised an error.
+Each row holds one changed partition that cannot be mapped to one reader's outputs yet. There are three reasons: the
+partition does not exist yet, the time of an output has not come, or the reader's partition mapping raised an error.
 """
 
 from collections.abc import Iterable, Sequence

@@ -65,7 +65,7 @@ def _statement(
 def _parameter_rows(connection: sa.Connection, table: sa.Table, names: tuple[str, ...]) -> sa.Select[Any]:
     """Return a query that reads all rows from one parameter, with the types of the table's columns.
 
-    Otherwise psycopg executes one statement for each row, which takes the server several times as long.
+    Without this, psycopg executes one statement for each row, which takes the server several times as long.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
     rows = sa.text(f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given")
@@ -78,10 +78,10 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else _text_in_utc(moment.astimezone(UTC))
 
 
-@lru_cache(maxsize=16_384)  # Rows that are written together mostly have the same moments.
+@lru_cache(maxsize=16_384)  # Rows that are written together mostly have the same times.
 def _text_in_utc(moment: datetime) -> str:
     """Return the text of a point in time, which must be in UTC.
 
-    In a local time zone, the two moments of a repeated hour compare equal, and would share a cache entry.
+    Otherwise the cache could return a wrong text: in a local time zone, the two times of a repeated hour compare equal.
     """
     return moment.replace(tzinfo=None).isoformat(" ", "microseconds")

@@ -1,4 +1,7 @@
-"""Claims of runs: the updates that a run writes and the pins that it reads, until it publishes or gives up."""
+"""Claims of runs: the updates that a run is writing and the pins that it reads.
+
+They end when the run publishes or gives up.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -48,7 +51,7 @@ def claim(
             "be unconsumed. You need not do anything: the next tick requests a run for the remaining events."
         )
     inbox.claim(connection, output, run_id, slices)
-    # A batch takes only the ids of its events: earlier batches have passed on the ids of the pins.
+    # A batch takes only the ids of its events, because earlier batches have passed on the ids of the pins.
     claimed_ids = inbox.correlations(connection, run_id) if written != output else None
     incoming = claimed_ids or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
@@ -69,17 +72,20 @@ def claim(
 
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids that a run consumes, without those that the published update has consumed."""
+    """Return the correlation ids of a run's events and pins.
+
+    Leave out pins that the published update has already read.
+    """
     previous_pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*previous_pins})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Raise UpdateChanged if a pinned update was pruned. Prunes and claims never overlap, so no prune is missed."""
+    """Raise UpdateChanged if a pinned update was pruned. Prunes and claims run one by one, so no prune is missed."""
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(
-            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Run it again."
+            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Start the run again."
         )
 
 

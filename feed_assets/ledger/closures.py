@@ -59,7 +59,7 @@ class Readers:
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, now: datetime) -> int:
-    """Close partitions, and log the closures. Return how many were open. Skip closed partitions.
+    """Close partitions, and log the closures. Return the number of partitions that were open. Skip closed partitions.
 
     Raise IllegalTransition if a window in one of them is being backfilled, because nobody could end the backfill after
     the closure.
@@ -76,7 +76,10 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, no
 
 
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str, now: datetime) -> int:
-    """Open closed partitions again, and log the changes. Return how many were closed. Skip open partitions."""
+    """Open closed partitions again, and log the changes. Return the number of partitions that were closed.
+
+    Skip open partitions.
+    """
     with _changing(ledger, partitions, now) as (connection, _):
         reopened = sorted(at for at, each in closed(connection, set(partitions)).items() if not each.is_whole)
         key_conditions = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
@@ -144,7 +147,7 @@ def _changing(
 ) -> Generator[tuple[sa.Connection, Mapping[Feed, Tracked]]]:
     """Open a transaction that waits for running count reports. New claims wait until it ends.
 
-    Create the lock row of a table that has none, because the first report of that table may be running.
+    If a dataset has no lock row yet, create one, because its first count report may be running.
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:

@@ -41,7 +41,7 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return the outputs that must be loaded again because no batch has the rows of a lost batch, with the reason.
+    """Return the outputs that must be loaded again, each with the reason: no other batch has the rows of a lost batch.
 
     A lost batch has no valid update, and no valid range replaces it. Its last update was pruned, and no other batch has
     read all of the same input.
@@ -71,7 +71,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
-    """Return the number of rows of several updates. Return None if it is unknown for one of them."""
+    """Return the number of rows of several updates. Return None if the number of one update is unknown."""
     key_table = key_tables.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
     counts = [
         *connection.execute(
@@ -86,7 +86,8 @@ def claim(
 ) -> None:
     """Record a claimed update that will hold the rows of the pinned updates.
 
-    Its inputs are the slices that these updates read, joined to one slice for each partition of a table.
+    Its inputs are the slices that these updates read. Slices of the same partition of an input table are merged into
+    one slice.
     """
     batch_partitions.join(connection, into)
     last = max(pins, key=lambda pin: pin.update_id)
@@ -102,7 +103,10 @@ def claim(
 
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
-    """Return one joined slice for each table's partition, from the first marker to the last."""
+    """Return one slice for each partition of a table.
+
+    It reaches from the first marker of the partition's pins to the last.
+    """
     pins_by_partition: dict[Partition, list[Pin]] = {}
     for pin in pins:
         pins_by_partition.setdefault(pin.partition, []).append(pin)

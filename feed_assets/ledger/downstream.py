@@ -1,7 +1,7 @@
 """Downstream uses of an update: all updates built from its rows, level by level, with one statement for each level.
 
 A level has the updates built from the updates of the previous level. It also has the increments and compacted ranges
-that contain them, and the rejects that the same runs wrote. All of these hold rows of the requested update.
+that contain these updates, and the rejects that the same runs wrote. All of these hold rows of the requested update.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from feed_assets.ledger import batch_partitions, key_tables, updates
 from feed_assets.ledger.tables import batch, consumed, event, update
 
 READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF = "read", "added to", "put together", "rejects of"
-"""Ways in which an update got the rows. If several apply, the first in this order counts."""
+"""Ways in which an update got the rows of another update. If several apply, the first in this order counts."""
 
 NAMED = 3
 """Maximum number of updates or batches that an error message names."""
@@ -33,7 +33,7 @@ class Use:
     Attributes:
         partition: Its feed and partition.
         id: Its id.
-        state: Its state in the ledger; None if it was lost with a ledger.
+        state: Its state in the ledger; None if an earlier ledger with its state was lost.
         is_newest: True if readers of its partition get it now.
         depth: Number of datasets on the shortest way to it.
         how: Its relation to `via`.
@@ -77,7 +77,7 @@ def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]
 
 
 _OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input
-"""Condition for rows of `consumed` that say that an update contains another update of its feed."""
+"""Condition for rows of `consumed` that record that an update contains another update of the same feed."""
 
 _HOW = sa.cast(
     sa.case(
@@ -100,7 +100,7 @@ _EDGE: list[sa.ColumnElement[Any]] = [
 
 
 def _built_from(those: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition for rows of `consumed` whose input is one of these updates."""
+    """Return the condition for rows of `consumed` whose input is one of the updates in `those`."""
     same_partition = (consumed.c.input_feed == those.c.feed) & (consumed.c.input_partition == those.c.partition)
     return same_partition & (consumed.c.position == those.c.id)
 
@@ -121,7 +121,7 @@ def _reading(key_table: sa.CTE) -> sa.Select[Any]:
 
 
 def _with_state(first: sa.Select[Any]) -> sa.Select[Any]:
-    """Select the edges of `first`, the edges to updates that contain these updates, and the edges to their rejects.
+    """Select the edges of `first`, and the edges from these updates to updates that contain them and to their rejects.
 
     Each row also has the state of the update.
     """

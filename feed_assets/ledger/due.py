@@ -33,8 +33,8 @@ class DueOutput:
     """An output on the due list.
 
     `changed` is the log number of the change that put it on the list. `requested` is the number of runs that were
-    requested since then. `state` and `reason` are of the last verdict; None means no verdict since that change. `since`
-    (UTC) is the time when the output was put on the list.
+    requested since then. `state` and `reason` come from the last verdict. Both are None if there was no verdict since
+    that change. `since` (UTC) is the time when the output was put on the list.
     """
 
     partition: Partition
@@ -53,7 +53,7 @@ class DueOutput:
 
 @dataclass(frozen=True)
 class AffectedOutput:
-    """An output that a change affects. Its partition exists, and ticks decide about it, from `look_at` (UTC) on.
+    """An output that a change affects. From `look_at` (UTC) on, its partition exists, and ticks decide about it.
 
     `ends` is the end of its time window (UTC), if it has one.
     """
@@ -82,7 +82,7 @@ def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: dateti
         return
     insert = insert_into(connection, due)
     new = insert.excluded
-    # Never lower the number: otherwise a later change of another process would be acknowledged together with this one.
+    # Never lower the number. Otherwise a verdict about this change would also acknowledge a later change.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
     values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
     values |= {"ends": sa.func.coalesce(new.ends, due.c.ends)}
@@ -109,12 +109,14 @@ def look(
 ) -> tuple[DueOutput, ...]:
     """Return the outputs to decide about now: first new outputs, longest waiting first, then history in its own order.
 
-    Skip ready history with a run in progress (`busy`), so that it does not delay the outputs after it.
+    Skip history outputs that are ready but have a run in progress (`busy`), so that they do not delay later outputs.
     """
     rows = connection.execute(sa.select(*COLUMNS).where(due.c.look_at <= now).order_by(*_in_turn(history, now)))
     names = {str(consumer) for consumer in consumers}
     items: list[DueOutput] = []
-    for row in rows:  # Filter consumers in Python: few rows are due, and a condition with a thousand names is slow.
+    for row in (
+        rows
+    ):  # Filter consumers in Python, because few rows are due, and an SQL condition with a thousand names is slow.
         if row.feed in names:
             item = listed_of(row)
             is_on_its_way = item.partition in busy and item.state in _READY and history.has(item.ends, now)
@@ -158,15 +160,16 @@ def _undecided(row: Any) -> DueOutput:
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
     """Make outputs due now that wait because of attempts, quality, late data or pipelines.
 
-    New definitions may allow them. Call this once when a process starts.
+    With the definitions that a new process loads, these outputs may no longer have to wait. So call this once when a
+    process starts.
     """
     _look_at(ledger, consumers, _STOPPED, now)
 
 
 def look_at_held(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Make outputs due now that wait for a time, because new settings may have another limit.
+    """Make outputs due now that wait for a time.
 
-    Call this once when a process starts.
+    The settings of a new process may have another limit, so call this once when a process starts.
     """
     _look_at(ledger, consumers, [State.WAITS_FOR_TIME], now)
 
@@ -235,8 +238,9 @@ def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Store verdicts.
 
-    Remove 'current' and 'closed' outputs from the list; keep the others until their time or a change. Skip an output
-    with a change or a request after its verdict was made. Otherwise that change or request would be lost.
+    Remove 'current' and 'closed' outputs from the list. The others stay, and are decided again at their time or after a
+    change. Skip an output that was changed or requested after its verdict was made. Otherwise the change or request
+    would be lost.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -274,8 +278,8 @@ def _bound(*names: str) -> dict[str, sa.ColumnElement[Any]]:
 def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[DueOutput]:
     """Claim outputs for run requests, and postpone their next decision. Return the outputs that were free.
 
-    If several processes read the same output, only the first one claims it. When its run ends, the output is due again.
-    If no run begins because the process was killed, a run is requested again after the wait.
+    If several processes have read the same output, only the first process claims it. When the output's run ends, the
+    output is due again. If no run begins because the process was killed, a run is requested again after the wait.
     """
     if not ready:
         return []
@@ -292,7 +296,7 @@ def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) ->
         for item in free
     ]
     if rows:
-        # After a run request, the same reason is reported to Dagster again.
+        # Forget what was reported: after a run request, the same reason must be reported to Dagster again.
         values = _bound("requested", "look_at") | {"told": sa.null()}
         connection.execute(sa.update(due).where(_as_read()).values(values), rows)
 
@@ -351,7 +355,7 @@ def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
 
 
 def undecided(connection: sa.Connection) -> dict[Feed, str]:
-    """Return for each consumer one reason why an output is undecidable or a change cannot be mapped to outputs."""
+    """Return for each consumer one reason why an output cannot be decided, or a change cannot be mapped to outputs."""
     of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
     of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
     return {

@@ -14,7 +14,7 @@ from feed_assets.ledger.tables import event_reject
 REJECTS_KEPT = 10_000
 """Number of newest rejects that are kept for each source, to limit the ledger's size.
 
-Rejects with the same time as the oldest of them stay, too.
+Rejects with the same time as the oldest kept reject also stay.
 """
 
 
@@ -33,7 +33,7 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
 def prune(ledger: Ledger, before: datetime, limit: int, *, apply: bool) -> int:
     """Remove the rejects from before a time, up to `limit` rows in each transaction. Return their number.
 
-    Each source has at most about `REJECTS_KEPT` rows, so all of them are searched.
+    This reads the whole table. The table is small, because at most about `REJECTS_KEPT` rows are kept for each source.
     """
     old, key = event_reject.c.at < before, (event_reject.c.source, event_reject.c.digest)
     with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""Write events: our own, and events read from sources. Each is recorded once, in commit order, and never changed.
+"""Write events: our own, and those read from sources. Each event is recorded once, in commit order, and never changed.
 
 Each event has the number of its log entry, so a reader that continues from a number misses no event.
 """
@@ -45,8 +45,8 @@ def publish(
     """Record one of our own events. Return False if it was recorded before.
 
     Old events may have been removed (`removed_markers`). An event that is not newer than the removed events counts as
-    recorded, because it may be a repeat. `updated_at` is the first and the last `updated_at` of the event's rows. Raise
-    EventOutOfOrder, InvalidEvent or InvalidName. A repeated call changes nothing.
+    recorded, because it may repeat one of them. `updated_at` has the first and the last time in the column `updated_at`
+    of the event's rows. Raise EventOutOfOrder, InvalidEvent or InvalidName. A repeated call changes nothing.
     """
     check_event(new)
     partition, marker = new.partition, encode(new.marker)
@@ -98,7 +98,7 @@ def record(
         rows.append(_row(source, each, marker, before, None, now))
         last[key] = marker
     _insert(connection, rows)
-    if doubtful:  # Handle these last, because they may repeat the other new events.
+    if doubtful:  # Handle doubtful events last, because they may repeat the other new events.
         _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
     event_rejects.reject(connection, source, rejected, now)
     return tuple(rejected)
@@ -132,7 +132,7 @@ def _doubtful(
 ) -> list[dict[str, Any]]:
     """Return rows for new events that are not after the last marker of their table partition.
 
-    They are out of order, or have no new data. Add refused events to `rejected`.
+    Such events are out of order, or have no new data. Add refused events to `rejected`.
     """
     known_identities, before = _known_identities(connection, source, doubtful), _before(connection, doubtful)
     removed = removed_markers.may_be_known(connection, doubtful, unless_there=source == OURS)
@@ -205,7 +205,7 @@ def _known_identities(
 
 
 def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
-    """Return for each table with events whether its markers are times, not versions. The table's first event decides.
+    """Return True for each table whose markers are times, False if they are versions. A table's first event decides.
 
     Cost: one index lookup for each table.
     """

@@ -26,7 +26,7 @@ CHANGES_PER_READ = 1000
 
 @dataclass(frozen=True)
 class Affected:
-    """The outputs of one consumer that a change affects, each with the time (UTC) from which its partition exists.
+    """The outputs of one consumer that a change affects, each with the time (UTC) from which ticks decide about it.
 
     `outputs` is None if the change must be mapped again later. There are three reasons: the error `why_not`, a changed
     partition that does not exist yet, or an existing output whose time has not come. The next attempt is at `look_at`,
@@ -53,7 +53,7 @@ The partition belongs to a feed that the consumer reads, or to the consumer itse
 class PendingChanges:
     """Changes that a group of subscriptions has not received yet.
 
-    `start` and `reached` are the log positions of the group before and after them.
+    `start` and `reached` are the log positions of the group before and after these changes.
     """
 
     group: Collection[Edge]
@@ -88,8 +88,8 @@ def fan_out(
     """Fan out changes for each (consumer, feed): put affected outputs on the due list, and events into inboxes.
 
     Stop when time is over, and return False if changes are left. The due list, inboxes, marks and subscriptions change
-    in one transaction. It skips changes that another process has fanned out in the meantime. So the process can be
-    killed at any time, and the call can be repeated.
+    in one transaction. The transaction skips changes that another process has fanned out in the meantime. So the
+    process can be killed at any time, and the call can be repeated.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
@@ -150,9 +150,9 @@ _Marks = Mapping[Partition, str | None]
 
 
 def _marks(ledger: Ledger, reach: _Reach, declarations: BuildDeclarations) -> _Marks:
-    """Return for each output the current problem of the data from which it was built, or None.
+    """Return for each output the current problem of the data from which it was built, or None if there is no problem.
 
-    A problem that changes later is another change in the log, which a later round reads.
+    If a problem changes later, this is another change in the log, and a later round reads it.
     """
     if not reach.judged and not reach.cleared:
         return {}
@@ -176,8 +176,8 @@ def _put(ledger: Ledger, batch: PendingChanges, reach: _Reach, marks: _Marks, no
 def _record(connection: sa.Connection, reach: _Reach, marks: _Marks, now: datetime) -> None:
     """Record the effects of changes.
 
-    Each output gets at least the log number of its own last change. Otherwise the next verdict about it would count as
-    stale.
+    Store for each output the larger of two log numbers: that of the change, and that of the output's own last change.
+    With a smaller number, the next verdict about the output would count as stale.
     """
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
@@ -203,7 +203,10 @@ def _look_at_absent(
 
 
 def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affected]) -> _Reach:
-    """Return the effects of changes up to each subscriber's log position. Later changes reach it through the log."""
+    """Return the effects of changes up to each subscriber's log position.
+
+    The subscriber gets later changes from the log.
+    """
     numbers = event_store.since(connection, {each.partition: each.sequence for each in reversed([*affected_by_row])})
     positions, reach = subscriptions.positions(connection), _Reach()
     for missed, affected in affected_by_row.items():
@@ -217,7 +220,7 @@ def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
     """Return the change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
     since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
-    # The first change's kind was not stored. QUALITY is a kind that may add or end marks.
+    # The first change's kind was not stored. Assume QUALITY, because such a change may both add and end marks.
     return [
         LogEntry(first, partition, log.QUALITY),
         *since,

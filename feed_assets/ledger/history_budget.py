@@ -16,7 +16,7 @@ _CURSOR = "requested of history"
 
 
 def spent(connection: sa.Connection, now: datetime) -> Spent:
-    """Return the count of history that was requested on the day of `now` (UTC)."""
+    """Return what was spent on history runs on the day of `now` (UTC)."""
     return _parsed(get_cursor(connection, _CURSOR), now)
 
 

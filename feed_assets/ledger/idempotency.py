@@ -19,7 +19,10 @@ At = tuple[str, str]
 
 @dataclass(frozen=True)
 class Taken:
-    """A key that a receiver has taken, with the digest of the body, and the answer once its events are published."""
+    """A key that a receiver has taken, with the digest of the request's body.
+
+    `answer` is None until its events are published.
+    """
 
     feed: str
     key: str
@@ -29,7 +32,7 @@ class Taken:
 
     @property
     def at(self) -> At:
-        """Return the feed and the key, which are unique."""
+        """Return the feed and the key, which together identify the request."""
         return self.feed, self.key
 
 

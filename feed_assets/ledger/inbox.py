@@ -48,7 +48,7 @@ def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
 def seen_by(
     connection: sa.Connection, consumers: Collection[Consumer], events_by_output: Mapping[Partition, Iterable[Recorded]]
 ) -> dict[Feed, Seen]:
-    """Return for each consumer all events of the correlation ids in its inboxes.
+    """Return for each consumer all events that have a correlation id of its inboxes.
 
     Skip events that are recorded but not delivered yet. Otherwise a propagation could count as complete, and be
     consumed without these events.
@@ -78,18 +78,19 @@ def _history_of(
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
-    """Record that a run is about to read these slices. The events within them are consumed when it publishes.
+    """Record that a run is about to read these slices.
 
-    Call this before the run reads. An event within the slices may arrive after the slices were chosen. It is claimed,
-    too, because its rows exist before the run reads.
+    The events within the slices are consumed when the run publishes. Call this before the run reads. An event within
+    the slices may arrive after the slices were chosen. Such an event is also claimed, because its rows exist before the
+    run reads.
     """
     connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Return whether no event in the slices was consumed since they were chosen.
+    """Return whether all events in the slices are still unconsumed since the slices were chosen.
 
-    If one was, rows would be read twice.
+    Otherwise rows would be read twice.
     """
     unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
@@ -139,8 +140,9 @@ def correlations(connection: sa.Connection, run: str) -> set[str]:
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
     """Remove the events that a run consumed from the inbox, and move the markers.
 
-    Call this in the transaction that publishes the run's update. The removed events are recorded. They return to the
-    inbox if the update is invalidated, and are removed again if it is revalidated. A repeated call changes nothing.
+    Call this in the transaction that publishes the run's update. The removed events are recorded. If the update is
+    invalidated, the events return to the inbox. If it is revalidated, they are removed again. A repeated call changes
+    nothing.
     """
     taken_numbers = _taken_by(output, run)
     is_consumed = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(taken_numbers))
@@ -153,7 +155,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
     """Remove events from inboxes, and move the markers. Never move a marker back.
 
-    The events may have older markers than those already consumed, if their propagation was skipped earlier.
+    If a propagation was skipped earlier, its events have older markers than events that were consumed since.
     """
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
     partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
@@ -191,7 +193,7 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
 def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
     """Return the events that came back to an output's inbox.
 
-    Each has the invalid update that consumed it, and its `reason`.
+    Each event has the invalid update that consumed it, and the `reason` why that update is invalid.
     """
     columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
     query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
@@ -220,8 +222,8 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
     """Consume events whose data have been read already, without a run.
 
-    The events are recorded as consumed by the newest published update, so they return if that update is invalidated. A
-    repeated call changes nothing.
+    The events are recorded as consumed by the newest published update. So they return to the inbox if that update is
+    invalidated. A repeated call changes nothing.
     """
     if slices:
         is_consumed = _within(connection, slices)
@@ -233,7 +235,7 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
 
 
 def _published_by() -> sa.ScalarSelect[str]:
-    """Select the run of the newest published update of an output in the inbox."""
+    """Select the run that published the newest update of the output, for each row of the inbox."""
     held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
     its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
     of_output = (update.c.feed == inbox.c.feed) & its

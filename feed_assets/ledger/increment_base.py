@@ -63,11 +63,11 @@ def added_to(connection: sa.Connection, update_keys: Iterable[tuple[Partition, s
 
 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow]) -> dict[Partition, str]:
-    """Return the outputs whose newest update has an invalid update in its chain, each with the reason.
+    """Return the outputs whose newest update was built by increments on an invalid update, each with the reason.
 
     Only invalid updates are searched, not all increments. An invalid update counts if a valid increment with the same
-    first update extends it. That increment may be in another branch than the newest update. Then a full load is
-    unnecessary but harmless.
+    first update extends it. That increment and the newest update may be in different branches of the chain. Then a full
+    load is unnecessary but harmless.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())

@@ -25,7 +25,7 @@ def newest(connection: sa.Connection, batch: Partition) -> Update | None:
 def record(connection: sa.Connection, published: Update, windows: Counts | None, by: str, now: datetime) -> None:
     """Record a published update of a batch, with its records by window if known.
 
-    A run that reads the partition may have recorded the update before, as another team's update without counts. A
+    A run that read the partition may already have recorded the same update, as another team's update without counts. A
     repeated call changes nothing.
     """
     batch_partitions.join(connection, published.partition)

@@ -1,4 +1,4 @@
-"""The registry of pulled files, by their names on the partner's blackboard."""
+"""The ledger's entries for pulled files, by their names on the partner's blackboard."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -20,13 +20,13 @@ _SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
 
 
 def registered(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
-    """Return the registered files among `names`, by name."""
+    """Return the entries of the files in `names`, by name. A file without an entry is left out."""
     rows = connection.execute(sa.select(table).where(table.c.feed == str(feed), table.c.name.in_(names)))
     return {row.name: _pulled(row) for row in rows}
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """Return pulled files with other names, but with the given time and the size and etag of `file`."""
+    """Return pulled files that `file` may be under a new name: they have the given time, and its size and etag."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     condition = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
     query = sa.select(table).where(condition, content).limit(_EQUAL)
@@ -34,7 +34,7 @@ def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> l
 
 
 def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
-    """Return the keys of the batches of a time whose names begin with `name`."""
+    """Return the keys of batches whose names begin with `name`, and whose files are of the day or hour `time`."""
     condition = (
         (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
     )

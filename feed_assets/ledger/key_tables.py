@@ -36,14 +36,17 @@ def rows(
     values: Iterable[Sequence[str | int | None]],
     called: str = "wanted",
 ) -> sa.CTE:
-    """Return a table of rows with these text columns. Two tables in one statement need different names (`called`)."""
+    """Return a table of rows with these text columns.
+
+    If a statement has two such tables, they need different names (`called`).
+    """
     return table(connection.dialect.name, names, called, **row_parameter(values, called))
 
 
 def table(dialect: str, names: tuple[str, ...], called: str = "wanted", **parameter: str) -> sa.CTE:
     """Return a table with these text columns.
 
-    In a cached statement, each execution passes the parameter with the rows.
+    If the statement is cached, each execution passes the rows as a parameter (see `row_parameter`).
     """
     return _select(dialect, names, called).bindparams(**parameter).cte(called)
 
@@ -69,7 +72,7 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of a table with the wanted keys. Each execution passes the keys, from `row_parameter`."""
+    """Select the rows of a table with some keys. Each execution passes the keys, as `row_parameter` returns them."""
     key_table = table(dialect, names)
     return sa.select(source).join(key_table, same_keys(source, key_table))
 
@@ -80,7 +83,7 @@ def matching(
     values: Iterable[Sequence[str | int | None]],
     names: tuple[str, ...] = PARTITION,
 ) -> sa.CursorResult[Any]:
-    """Return the rows of a table with the wanted keys."""
+    """Return the rows of a table whose keys are among `values`."""
     return connection.execute(all_of(connection.dialect.name, source, names), row_parameter(values))
 
 

@@ -1,4 +1,7 @@
-"""Decisions about late data, stored in the log. A decision that equals the last one of its partition is not stored."""
+"""Decisions about late data, stored in the log.
+
+A decision that equals the last decision about its partition is not stored.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +26,7 @@ class Decision:
     """A decision about the late data of a partition. Its `outcome` is `re-run`, `wait` or `skip`. Times are in UTC.
 
     `until` is the end of a wait. `published` is the update after which the data arrived. `before` and `after` are the
-    bytes of the changed inputs: as consumed, and as they are now. `files` is the number of additional files. `arrived`
+    bytes of the changed inputs, when they were consumed and now. `files` is the number of additional files. `arrived`
     is a digest of the arrived data, and `policies` is a digest of the policies.
     """
 
@@ -48,7 +51,7 @@ class Decision:
 def decisions(
     connection: sa.Connection, limit: int, feed: Feed | None = None, key: str | None = None
 ) -> tuple[Decision, ...]:
-    """Return the last decisions of one partition, one dataset or all, newest first."""
+    """Return the last decisions about one partition, one dataset, or all datasets, newest first."""
     query = sa.select(change).where(_IS_LATE).order_by(change.c.sequence.desc()).limit(limit)
     query = query if feed is None else query.where(change.c.feed == str(feed))
     query = query if key is None else query.where(change.c.partition == key)
@@ -83,7 +86,7 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
     """Return the identity of a decision.
 
-    The reason is not part of it, because the costs in its text change with each run.
+    The identity does not contain the reason, because the costs in the reason change with each run.
     """
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 

@@ -19,7 +19,7 @@ _Key = tuple[Partition, str]
 def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> Lineage:
     """Return `lineage` extended by the ancestors of the pins. Follow only inputs with the same partition key.
 
-    For each ancestor, follow the newest update of its partition, too, because it may have the same rows.
+    For each ancestor, also follow the newest update of its partition, because both may have the same rows.
     """
     built, newest = dict(lineage.built_from), dict(lineage.newest)
     level = set(pins)

@@ -1,6 +1,7 @@
 """The change log of the ledger: append-only, numbered in commit order.
 
-Source: "a log of state transitions that everything else listens to", the global state store of the second article.
+Source: "Data Dependency Driven Orchestration", the global state store: "a log of state transitions that everything else
+listens to".
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,7 +45,7 @@ NO_WINDOWS: Mapping[Feed, str] = MappingProxyType({})
 EVENTS_EACH = 500
 """Number of last changes among which every event is read.
 
-Among earlier changes, only the last event of each partition is read.
+Among the changes before these, only the last event of each partition is read.
 """
 
 
@@ -79,11 +80,11 @@ class LogEntry:
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
     """Append changes, and return the number of the first.
 
-    Call this in a transaction of `Ledger.change()`. Only there are all lower numbers committed already. The last change
-    is never pruned, so no number is used twice.
+    Call this in a transaction of `Ledger.change()`. It has a lock, so that all changes with lower numbers are already
+    committed. The last change is never pruned, so no number is used twice.
     """
     if connection.get_execution_options().get("write") != CHANGES:
-        raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
+        raise ValueError("a change outside of `Ledger.change()` would have no number in commit order.")
     first = last(connection) + 1
     if changes:
         bulk.insert(connection, change, [_row(number, each) for number, each in enumerate(changes, first)])
@@ -121,8 +122,8 @@ def newest(
 
     A later change overtakes an earlier change of the same partition and kind (for checks: of the same check). Two kinds
     of changes are never overtaken: invalidations, and events among the last `EVENTS_EACH` changes. Prunes are skipped
-    and overtake nothing. Only changes of `feeds` are returned. `windows` maps some of these feeds to a grain, of which
-    window changes are returned, too.
+    and overtake nothing. Only changes of `feeds` are returned. For feeds in `windows`, changes of windows of the given
+    grain are returned, too.
     """
     parameters = {"kind": kind, "feeds": sorted(map(str, feeds)), "start": sequence, "upto": upto, "most": limit}
     parameters |= key_tables.row_parameter((str(feed), grain) for feed, grain in windows.items())
@@ -151,7 +152,10 @@ def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
 
 
 def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[LogEntry, ...]:
-    """Return the changes with these numbers, in order, without overtaken ones. Events are never overtaken here."""
+    """Return the changes with these numbers, in order, without overtaken ones (see `newest`).
+
+    Events are never left out.
+    """
     kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
     query = sa.select(*_COLUMNS).where(_numbered_so(connection, sequences), kept).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
@@ -219,8 +223,8 @@ def goes(before: datetime) -> sa.ColumnElement[bool]:
 def last_before(connection: sa.Connection, moment: datetime) -> int:
     """Return the number of the last change before a time. Search by bisection, with one index lookup for each step.
 
-    If the clocks of processes differ, times do not always grow with the numbers, and the result is not exact. Removal
-    checks the age of each change again. So at worst some rows stay until a later day.
+    If the clocks of processes differ, times do not always grow with the numbers, and the result is not exact. This does
+    no harm, because a removal checks the age of each change again: at worst some rows stay until a later day.
     """
     low, high = 0, last(connection)
     while low < high:

@@ -29,8 +29,8 @@ class OldEvents:
         """Search the next `limit` events, and prune those that may be pruned.
 
         Return the number of pruned events, and the last number searched (None at the end). Events are searched without
-        a lock, and checked again on removal, under the lock that publications use. The records about which runs
-        consumed them are removed, too. Without `apply` the events are only counted.
+        a lock, and checked again on removal, under the lock that publications use. The records of the runs that
+        consumed these events are removed, too. Without `apply` the events are only counted.
         """
         in_range = (event.c.sequence > after) & (event.c.sequence <= self.upto)
         query = sa.select(event).where(in_range).order_by(event.c.sequence).limit(limit)
@@ -50,7 +50,7 @@ class OldEvents:
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
         """Return the rows whose propagation has no held event.
 
-        The propagations joined into it must have none, either.
+        The propagations that were joined into this one must not have a held event, either.
         """
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
@@ -68,7 +68,7 @@ class OldEvents:
         return sa.or_(*reasons)
 
     def _is_new(self) -> sa.ColumnElement[bool]:
-        """Return whether an event is young, or its log entry stays. Readers of a log entry need its event."""
+        """Return whether an event is too young, or its log entry stays. Readers of the log entry need the event."""
         same_number = change.c.sequence == event.c.sequence
         stays = sa.exists().where(same_number, ~log.goes(self.before)).correlate(event)
         return (event.c.sequence > self.upto) | stays
@@ -88,7 +88,10 @@ class OldEvents:
         return sa.exists().where(condition).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update has read its table up to this event. Later updates carry the event's id."""
+        """Return whether a current update has read its table exactly up to this event.
+
+        Later updates carry the event's correlation id.
+        """
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
         condition = at & (consumed.c.position == event.c.marker) & its & self._is_current(floors)
@@ -97,8 +100,8 @@ class OldEvents:
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
         """Return whether an update may be read again, or `stats` shows it.
 
-        An update may be read again if it is, or was until lately, one of the two newest valid updates of its partition.
-        If the newest update is invalidated, the update before it is read again, however old it is.
+        An update may be read again if it is one of the two newest valid updates of its partition, or was one until
+        lately. If the newest update is invalidated, the update before it is read again, however old it is.
         """
         newer, newest, its = update.alias(), update.alias(), event.alias()
         same_partition = (newer.c.feed == update.c.feed) & (newer.c.partition == update.c.partition)
@@ -134,12 +137,13 @@ def _waits() -> sa.ColumnElement[bool]:
 def _is_last() -> sa.ColumnElement[bool]:
     """Return whether an event has the last marker of its partition. The next event is compared with this marker.
 
-    Several events may pass on one feed update, and share its marker. Only the last of them counts.
+    Several events may announce the same feed update, one for each propagation. These events have the same marker, so
+    only the last of them counts.
     """
     later = event.alias()
     after = (later.c.feed == event.c.feed) & (later.c.partition == event.c.partition)
     after &= (later.c.marker > event.c.marker) & removed_markers.of_one_kind(later.c.marker, event.c.marker)
-    # These are two index lookups. A single condition would scan the whole partition.
+    # Two conditions cost two index lookups. A single condition would scan the whole partition.
     is_update = sa.exists().where(_its_update()).correlate(event)
     return ~sa.exists().where(after).correlate(event) & ~(is_update & _is_passed_on())
 

@@ -22,9 +22,9 @@ ROWS_PER_STEP = 500
 CHANGES, EVENTS = "changes", "events"
 
 Step = Callable[[int], tuple[int, int | None]]
-"""Function that takes the number to continue after.
+"""Function that does one step, beginning after the given number.
 
-It returns the count of removed rows and the last number searched, or None at the end.
+It returns the count of removed rows, and the last number searched (None at the end).
 """
 
 
@@ -32,8 +32,8 @@ It returns the count of removed rows and the last number searched, or None at th
 class PrunedLog:
     """Numbers of removed rows by table. If `applied` is False, it was a dry run.
 
-    `held_by` describes the slowest subscriber (and its feed), if old changes stay because of it. `stopped` is the place
-    where the next call continues, if time was over. It is empty if everything was checked.
+    `held_by` describes the slowest subscriber (and its feed), if old changes must stay until it has read them.
+    `stopped` is the place where the next call continues, if time was over. It is empty if everything was checked.
     """
 
     before: datetime

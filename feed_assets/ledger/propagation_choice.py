@@ -42,7 +42,7 @@ def choices(
 
 
 def _is_judged(consumer: Consumer) -> bool:
-    """Return whether a consumer reads several tables of one pipeline, so that lineage must be compared."""
+    """Return whether a consumer reads several tables of one pipeline. Only then must lineage be compared."""
     return any(len(tables) > 1 for tables in consumer.needed.values())
 
 
@@ -91,7 +91,7 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 def _named(
     inboxes: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
-    """Return the updates that events and consumed pins name. Skip the newest updates, which are known already."""
+    """Return the updates that events and consumed pins refer to. Skip the newest updates: the caller has them."""
     named = {(pin.partition, pin.update_id) for output in inboxes for pin in consumed.get(output, ())}
     for _, each in inboxes.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}

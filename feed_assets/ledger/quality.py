@@ -1,6 +1,6 @@
 """Quality of partitions: the newest state of each check, from any reporter. The log has the history.
 
-Source: the global state store of the second article, "data quality as state".
+Source: "Data Dependency Driven Orchestration", the global state store: "data quality as state".
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ MARKED = "marked"
 WATCH = "watch"
 """The reporter of checks that the sensor `watch` makes.
 
-They check that events arrive in time and data are up to date.
+These checks report whether events arrive in time, and whether data are up to date.
 """
 
 BLOCKING = (FAILED, STALE, MARKED)
@@ -39,9 +39,10 @@ BLOCKING = (FAILED, STALE, MARKED)
 
 
 def is_heard(entry: LogEntry) -> bool:
-    """Return whether a change may affect an output. A prune does not, nor does a warning that begins or ends.
+    """Return whether a change may affect an output.
 
-    Reports by `WATCH` do not either, because no consumer waits for them.
+    Three kinds of changes cannot: prunes, warnings that begin or end, and reports by `WATCH`, because no consumer waits
+    for them.
     """
     is_warning = {entry.before, entry.after} <= {PASSED, WARNED} or entry.who == WATCH
     return entry.after != log.PRUNED and not (entry.kind == log.QUALITY and is_warning)
@@ -104,7 +105,7 @@ def audited(
 ) -> None:
     """Record the results of all checks of a partition's published update: state and reason by check.
 
-    A check that passes is not logged if it is new or passed before, because the log has the update itself. A repeated
+    If a check passes, and is new or passed before, it is not logged, because the log already has the update. A repeated
     call changes nothing.
     """
     before = check_states(connection, [partition])
@@ -141,7 +142,7 @@ _OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed,
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
     """Set every failed check of a partition to stale, because its data were built again since.
 
-    The reporter stays the same, and must check again. A repeated call changes nothing.
+    The check keeps its reporter, which must run the check again. A repeated call changes nothing.
     """
     of_partition = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(of_partition, quality.c.state == FAILED)).mappings().all()

@@ -32,7 +32,8 @@ def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
 def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[Pin], now: datetime) -> None:
     """Record the updates of one partition, oldest first. The last update was built from `pins`.
 
-    This is one transaction. Otherwise another process could see the last update without its lineage, and start a run.
+    All rows are written in one transaction. Otherwise another process could see the last update without its lineage,
+    and start a run.
     """
     with ledger.change() as connection:
         for each in recovered[:-1]:
@@ -44,7 +45,7 @@ def record(ledger: Ledger, recovered: Sequence[RecoveredUpdate], pins: Sequence[
 
 
 def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
-    """Record pins for an update that has no recorded pins."""
+    """Record the pins that an update was probably built from. Do nothing if it has recorded pins."""
     with ledger.write() as connection:
         _assume(connection, partition, update_id, pins)
 

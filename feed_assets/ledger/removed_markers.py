@@ -47,9 +47,9 @@ def may_be_known(
 ) -> dict[_Position, str]:
     """Return the (table, partition, marker) of new events that may repeat removed events.
 
-    Each value is the greatest event marker that was removed. A new event with a greater event marker is not a repeat.
-    With `unless_there`, skip markers that still have an event, because events that pass on a current update have that
-    update's marker.
+    Each value is the greatest `event_marker` of the partition's removed events: a new event with a greater
+    `event_marker` is not a repeat. With `unless_there`, skip markers that still have an event. Several events may
+    announce the same current update, and then have the same marker.
     """
     positions = {(each.table_name, each.partition_key, encode(each.marker)) for each in new}
     key_table = key_tables.rows(connection, ("feed", "partition", "marker"), sorted(positions))

@@ -65,7 +65,7 @@ def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[RerunRep
         for name, each in report_by_name.items()
     ]
     is_covered = alert.c.name.in_(notes)
-    with ledger.change() as connection:  # Such transactions run one by one.
+    with ledger.change() as connection:  # These transactions run one by one, so only one of two ticks finds the notes.
         if connection.execute(sa.select(sa.func.count()).where(is_covered)).scalar() == len(notes):
             connection.execute(sa.delete(alert).where(is_covered))
             insert_missing(connection, alert, rows)

@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunChange:
-    """A start or end of a run, with its number in the log: state (`running`, or how it ended), time (UTC) and reason.
+    """The start or end of a run: its log number, the state (`running`, or the end state), the time (UTC) and reason.
 
     `written` are the updates that the run wrote, and `read` are the pins of its inputs. `output_findings` are the check
     results that it reported about its output. `input_findings` are the check results of its inputs before its end.

@@ -19,8 +19,8 @@ RUNS = 20
 def per_byte(connection: sa.Connection, needs: Iterable[Need], run_cost: float) -> dict[Feed, float]:
     """Return the median cost of reading a byte, for each dataset that weighs cost.
 
-    The cost of a build is its duration in seconds times `run_cost`, which is the cost of one second. Datasets without a
-    published build that has read bytes are missing.
+    The cost of a build is its duration in seconds times `run_cost`, which is the cost of one second. The result has no
+    entry for a dataset without a published build that has read bytes.
     """
     seconds_by_feed: dict[Feed, list[float]] = {}
     for row in _builds(connection, {need.output.feed for need in needs if need.weighs_cost}):

@@ -88,7 +88,7 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
 
 
 def with_claims(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
-    """Return the ended runs with open claims, of one output or of all.
+    """Return the ended runs whose claimed updates are still open, of one output or of all.
 
     Claims stay open if the blackboard could not be reached when the run ended.
     """
@@ -285,7 +285,7 @@ def _tell(
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
-    """Make the output of an attempt due now, because the run for which it waits is over."""
+    """Make the output of a failed or refused run due now: it waits for the end of this run."""
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     of_output = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(of_output).values(look_at=now))

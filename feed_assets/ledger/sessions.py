@@ -22,9 +22,9 @@ WRITES, CHANGES = "writes", "changes"
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
-    """Let each reader see one consistent state. Let transactions that append to the log run one by one.
+    """Let each reader see one consistent state, and let transactions that append to the log run one by one.
 
-    Other writers are not blocked.
+    Other writing transactions are not blocked.
     """
     event.listen(engine, "begin", _begin_postgresql)
 
@@ -41,15 +41,16 @@ _BEGIN_POSTGRESQL = {
 def _begin_postgresql(connection: sa.Connection) -> None:
     """Begin a transaction in one round trip, with time limits for locks and for idle processes.
 
-    The lock is on a table, because any role that can connect could hold an advisory lock.
+    The log's lock is a lock on a table. An advisory lock would not do, because any role that can connect could hold it.
     """
     connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """Let a writing transaction append to the log. It waits here for other appending transactions, not at its start.
+    """Let a writing transaction append to the log.
 
-    The caller must not hold a lock that a transaction of `Ledger.change()` may need.
+    It waits for other appending transactions only here, not at its start. The caller must not hold a lock that a
+    transaction of `Ledger.change()` may need.
     """
     if connection.get_execution_options().get("write") == CHANGES:
         return
@@ -63,7 +64,7 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     if engine.url.database and not (file := Path(engine.url.database)).exists():
         announce(file.resolve(), "the ledger")
         if file.resolve().parent == home():
-            file.touch(OWNED)  # SQLite gives its other files the same rights.
+            file.touch(OWNED)  # SQLite gives its other files the same access rights.
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_sqlite)
 

@@ -41,7 +41,7 @@ class ShownPartition:
 
 @dataclass(frozen=True)
 class Stale:
-    """A built partition that is out of date: the verdict, its reason, and since when (UTC) it is stale."""
+    """A built partition that is out of date: its verdict, the reason, and the time (UTC) since which it is stale."""
 
     partition: Partition
     state: str

@@ -80,9 +80,10 @@ def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
 
 
 def move(connection: sa.Connection, edges: Collection[Edge], start: int, position: int) -> bool:
-    """Move subscriptions from `start` to `position`. Return False, and move none, if one of them is not at `start`.
+    """Move subscriptions from `start` to `position`.
 
-    Call this in a transaction of `Ledger.change()`, so that no other process moves them in between.
+    Return False, and move no subscription, if one of them is not at `start`. Call this in a transaction of
+    `Ledger.change()`. Otherwise another process could move them in between.
     """
     position_by_edge = positions(connection)
     if any(position_by_edge.get(edge) != start for edge in edges):

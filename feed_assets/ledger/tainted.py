@@ -87,7 +87,7 @@ def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Par
 def look(
     connection: sa.Connection, outputs: Collection[Partition], declarations: BuildDeclarations = AS_KNOWN
 ) -> dict[Partition, str | None]:
-    """Return for each output the problem of the data from which it was built, or None if they are good.
+    """Return for each output the problem of the data from which it was built, or None if these data are good.
 
     Skip outputs without a published update, and outputs whose mark must stay as it is.
     """
@@ -207,7 +207,7 @@ def _of_tables(pins: Iterable[Pin]) -> list[WindowAddress]:
 
 
 def _good_feeds(pins: Collection[Pin], failed: Mapping[Partition, str]) -> set[Partition]:
-    """Return the feed partitions that were read. Leave out feeds with a bad partition: it is already a reason."""
+    """Return the feed partitions that were read. Leave out feeds with a bad partition, which already is the reason."""
     bad = {at.feed for at in _of_feeds(pins) if at in failed}
     return {at for at in _of_feeds(pins) if at.feed not in bad}
 
@@ -255,9 +255,10 @@ def _log_values(state: CheckState) -> tuple[str, str | None, str]:
 
 
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
-    """Mark an output in the transaction that publishes it, if it was built from data known to be bad.
+    """Mark an output if it was built from data that are known to be bad.
 
-    The next pass checks the mark again, with all windows for which the output waited.
+    Call this in the transaction that publishes it. This looks only at the inputs that the output has read. The next
+    fan-out pass also looks at the windows of feeds for which the output waited, and may change the mark.
     """
     reasons = look(connection, [output])
     put(connection, {at: why for at, why in reasons.items() if why}, now)

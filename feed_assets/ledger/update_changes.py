@@ -142,7 +142,7 @@ def sync(
 
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
-    """Log the update of a batch that is new to its partition, so that readers of the partition get it."""
+    """Log the update of a batch that is new in its partition, so that readers of the partition get this update."""
     if recorded_row := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.parent}"
         log.append(

@@ -17,7 +17,7 @@ COUNTER = "counter of feeds"
 
 
 def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
-    """Return the foreign updates that a run must count: they are uncounted, and their producer reports no counts."""
+    """Return the foreign updates that a run must count: those without counts whose producers report no counts."""
     by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
     if not by_key:
         return set()
@@ -61,7 +61,7 @@ def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Coun
 
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
-    """Return the counts (or None) of each partition's newest valid update, and their version.
+    """Return each partition's newest valid update: its counts (None if it was not counted), and their version.
 
     The version is the number of the partition's last change, so changed counts get a new version. Cost: a few index
     lookups for each partition.

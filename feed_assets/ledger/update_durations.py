@@ -79,7 +79,7 @@ def _began(
 
 
 def shown_from(connection: sa.Connection, count: int, tables: Iterable[Feed] | None = None) -> dict[str, int]:
-    """Return for each table the number of the oldest among its newest `count` events, or 0 if it has fewer events.
+    """Return for each table the log number of the oldest of its newest `count` events, or 0 if it has fewer events.
 
     By default, do this for all tables. Only the newest events of each table are read.
     """

@@ -52,7 +52,7 @@ def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 
 def _is_over() -> sa.ColumnElement[bool]:
-    """Return the condition that a waiver ended: a check failed again, or the window's state or the data changed.
+    """Return the condition that a waiver is over: a check failed again, or the window's state or the data changed.
 
     A changed mark does not end a waiver, because the text of a mark is compared with the waived problem. If the
     partition had no data when the problem was waived, its first data do not end the waiver, either.

@@ -30,7 +30,10 @@ def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> froze
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """Return the recorded windows of inputs. Those that a reason may name have explanations."""
+    """Return the recorded windows of inputs.
+
+    The first incomplete and the first bad windows of each input are explained.
+    """
     return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
 
 
@@ -59,7 +62,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
 
 
 def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
-    """Return the windows that a reason may name: the first incomplete windows, and the first bad windows."""
+    """Return the windows that a verdict's reason may name: the first incomplete windows, and the first bad windows."""
     states = [(at, row_by_address[at].state) for at in windows if at in row_by_address]
     is_open = [at for at, state in states if state not in DONE and state is not WindowState.INVALID]
     is_bad = [at for at, state in states if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
@@ -110,7 +113,7 @@ def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Pa
 def late_since(
     connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
 ) -> dict[Partition, dict[Partition, datetime]]:
-    """Return for each output and window that it read the first time after the read when the window became complete."""
+    """Return when each window that was read became complete for the first time after the read, by output and window."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:

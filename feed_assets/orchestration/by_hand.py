@@ -53,7 +53,7 @@ class Planned:
     verdict: Verdict
     after: tuple[Partition, ...]
     lacks: frozenset[Partition | None]
-    """The inputs that the partition waits for. None stands for windows."""
+    """The inputs that the partition waits for. None in the set means that it waits for windows."""
 
     @property
     def output(self) -> Partition:
@@ -69,7 +69,7 @@ class Planned:
 def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
     """Return the partitions of some datasets whose last run failed or was refused, or that have no valid update.
 
-    A missing partition is only returned if one of its inputs exists, or is itself a missing partition that is returned.
+    A missing partition is only returned if one of its inputs exists, or is also a missing partition that is returned.
     Foreign feeds are discovered first, because ticks may not have seen their newest data.
     """
     if Chosen.MISSING in which:
@@ -81,7 +81,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Return partitions by the result of their last attempt.
+    """Return the partitions whose last attempt had one of the results in `which`.
 
     The due list is not used here, because a current partition stays current if a re-run fails.
     """
@@ -96,7 +96,7 @@ def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[C
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
     """Return the missing partitions that existing inputs lead to.
 
-    Other missing partitions of a calendar may be countless.
+    Other partitions of a calendar are left out, because there may be countless partitions without any data.
     """
     missing_by_feed: dict[Feed, set[Partition]] = {}
     for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
@@ -133,7 +133,7 @@ def plan(graph: Graph, services: Services, outputs: Collection[Partition], order
     now, chosen = services.now(), {*outputs}
     needs = {each: need_of(graph, each) for each in outputs}
     after = {each: chosen.intersection(need.partitions) - {each} for each, need in needs.items()}
-    # Of outputs with the same place, inputs come first.
+    # If outputs have the same place in the queue, inputs come first.
     feeds = {feed: number for number, feed in enumerate(graph.own())}
     line = in_order(after, lambda output: (*place(graph, output, now, order), feeds[output.feed]))
     with services.ledger.read() as connection:
@@ -165,7 +165,8 @@ def build(
 ) -> dict[Partition, str]:
     """Build planned partitions one after the other. Return the reasons of failures that no run has reported.
 
-    Each partition is decided in its turn, so that its inputs include the updates that were built before it.
+    Decide about each partition only when its turn has come, so that its inputs include the updates that were built
+    before it.
     """
     reasons, failed = dict[Partition, str](), set[Partition]()
     for each in planned:
@@ -184,10 +185,10 @@ def build(
 
 
 def _counts(graph: Graph, services: Services, verdict: Verdict) -> bool:
-    """Return whether a run counts against the day's limit of history. It does not count if it will find nothing to do.
+    """Return whether a run counts against the day's limit of history.
 
-    So the same command can continue the next day where it stopped. Datasets that read event tables or are appendable
-    are always rebuilt.
+    A run that will find nothing to do does not count. So the same command can continue the next day where it stopped.
+    Datasets that read event tables or are appendable are always rebuilt, so their runs count.
     """
     if not settings().history.is_limited or not is_history(graph, verdict.output, services.now()):
         return False

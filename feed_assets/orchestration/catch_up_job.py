@@ -36,7 +36,7 @@ LOOK_SECONDS = 30
 class CatchUp(dg.Config):
     """Run configuration of the job `catch_up`."""
 
-    topic: str = Field(description="The Kafka topic to write chunks of.")
+    topic: str = Field(description="The Kafka topic whose messages are written as chunks.")
 
 
 def catch_up_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
@@ -76,7 +76,7 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Write chunks of all messages of a topic that have none yet. Return a line for each chunk.
+    """Write chunks of all messages of a topic that are in no chunk yet. Return a line for each chunk.
 
     Raise the connector's errors. If there are very many messages, use Spark. Its executors get the settings of this
     process.

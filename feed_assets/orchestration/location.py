@@ -35,11 +35,11 @@ ENTITIES = 500
 
 
 class LateDataSensor(dg.AutomationConditionSensorDefinition):
-    """Dagster's sensor for conditions, with one run for neighbouring partitions instead of one run for each.
+    """Dagster's sensor for conditions, but with one run for neighbouring partitions instead of a run for each.
 
-    Dagster itself would start a backfill for several partitions. A backfill needs another daemon, and waits once more.
-    If Dagster copies the sensor to change its metadata, the copy has Dagster's class. Then each partition gets its own
-    run.
+    Dagster itself would start a backfill for several partitions. A backfill needs another daemon, and waits for the
+    next tick of that daemon. If Dagster copies the sensor to change its metadata, the copy has Dagster's class. Then
+    each partition gets its own run.
     """
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
@@ -98,7 +98,8 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
 def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
     """Return the sensor `late_data`, and `late_data_2` and so on if there are more assets than one sensor may evaluate.
 
-    The first sensor has all assets that no other sensor has, including assets that are added to the definitions later.
+    The first sensor has all assets that no other sensor has. So it also has assets that are added to the definitions
+    later.
     """
     further = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
     first = reduce(sub, further, dg.AssetSelection.all())

@@ -43,7 +43,7 @@ class Ended:
 
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
-    """Return the end of a run for each partition that it started, or that it reports as not started."""
+    """Return how a run ended for each partition that the run started, or that it reports as not started."""
     run = result.dagster_run
     if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
         return each
@@ -82,7 +82,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
-    """Yield the ends of a joint run's partitions: started ones from the ledger, others from the run's failed steps."""
+    """Yield how each partition of a joint run ended: from the ledger if it started, otherwise from the failed steps."""
     graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, result.run_id)
@@ -108,7 +108,7 @@ def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
     """Return the error that ended a run, without Dagster's wrapping errors. Return None if there was no error."""
     error = _error(result)
-    # Dagster puts the module's path before the error's name, unless it is Python's own.
+    # Dagster puts the module's path before the error's name, except for Python's own errors.
     return _MODULE.sub("", error.message.strip()) if error else None
 
 

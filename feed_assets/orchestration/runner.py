@@ -94,8 +94,8 @@ class Runner:
         """Tick until a tick does nothing. Return the number of ticks. Raise DaemonRunning or NotIdle.
 
         A tick checks only a few of the known partitions, and the next command may come much later. So all partitions
-        are checked after the first idle tick. At that time, partitions that wait after a run without an attempt are
-        also requested again. `in_vain` returns the ones that are still not built.
+        are checked after the first idle tick. At that time, partitions whose last run ended without an attempt are also
+        requested again. `in_vain` returns the partitions that are still not built.
         """
         self._begin()
         has_looked = False
@@ -135,7 +135,7 @@ class Runner:
         with ledger.read() as connection:
             opened = alerts.open_alerts(connection)
         failing = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
-        if not failing:  # the usual case; building a graph costs more than the query
+        if not failing:  # This is the usual case, and building a graph costs more than the query.
             return {}
         own_alerts = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         own_failing = [each for each, prefix in failing if own_alerts.has(each.name.removeprefix(prefix))]
@@ -174,7 +174,7 @@ class Runner:
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
         """Evaluate a sensor. Return the number of effects.
 
-        The cursor moves last. If a kill causes repeated requests, their run keys show that they were run already.
+        The cursor moves last. If requests are repeated after a kill, their run keys show that they were run already.
         """
         self.on_step(f"tick {self._steps['tick']}: sensor {sensor.name}")
         before = self._cursor(sensor.name)
@@ -257,7 +257,7 @@ class Runner:
         return 1
 
     def expect(self, count: int) -> None:
-        """Add to the number of requested runs. The texts for `on_step` have this number."""
+        """Add `count` to the number of requested runs, which the texts for `on_step` show."""
         self._steps["requested"] += count
 
     def _leave_out(self) -> int:
@@ -309,7 +309,10 @@ class Runner:
         return result
 
     def _is_in_vain(self, dagster_run: str) -> bool:
-        """Return whether a run ended without an attempt to build: it began no build, or each build was abandoned."""
+        """Return whether a Dagster run ended without an attempt to build.
+
+        It began no build, or all its builds were abandoned.
+        """
         with open_ledger(settings().ledger).read() as connection:
             begun = runs.of_dagster(connection, dagster_run)
         return all(run.state == ABANDONED for run in begun)

@@ -72,7 +72,7 @@ class KeptFiles:
         with self._lock:
             file = _file(path)
             engine = self._engines.pop(file, None) or _opened(path)
-            self._engines[file] = engine  # now the most recently used
+            self._engines[file] = engine  # The file is now the most recently used one.
             while len(self._engines) > MOST_FILES:
                 self._engines.popitem(last=False)[1].dispose()
             return engine
@@ -134,7 +134,7 @@ class KeptEventLogStorage(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Generator[sa.Connection]:
-        with self._db_lock:  # one thread at a time, as in Dagster
+        with self._db_lock:  # Let in one thread at a time, as Dagster does.
             path = self.path_for_shard(shard)
             if not self._files.has(path):
                 self._make(path)
@@ -143,7 +143,7 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 yield connection
                 has_changed = _changes(connection) != before
             if has_changed and shard != INDEX_SHARD_NAME:
-                # Watchers watch a run's file. Dagster changes the file when it closes it. Here only its WAL changes, so
+                # Watchers watch a run's file. Dagster changes the file by closing it. Here only its WAL changes, so
                 # touch it.
                 os.utime(path)
 
@@ -163,7 +163,8 @@ class KeptEventLogStorage(SqliteEventLogStorage):
                 file.write(self._template().read_bytes())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(OSError):  # the file exists, or there are no hard links: then `_make` initializes it
+            # The file exists already, or the disk has no hard links. In the second case `_make` initializes the file.
+            with suppress(OSError):
                 os.link(copy, path)
 
     def _template(self) -> Path:
@@ -199,7 +200,7 @@ def _changes(connection: sa.Connection) -> int:
 
 
 def _is_made(engine: sa.Engine) -> bool:
-    with engine.connect() as connection, suppress(OperationalError):  # the file has no such table
+    with engine.connect() as connection, suppress(OperationalError):  # The file has no such table.
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").first() is not None
     return False
 
@@ -213,8 +214,10 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
-        ticks.dispose()  # close the file that was just created; otherwise it would stay open until a garbage collection
-        ticks.files = self._run_storage.files  # an ending instance closes the run storage, but not the schedule storage
+        # Close the file that was just created. Otherwise it would stay open until a garbage collection.
+        ticks.dispose()
+        # When an instance ends, it closes the run storage, but not the schedule storage.
+        ticks.files = self._run_storage.files
         self._schedule_storage = ticks
 
     @classmethod

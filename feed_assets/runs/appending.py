@@ -1,4 +1,4 @@
-"""Choice of the batch that a run of an appendable dataset writes: a new batch, an old batch again, or all rows."""
+"""Choice of the batch that a run of an appendable dataset writes: a new one, an existing one, or one with all rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from feed_assets.runs.services import Services
 
 
 class BatchPlan(NamedTuple):
-    """The batch to write, and the slices to read for it. `slices` is None if everything is loaded."""
+    """The batch to write, and the slices to read for it. `slices` is None if the run must load all rows."""
 
     partition: Partition
     slices: Mapping[Partition, Slice] | None
@@ -27,16 +27,16 @@ class BatchPlan(NamedTuple):
 def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> BatchPlan:
     """Return the batch that a run with these slices writes.
 
-    If one existing batch has read these rows before, that batch is written again from all slices that it has read, so
-    that no row exists twice. If several batches have read them, or one batch has read only a part of them, everything
-    is loaded into one batch that replaces all others.
+    If exactly one existing batch has read all of these rows before, the run writes this batch again, from all slices
+    that the batch has read. So no row exists twice. If several batches have read the rows, or a batch has read only a
+    part of them, the run loads all rows into one batch that replaces all others.
     """
     with services.ledger.read() as connection:
         batches = batch_partitions.recorded_batches(connection, [output])[output]
         read = batch_sets.read_by_batch(connection, output)
     number = following([*(each.name for each in batches), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
-    is_known = all(read.values())  # False after a rebuild of the ledger.
+    is_known = all(read.values())  # False after a rebuild of the ledger, which does not know what batches have read.
     all_pins = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
     if reloads or not read or not is_known or not is_whole(all_pins):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
@@ -44,14 +44,17 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
         return BatchPlan(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others_touched = touched.items()
     beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
-    # A batch of all rows may overlap another batch's slice.
+    # If the batch has all rows, its slice may overlap the slices of other batches.
     if others_touched or beside or not _holds(pins, slices.values()):
         return BatchPlan(output.batch(Numbers(1, number).name), None)
     return BatchPlan(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
 
 
 def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
-    """Raise InvalidDefinition if a batch has other columns than the other batches: readers could not combine them."""
+    """Raise InvalidDefinition if a batch's columns differ from those of other batches.
+
+    Readers could not combine them.
+    """
     batch = output.partition
     numbers, parent = numbers_in(batch.name), batch.parent
     if parent is None or numbers is None or numbers.is_range:
@@ -82,7 +85,7 @@ def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
 
 
 def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
-    """Return the slice that a batch has read of a table, so that the run can read it again."""
+    """Return the slice of a table that a batch has read before, so that the run can read it again."""
     piece = slices.get(pin.partition)
     again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
     return replace(piece, start=pin.start, end=pin.update_id) if piece else again

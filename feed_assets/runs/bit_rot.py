@@ -24,7 +24,7 @@ UPDATES = 20
 BYTES = 256 << 20
 """Number of bytes that one search reads.
 
-If one update is larger, only some of its files are read, different ones each time.
+If one update is larger, only some of its files are read: each time others.
 """
 
 OLD = timedelta(days=1)
@@ -33,7 +33,7 @@ OLD = timedelta(days=1)
 
 @dataclass
 class Rotten:
-    """Result of one search: damage by update (`feed|key/id`), and why a feed could not be read, by feed."""
+    """Result of one search: the damage by update (`feed|key/id`), and the problem by feed that could not be read."""
 
     damaged: dict[str, str] = field(default_factory=dict[str, str])
     problems: dict[str, str] = field(default_factory=dict[str, str])
@@ -87,10 +87,10 @@ class _ReadingRound:
             key, _, update_id = path.rpartition("/")
             try:
                 row = self._newest(Partition(Feed.parse(feed), key))
-            except InvalidName:  # another version of feed_assets wrote the name
+            except InvalidName:  # Another version of feed_assets has written this name.
                 continue
             if row and row.id == update_id:
-                self.findings.damaged[name] = why  # removed below if it is intact
+                self.findings.damaged[name] = why  # `_read` removes this finding if the update is intact.
                 self._read(row)
 
     def through(self, partitions: Sequence[Partition]) -> int:
@@ -127,7 +127,7 @@ class _ReadingRound:
             else:
                 if deep.damage:
                     self.findings.damaged[name] = deep.damage
-                elif files is None:  # otherwise the damage may be in files that were not read
+                elif files is None:  # If only some files were read, the damage may be in the others.
                     self.findings.damaged.pop(name, None)
 
     def _some_of(self, update: Update) -> tuple[File, ...]:

@@ -1,8 +1,8 @@
 """Build one partition: pin, claim, transform, write, audit, publish.
 
-The process may be killed after any step. The ledger has claim and pins before the first part is written, and the
-statistics before the manifest. So `reconcile` can publish an update that has a manifest, and sweep an update that has
-none.
+The process may be killed after any step. The ledger gets claim and pins before the first part is written, and the
+statistics before the manifest is written. So `reconcile` can publish an update that has a manifest, and sweep an update
+that has none.
 """
 
 import json
@@ -105,7 +105,7 @@ def build(
         order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *options)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # The claims must be finished after an interrupt, too.
-        # The ledger keeps the text of this error; Dagster keeps the texts of its causes, too.
+        # The ledger gets only the text of this error. Dagster also gets the texts of its causes.
         shown_error = without_secrets(located(error, recipe.transform))
         reconcile.finish(services, run, end_of(error), reason_of(shown_error))
         if shown_error is error:
@@ -146,14 +146,14 @@ class _Build:
         except (NoValidUpdate, MixedInputs):
             with (
                 self.services.ledger.write() as connection
-            ):  # Nothing was read: this attempt must not count for later inputs.
+            ):  # Nothing was read, so this attempt must not count for later inputs.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
         """End the build if its result is already published, and return this outcome. Otherwise return None.
 
-        Another run may have published the same result, also a run that was killed after that.
+        The result may have been published by another run, even by one that was killed right after that.
         """
         output, now = self.order.output, self.services.now()
         if not self.order.recipe.is_appendable:
@@ -176,9 +176,9 @@ class _Build:
     def _is_done(self, connection: "sa.Connection", published: updates.UpdateRow, pinned: Pinned) -> bool:
         """Return whether the published update is the same as the result of this build.
 
-        A run by events is done if the inbox has none of its events any more. For batches only the inbox decides,
-        because a batch that is rebuilt reads the same slices. A run by hand reads event tables again, because somebody
-        may have corrected their rows.
+        A run by events has nothing to do if the inbox has none of its events any more. For batches only the inbox
+        decides, because a batch that is rebuilt reads the same slices. A run by hand is never done if it reads event
+        tables, because somebody may have corrected their rows.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
@@ -191,7 +191,7 @@ class _Build:
         if recipe.adds and increment_base.lost(connection, {self.order.output: published}):
             return False
         if recipe.grain and not update_counts.is_counted(connection, published.partition, published.id):
-            return False  # It was built before its counts were declared.
+            return False  # The update was built before the dataset declared that its rows are counted.
         consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False
@@ -227,7 +227,7 @@ class _Build:
         After a kill, the process that finishes the claims also ends the backfills of this run.
         """
         for at in bad:
-            with suppress(IllegalTransition):  # the window was reopened: its counts decide
+            with suppress(IllegalTransition):  # If the window was reopened, its counts decide its state.
                 backfills.begin(self.services.ledger, at, "it is rebuilt by hand", self.run_id, self.services.now())
         if bad:
             self.services.on_step("backfills begun")
@@ -239,9 +239,10 @@ class _Build:
         return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
-        """Return the task of the maker. It is made from the claims, so that nothing is written before they exist.
+        """Return the task of the maker.
 
-        Otherwise `reconcile` would not find the files that a kill leaves behind.
+        The task is made from the claims, so that no file is written before the claims exist. Otherwise `reconcile`
+        would not find the files that a kill leaves behind.
         """
         pinned, recipe = claimed.pinned, self.order.recipe
         updates, pieces = recipe.of_handed(pinned.updates), recipe.of_handed(pinned.slices)
@@ -279,7 +280,7 @@ class _Build:
         outputs: list[Output] = []
         for partition, update_id in reversed(
             claimed.ids
-        ):  # The dataset first: writing it shows whether there are rejects.
+        ):  # Write the dataset first, because this shows whether there are rejects.
             outputs.insert(0, Output(partition, update_id, rows.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:

@@ -19,7 +19,7 @@ from feed_assets.runs.evidence import REJECTED, Audited, Evidence, missing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
+    DataFrame = Any  # These types are evaluated when a dataset is declared, which must not load Spark.
 
 __all__ = ["Audited", "Check", "Evidence", "accounted", "not_empty", "not_null", "references", "unique", "within"]
 
@@ -39,7 +39,8 @@ class Check:
         measure: A function that computes the number from the data of a run, `checks.Audited`.
         offending: A function that returns the written rows that break the rule. Users see a sample of them.
         inputs: The names of the dataset's inputs that the measure reads.
-        finding: The result in words, where `{found}` is the number and `{rows}` the number of written rows.
+        finding: A text for the result, in which `{found}` stands for the number and `{rows}` for the number of written
+            rows.
         severity: The effect of a failure: with `ERROR` nothing is published, with `WARN` the partition is published
             and marked. It may be a function of the number.
         evidence: Rows that users see after a failure, in place of the dataset's rows (`checks.Evidence`).
@@ -65,13 +66,13 @@ class Check:
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
             raise InvalidDefinition(
-                f"check {self.name} has {'both' if self.aggregate else 'neither'} of aggregate and measure: expected "
-                "exactly one, which computes its number."
+                f"check {self.name} has {'both' if self.aggregate else 'neither'} of `aggregate` and `measure`: "
+                "expected exactly one, which computes its number."
             )
         try:
             self.finding.format(found=0.0, rows=0)
         except (LookupError, ValueError) as error:
-            why = f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error})"
+            why = f"check {self.name}: `finding` is {self.finding!r} ({type(error).__name__}: {error})"
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
     def warn(self) -> "Check":
@@ -114,7 +115,10 @@ class Unique(Check):
 
 @dataclass(frozen=True)
 class References(Check):
-    """A check of `references`. `keys` are child, parent and column. One job computes the shares for all such checks."""
+    """A check of `references`. It judges the share of the child's rows whose key the parent has.
+
+    `keys` are child, parent and column. One Spark job computes the shares for all such checks.
+    """
 
     keys: tuple[str, str, str] = ("", "", "")
 
@@ -129,7 +133,10 @@ PROFILED = Check(
     aggregate="0",
     severity="WARN",
 )
-"""The check for a dataset's profile. Its number is the count of measures that are off, from `runs.profiling`."""
+"""The check for a dataset's profile.
+
+Its number is the number of measures that are off, which `runs.profiling` computes.
+"""
 
 
 def _name(kind: str, *columns: str) -> str:
@@ -143,7 +150,7 @@ def _is_zero(number: float) -> bool:
 
 
 def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
-    """Return a check that no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
+    """Return a check that passes if no row satisfies an SQL predicate. `wrong` describes a row that satisfies it."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
@@ -206,7 +213,7 @@ def within(column: str, low: float, high: float) -> Check:
         InvalidDefinition: A value has a wrong type, or the least is above the greatest.
     """
     if low > high:
-        raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
+        raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected `low` first.")
     predicate = f"NOT coalesce({quoted(column)} BETWEEN {low} AND {high}, false)"
     return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate, "not in it")
 
@@ -227,7 +234,8 @@ def unique(*columns: str) -> Check:
 
     def repeated(written: "DataFrame") -> "DataFrame":
         counted = written.groupBy(*map(quoted, columns)).count()
-        return counted.toDF(*columns, "_rows").where("_rows > 1")  # a column may be called `count`
+        # Rename the column `count`, because a column of the data may have this name.
+        return counted.toDF(*columns, "_rows").where("_rows > 1")
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"

@@ -44,8 +44,8 @@ def partitions_of(services: Services, feed: Feed) -> list[Partition]:
 def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
     """Compact the batches of a partition, as many in a row as possible.
 
-    Without `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted:
-    it separates two ranges.
+    Without `apply`, only return what would be compacted. An invalid batch that may become valid again is not compacted.
+    The batches before it and after it become separate ranges.
 
     Raise AlreadyRunning while a run builds the partition, and the errors of reading, writing and Spark.
     """
@@ -58,7 +58,7 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
-    """Return groups of batches, each to be replaced by one batch."""
+    """Return groups of consecutive batches. One batch is to replace each group."""
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))
@@ -109,7 +109,7 @@ class _Compaction:
     def _refuse_others(self, pins: tuple[Pin, ...]) -> None:
         """Raise UpdateChanged if a batch has another update than when the compaction was planned."""
         if {pin.update_id for pin in pins} != {pin.update_id for pin in self.pins}:
-            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Run it again.")
+            raise UpdateChanged(f"{self.parent}: a batch has changed since the compaction was planned. Compact again.")
 
     def _claim(self, run_id: str) -> str:
         services = self.services

@@ -50,7 +50,7 @@ class Deep:
 
 
 def published_of(ledger: Ledger, partition: Partition, update_id: str) -> PublishedFacts:
-    """Return the ledger's facts about an update. Return UNKNOWN unless one of our runs published it."""
+    """Return the ledger's facts about an update. Return UNKNOWN if no run of ours published the update."""
     with ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         if row is None or row.origin != updates.RUN:
@@ -69,7 +69,7 @@ def look_deep(
     files: Sequence[File] | None = None,
     out_of_time: Callable[[], bool] | None = None,
 ) -> Deep:
-    """Read an update completely, and compare its rows with the published ones.
+    """Read an update completely, and compare its rows with the published rows.
 
     `maker` computes the digest of rows with arrays or structs; without it such rows are only counted. With `files` only
     the pages of these files are read, and no rows are compared. Raise UpdateChanged if a file has been removed or
@@ -151,7 +151,7 @@ class _DeepReading:
 
     @property
     def how(self) -> str:
-        """Return how the bytes may have changed, as far as the store reports it."""
+        """Return a text about how the bytes may have changed, as far as the store reports this."""
         if not self.published.files:
             return ""
         if files := self.written_again:

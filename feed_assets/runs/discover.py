@@ -16,7 +16,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
-"""Number of the newest known names that each pass visits. Most late data are for these names."""
+"""Number of the newest known names that each pass visits, because most late data arrive in them."""
 
 ROTATION = 40
 """Number of further known names that each pass visits, in rotation.
@@ -39,11 +39,11 @@ class Discovered:
 def discover(
     services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool], appendable: Set[Feed] = frozenset()
 ) -> Discovered:
-    """Record new partitions of foreign feeds, newest first, until the time is over. The next call continues there.
+    """Record new partitions of foreign feeds, newest first, until the time is over.
 
-    Then visit some known partitions, which may have newer updates: see `_Look`. Every batch of `appendable` feeds is
-    synced. If a feed cannot be read, the others are still visited. Raise the store's error if none of the feeds on our
-    own blackboard can be read.
+    The next call continues where this one stopped. Then visit some known partitions, which may have newer updates: see
+    `_Look`. Every batch of `appendable` feeds is synced. If a feed cannot be read, the others are still visited. Raise
+    the store's error if none of the feeds on our own blackboard can be read.
     """
     return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 
@@ -77,9 +77,10 @@ def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool
 class _Look:
     """One pass over the names directly below a feed. Each name is a partition or contains partitions.
 
-    First come all names without a published update in the ledger, then the newest known names, then a few of all known
-    names in rotation. At least one name of each group is visited even if the time is over, so that no group starves.
-    On S3 one listing shows which known names are unchanged; these are not visited.
+    A name is known if the ledger has a published update of it. First visit all unknown names, then the newest known
+    names, then a few of the other known names in rotation. At least one name of each group is visited even if the time
+    is over, so that no group starves. On S3 one listing shows which known names are unchanged. These names are not
+    visited.
     """
 
     services: Services

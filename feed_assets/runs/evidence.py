@@ -11,7 +11,7 @@ from feed_assets.core.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
-    DataFrame = Any  # Types are read when a dataset is declared. That must not load Spark.
+    DataFrame = Any  # These types are evaluated when a dataset is declared, which must not load Spark.
 
 REASONS = 3
 """Number of reasons for rejects that `not_empty` names."""
@@ -37,7 +37,7 @@ class Audited:
         records: The number of written rows.
         rejected: The number of rejected records.
         inputs: The inputs of the function, by name.
-        read: The same inputs, including records that do not parse.
+        read: The same inputs, but including records that do not parse.
         rejects: A function that reads the rejected records, with the columns `reason`, `file` and `raw`; None if the
             dataset rejects none.
         records_read: A function that counts the records of all inputs, including those that do not parse; None if they
@@ -60,7 +60,7 @@ class Evidence:
     Attributes:
         rows: A function from the audited data to a few rows. They are sorted, so that equal data give equal rows. It
             returns None if there is nothing to show.
-        told: A function from the audited data and these rows to the end of the message.
+        told: A function from the audited data and these rows to the text at the end of the message.
     """
 
     rows: "Callable[[Audited], DataFrame | None]"
@@ -118,19 +118,19 @@ def shares(audited: Audited, keys: Mapping[str, tuple[str, str, str]]) -> dict[s
 
 
 def _refuse_other_keys(audited: Audited, name: str, inputs: Sequence[str], on: str) -> None:
-    """Raise InvalidDefinition unless both inputs have the key column, as text in both or in neither."""
+    """Raise InvalidDefinition if an input lacks the key column, or if the column is text in only one of the inputs."""
     kinds: dict[str, str] = {}
     for each in inputs:
         schema = audited.inputs[each].schema
         if on not in schema.names:
             columns = ", ".join(schema.names[:COLUMNS])
             raise InvalidDefinition(
-                f"check {name}: input {each!r} has no column {on!r}: expected one of {columns}. Correct it in checks."
+                f"check {name}: input {each!r} has no column {on!r}: expected one of {columns}. Correct `checks`."
             )
         kinds[each] = schema[on].dataType.simpleString()
     if len({kind == "string" for kind in kinds.values()}) > 1:
         types = ", ".join(f"{kind} in {each!r}" for each, kind in kinds.items())
-        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Cast it in one of them.")
+        raise InvalidDefinition(f"check {name}: {on!r} is {types}: expected one type. Cast one of them.")
 
 
 def missing(child: str, parent: str, on: str) -> Evidence:
@@ -148,6 +148,6 @@ def missing(child: str, parent: str, on: str) -> Evidence:
 
 
 def in_short(value: object) -> str:
-    """Return a value for a message, in one line and shortened if it is long."""
+    """Return a value as text for a message, in one line. Shorten a long text."""
     text = "NULL" if value is None else " ".join(str(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

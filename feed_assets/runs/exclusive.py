@@ -1,4 +1,7 @@
-"""Exclusive work on the batches of a partition. It is recorded as a run, so that no other run builds the partition."""
+"""Exclusive work on the batches of a partition.
+
+The work is recorded as a run, so that no other run builds the partition.
+"""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,6 +27,6 @@ def alone(services: Services, output: Partition) -> Generator[str]:
     services.on_step("started")
     try:
         yield run.id
-    except BaseException as error:  # The claim must be finished after an interrupt, too.
+    except BaseException as error:  # Finish the claim after an interrupt, too.
         reconcile.finish(services, run, ABANDONED, reason_of(error))
         raise

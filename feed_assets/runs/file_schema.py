@@ -20,7 +20,7 @@ from feed_assets.feeds.local_files import csv_problem, open_text
 LINES = 10
 """Number of JSON lines that are checked.
 
-Some of them may be invalid, because a run rejects single records, but not all.
+Some of these lines may be invalid, because a run rejects single records. If all are invalid, the file is refused.
 """
 
 

@@ -90,9 +90,9 @@ class MadeRows(Protocol):
     """The rows of a task, available while its context is open."""
 
     def write(self, partition: Partition, update_id: str) -> Written:
-        """Write one output's parts under its claimed, empty update. The caller writes the manifest.
+        """Write one output's parts under its claimed, empty update, without the manifest.
 
-        The dataset is written before its rejects.
+        The dataset must be written before its rejects.
         """
         ...
 

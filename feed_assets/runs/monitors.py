@@ -26,11 +26,11 @@ def report(
     rows.
     """
     if pin_inputs(order, services).pins != pinned.pins:
-        raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Run it again.")
+        raise UpdateChanged(f"{order.output}: its input has changed while it was measured. Start the run again.")
     for address in _windows(pinned):
         for each in results:
             outcome, check, now = each.state, each.check.name, services.now()
-            with suppress(PartitionClosed):  # a closed window keeps its state
+            with suppress(PartitionClosed):  # A closed window keeps its state.
                 window_queries.report_quality(
                     services.ledger, address, check, outcome.state, outcome.reason, run_id, now
                 )

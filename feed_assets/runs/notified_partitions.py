@@ -1,8 +1,8 @@
 """Visit the partitions for which a store reports a write or removal, and record their updates, as a listing would.
 
-A message is deleted after the ledger has the result. If the process is killed before that, the message is delivered
-again. Messages may arrive twice, late, never, or in another order. So each visit records what the store has at that
-moment.
+A message is deleted only when the ledger has the result. If the process is killed before that, the message is delivered
+again. Messages may arrive twice, late, never, or in another order. So a visit does not trust the message, but records
+what the store has at that moment.
 """
 
 import logging

@@ -27,7 +27,7 @@ _INTAKE_KILLED = "intake was killed before it recorded the batch in the ledger"
 
 @dataclass(frozen=True)
 class OrphanAction:
-    """One id that was treated (`finished`, `swept`), or that a person must decide about (`left`)."""
+    """An update id and what was done about it: `finished`, `swept`, or `left` for a person to decide."""
 
     action: str
     partition: Partition
@@ -40,7 +40,7 @@ class OrphanAction:
 
 @dataclass
 class Swept:
-    """Result of one sweep: what it did, how many claims it removed, and where it stopped ('' after the last claim)."""
+    """Result of one sweep: actions, number of removed claims, and the key at which it stopped ('' at the end)."""
 
     done: tuple[OrphanAction, ...] = ()
     claims: int = 0
@@ -62,7 +62,7 @@ class _Orphan:
     def is_batch(self) -> bool:
         """Return whether the update is a batch.
 
-        It is one if intake started the attempt, because intake publishes only batches.
+        An attempt of intake always writes a batch, because intake publishes only batches.
         """
         return self.attempt.reason == _INTAKE_KILLED
 
@@ -102,9 +102,8 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
     swept, failed = Swept(), list[FeedAssetsError]()
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
         try:
-            if (
-                f"{CLAIMS}/{feed}0" > after and not swept.stopped
-            ):  # `0` sorts after `/`: the feed may have claims after `after`
+            # A feed's claims sort before this text, because `0` sorts after `/`. So feeds that are done are skipped.
+            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:
                 _sweep_feed(services, feed, out_of_time, after, swept)
         except FeedAssetsError as error:
             _log.warning("orphans of %s could not be swept: %s", feed, error)
@@ -124,7 +123,7 @@ def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool],
                 swept.done += _carry_out(services, orphan)
                 if orphan and orphan.fate not in (Treatment.KEEP, Treatment.ASK):
                     forgotten.append(key)
-                if out_of_time():  # after at least one claim: otherwise the last ones would starve
+                if out_of_time():  # Check the time only after a claim, so that each call treats at least one.
                     swept.stopped = key
                     break
     finally:
@@ -143,8 +142,8 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
     """Search all of our own feeds for old parts that have no claim, or that the ledger does not know.
 
     Parts unknown to the ledger are only reported as `left`, unless `unknown` is set: without the ledger, the parts of a
-    dead attempt look like an update that was invalidated by removing its manifest. The cost is one listing per
-    partition, then three requests for each id that is neither published nor invalidated in the ledger.
+    dead attempt look the same as an update that somebody invalidated by removing its manifest. The cost is one listing
+    per partition, then three requests for each id that is neither published nor invalidated in the ledger.
     """
     done: tuple[OrphanAction, ...] = ()
     for feed in sorted(feeds):
@@ -180,7 +179,7 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
 
     Return None if the id is too recent, or if its run ended too recently.
     """
-    if not is_old(update_id, services.now()):  # costs nothing, and most ids are young
+    if not is_old(update_id, services.now()):  # Check this first: it costs nothing, and most ids are young.
         return None
     attempt = _attempt(services, partition, update_id)
     if not is_old(update_id, services.now(), attempt.ended):
@@ -188,7 +187,7 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
     try:
         looked = must_look(attempt.status)
         contents, objects = contents_of(services, partition, update_id) if looked else (Contents.NOTHING, 0)
-    except InvalidName as error:  # an object below this id has an invalid key
+    except InvalidName as error:  # An object below this id has an invalid key.
         return _Orphan(partition, update_id, attempt, Treatment.ASK, problem=str(error))
     return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
 
@@ -211,7 +210,7 @@ def _attempt(services: Services, partition: Partition, update_id: str) -> KnownA
 
 
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
-    """Yield key, partition and update id of each claim on a partition and on those below it, ordered by key.
+    """Yield key, partition and update id of each claim on a partition, or on a partition below it, ordered by key.
 
     Half-written claims, which a killed writer left on disk, are included.
     """

@@ -30,7 +30,7 @@ class CheckResult:
         number: The number that the check judged.
         sample: Up to five rows that break the rule, or that show the reason.
         rows: The number of written rows.
-        finding: The finding in words, in place of the check's own.
+        finding: A text for the outcome. If given, it replaces the text that `check.finding` makes.
         explanation: Words that explain the sample, if its rows are not the dataset's own.
         rejected: The number of rejected records.
     """
@@ -68,7 +68,7 @@ class CheckResult:
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. The number of rows read back must equal the number written."""
+    """Run every check. Raise UpdateAbandoned if the number of rows read back differs from the number written."""
     counts = aggregates(audited, wanted_of(checks))
     return results(checks, counts, audited)
 
@@ -85,7 +85,7 @@ def aggregates(audited: Audited, sql_by_name: Mapping[str, str]) -> dict[str, An
     if values[RECORDS] != audited.records:
         raise UpdateAbandoned(
             f"{values[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
-            "Something else writes under this update. Run it again."
+            "Another process writes under this update. Start the run again."
         )
     return values
 

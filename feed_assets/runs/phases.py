@@ -27,7 +27,7 @@ class Pinned:
     without: tuple[str, ...] = ()
     """Needed partitions that are missing. The run proceeds because enough other partitions exist."""
     base: tuple[Update, Pin] | None = None
-    """The dataset's own update to which an increment is added; None if everything is loaded."""
+    """The dataset's own update to which an increment is added; None if the run loads all rows."""
     batch: Partition | None = None
     """The batch to write, for an appendable dataset."""
 
@@ -58,7 +58,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Published:
-    """The partition has a new update: the last of `outputs`. The outputs before it are its rejects."""
+    """The partition has a new update, which is the last of `outputs`. Earlier outputs are its rejects."""
 
     outputs: tuple[Output, ...]
     pins: tuple[Pin, ...]

@@ -46,9 +46,9 @@ class BuildRequest:
     windows: Mapping[str, Sequence[WindowInput]]
     """The windows that must be complete, by input."""
     baseline: Sequence[Partition] = ()
-    """The partitions with whose profiles the new profile is compared."""
+    """Partitions whose profiles the new profile is compared with."""
     made_again: Sequence[WindowAddress] = ()
-    """The windows that the partition fills, for a run by hand: bad windows are backfilled."""
+    """For a run by hand, the windows that the partition fills. The bad windows among them are backfilled."""
     waits: Waits = field(default_factory=Waits)
     """Rules that say how many of the needed partitions are enough, and from what time on."""
     absent: Sequence[Partition] = ()
@@ -84,7 +84,7 @@ def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
 
 
 def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
-    """Return the target of an increment, and the run spec for it. If there is no target, everything is loaded.
+    """Return the target of an increment, and the run spec for it. If there is no target, the run loads all rows.
 
     The target is the dataset's own update to which the increment is added, or the batch that the increment becomes.
     """

@@ -31,7 +31,7 @@ def audit(
 ) -> Found:
     """Run the checks, and the deep checks if the profile requires them.
 
-    `observed` has aggregates computed while writing. One job computes all others.
+    `observed` has aggregates that were computed while writing. One job computes all other aggregates.
     """
     remaining = {name: sql for name, sql in sql_aggregates(recipe).items() if name not in observed}
     counts = {**observed, **(aggregates(audited, remaining) if remaining else {})}

@@ -32,7 +32,7 @@ class Pruned:
 
     @property
     def brief(self) -> "Pruned":
-        """Return the decisions without updates that stay as expected."""
+        """Return the decisions, but leave out the updates that stay as expected."""
         return replace(self, judged=tuple(each for each in self.judged if each.goes or each.surprising))
 
     @property

@@ -22,7 +22,7 @@ from feed_assets.runs.services import Services
 NeedOf = Callable[[Partition], Need | None]
 """A function that returns the needs of an output.
 
-It returns None if no dataset has this partition, or has it no longer.
+It returns None if no dataset has this partition (any more).
 """
 
 NOT_KNOWN = (
@@ -45,7 +45,7 @@ class Assumed:
 
 
 class NotKnown(NamedTuple):
-    """A problem with one update that prevents recording it completely, and the reason."""
+    """An update that could not be recorded completely, and the reason."""
 
     partition: Partition
     update_id: str
@@ -78,7 +78,7 @@ def rebuild(
     get the digest of their files as data version. With `trust`, an update is assumed to be built from the newest inputs
     with older ids than its own. Without `trust`, the inputs stay unknown, and the next tick builds the partition again.
     `need_of` returns None for rejects and for `appendable` feeds: the inputs of a batch are unknown, so the next run
-    loads everything.
+    loads all rows.
     """
     rebuilt = Rebuilt()
     for feed in feeds:
@@ -136,7 +136,8 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: R
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
         if (need := need_of(row.partition)) is None:
-            continue  # rejects, or no partition of its dataset: no decisions depend on it
+            # These are rejects, or no partition of a dataset any more, so no decisions depend on their lineage.
+            continue
         pins = _older_inputs(services, need, row.id) if trust else ()
         if pins:
             ledger_rebuild.assume(services.ledger, row.partition, row.id, pins)

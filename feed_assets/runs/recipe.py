@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 PREVIOUS = "previous"
-"""The function parameter that gets the dataset's previous update. It gets None if everything is loaded."""
+"""The function parameter that gets the dataset's previous update, or None if the run loads the whole dataset."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class Recipe:
 
 
 def _declared(check: Check) -> tuple[Any, ...]:
-    """Return the declared values of a check. Leave out the severity ERROR, so that old digests stay valid.
+    """Return the declared values of a check, for a digest. Leave out the severity ERROR.
 
-    Old digests are from a version without severities.
+    So the digest is the same as in an earlier version, in which checks had no severity.
     """
     judged = source_digest(check.passes), source_digest(check.measure)
     severity = source_digest(check.severity) if callable(check.severity) else check.severity
@@ -150,8 +150,9 @@ def source_digest(function: Callable[..., Any] | None) -> str | None:
 
 
 def made_with(recipe_digest: str, settings: Settings) -> str:
-    """Return a digest of recipe and Spark configuration. Failed attempts with another digest do not count.
+    """Return a digest of recipe and Spark configuration.
 
+    Only failed attempts with the same digest count towards the limit of attempts, so a corrected recipe is tried again.
     The address of a Connect server is left out, because `feed-assets ui` uses another port each time.
     """
     secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()

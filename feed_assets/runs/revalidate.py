@@ -60,7 +60,7 @@ def _refuse_passed(services: Services, recorded: Update) -> None:
 
 
 def _built_alone(services: Services, partition: Partition, update_id: str) -> Partition | None:
-    """Return the partition that no run may build meanwhile: it holds the batch, or increments are added to it.
+    """Return the partition that no run may build meanwhile: the one that holds the batch, or that gets increments.
 
     Return None if there is no such partition.
     """

@@ -24,11 +24,11 @@ def _silent(_: str) -> None:
 
 @dataclass
 class Patience:
-    """How long a run waits for other runs, over all of its partitions, and how it waits.
+    """Rules for how long a run waits for other runs (for all of its partitions together), and how it waits.
 
     `pause` waits for some seconds, and raises an error if the run is interrupted. `tell` gets a message about each
-    other run for which this run waits. `has_ended` returns whether another run is over, although the ledger has it as
-    running.
+    other run for which this run waits. `has_ended` returns whether another run is over, although it is still running
+    according to the ledger.
     """
 
     seconds: float = 0
@@ -39,7 +39,7 @@ class Patience:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the run may still wait."""
+        """Return the seconds that the run may still wait."""
         return max(self.seconds - self.spent, 0)
 
     def wait(self) -> None:
@@ -65,7 +65,7 @@ def begin(services: Services, output: Partition, launch: runs.Launch, patience: 
                 return _started(services, output, launch)
             except AlreadyRunning as error:
                 if patience.seconds_left:
-                    continue  # another run was faster: look again
+                    continue  # Another run started first, so check again.
                 if not patience.spent:
                     raise
                 raise AlreadyRunning(f"{error} This run has waited {patience.spent:.0f} s.") from error

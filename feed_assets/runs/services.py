@@ -37,7 +37,7 @@ def _silent(_step: str) -> None:
 
 
 class Boards(dict[str, Blackboard]):
-    """Other teams' blackboards by their names in the settings, each opened when it is first used."""
+    """Other teams' blackboards by their names in the settings. Each blackboard is opened on first use."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Boards(dict[str, Blackboard]):
 class Services:
     """The services of a run. `on_step` is called after each step, for logs and for tests that kill the run there.
 
-    `elsewhere` has, by feed, the name of one of the `other_boards`. All other feeds are on `board`.
+    `elsewhere` names the blackboard of each feed that is on one of the `other_boards`. All other feeds are on `board`.
     """
 
     board: Blackboard
@@ -97,7 +97,7 @@ def spark_maker(
     may_start: bool = True,
     reader: SliceReader | None = None,
 ) -> "Maker":
-    """Return a maker on the process's Spark session with a profile's configuration, which is reset after use.
+    """Return a maker on the process's Spark session. It sets a profile's configuration, and resets it after use.
 
     This is the only place that chooses Spark. `reader` reads the slices that a function gets.
     """

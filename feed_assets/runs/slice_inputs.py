@@ -21,8 +21,8 @@ Cut = Mapping[str, Sequence[Slice]]
 def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
     """Return the slices to read of an event table: those of the run spec, or everything up to the last marker.
 
-    A plan that reloads reads each table from the beginning. A table without new data is read only up to where it was
-    read before.
+    If the plan is `reload`, each table is read from the beginning. A table without new data is then read only up to
+    where it was read before.
     """
     new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     is_told = bool(run_spec.slices) or run_spec.consumes
@@ -31,7 +31,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     upto = _read_upto(ledger, output)
     if not is_told:  # a run by hand reads up to the last event
         upto |= _upto_the_last(ledger, partitions)
-    for each in new:  # a late slice may end before the last position
+    for each in new:  # Never end before the last position, as the slice of late data may.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
 
@@ -39,7 +39,7 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
 def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Sequence[Partition]]) -> None:
     """Raise InvalidDefinition if a slice given by hand belongs to no input table, or ends after its table's last event.
 
-    Rows may still arrive after the last event, and would then count as late.
+    Rows after the last event may not all have arrived, and the missing ones would count as late data.
     """
     if run_spec.consumes or not run_spec.slices:
         return
@@ -49,13 +49,13 @@ def refuse_strange(ledger: Ledger, run_spec: RunSpec, tables: Mapping[str, Seque
         if partition not in partitions:
             expected = shortened([str(each) for each in sorted(partitions)], NAMED) or "no event table"
             raise InvalidDefinition(
-                f"{partition} is to be read: expected a slice of {expected}. Correct table and partition."
+                f"{partition} is to be read: expected a slice of {expected}. Correct `table` and `partition`."
             )
         upto = last.get(partition)
         if upto is None or upto.isdigit() != piece.end.isdigit() or piece.end > upto:
             most = f"at most {in_words(upto)}, its last marker" if upto else "an event of it, and there is none"
             raise InvalidDefinition(
-                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct upto, or wait for "
+                f"{partition} is to be read up to {in_words(piece.end)}: expected {most}. Correct `upto`, or wait for "
                 "that event."
             )
 
@@ -70,7 +70,7 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Return up to where an output has read each table: by its markers, and by the pins of its newest update."""
+    """Return the marker up to which an output has read each table, by its markers and its newest update's pins."""
     with ledger.read() as connection:
         rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
@@ -92,7 +92,7 @@ def pins_of(slices_by_table: Cut) -> set[Pin]:
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
     """Return the published update's pins of event tables without new data, so that the lineage stays complete.
 
-    A batch carries no positions of other batches.
+    Return nothing if the output is appendable, because a batch must not have the pins of another batch.
     """
     tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
     read = {pin.partition for pin in pinned}

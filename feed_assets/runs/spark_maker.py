@@ -58,7 +58,10 @@ class SparkMade:
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return the SQL aggregates of the rows by name, without those of unique keys, which need another job."""
+        """Return the SQL aggregates of the rows by name.
+
+        Leave out aggregates of unique keys, which need another job.
+        """
         apart = {check.name for check in self.task.recipe.checks if isinstance(check, Unique)}
         return {name: sql for name, sql in sql_aggregates(self.task.recipe).items() if name not in apart}
 
@@ -76,9 +79,9 @@ class SparkMade:
         return update_counts
 
     def _counted_on_the_way(self, name: str, counting: Counting) -> dict[int, Counts] | None:
-        """Return the counts from reading, by the update's number.
+        """Return the counts that were made while reading, by the update's number.
 
-        Return None if there are none or they are not exact.
+        Return None if there are none, or if they are not exact.
         """
         tally = self.frames.tallies.get(name)
         if tally is None or "bins" not in tally.counts:
@@ -114,7 +117,7 @@ class SparkMade:
         unique = [check for check in self.task.recipe.checks if isinstance(check, Unique)]
         if not unique:
             return {}
-        # imported here: only such a check needs DuckDB
+        # Import DuckDB here, because only such a check needs it.
         from feed_assets.reading.repeated_keys import is_judged_alike, repeated_rows
 
         kinds = dict(main.written.columns)
@@ -146,7 +149,7 @@ class SparkProfiled(SparkMade):
 
     @property
     def _measured(self) -> dict[str, str]:
-        """Return no aggregates, because those of the input's rows are already computed."""
+        """Return no aggregates, because the aggregates of the input's rows are already computed."""
         return {}
 
     @classmethod
@@ -158,7 +161,8 @@ class SparkProfiled(SparkMade):
         )
         with naming_sql(task.recipe, rows):
             checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
-        profile: DataFrame = task_frames.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
+        # pyright: ignore[reportUnknownMemberType]
+        profile: DataFrame = task_frames.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)
         frames = replace(task_frames.frames, rows=profile)
         return cls(task, task_frames.board, task_frames.spark, frames, Audit(checks, "", None, measures))
 

@@ -28,7 +28,8 @@ def sync(
 def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
     """Record that an update is no longer valid, if that is so. `sync` alone misses updates that are not the newest.
 
-    An update that increments extend is not the newest. After a kill, repeat the call to correct the ledger.
+    For example, an update that later increments extend is not the newest. If the process is killed, repeat the call to
+    correct the ledger.
     """
     sync(board, ledger, partition, now)
     try:
@@ -82,8 +83,8 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         update = read.require(reading)
-        if newest is None:  # cannot happen: a reading with an update has its row
-            raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Run it again.")
+        if newest is None:  # This cannot happen: if an update was read, its row was recorded.
+            raise NoValidUpdate(f"{partition}: update {update.id} is not in the ledger. Start the run again.")
         return update, newest
     update = read.named(services.board_of(partition.feed), partition, update_id)
     return update, _pin_of(services, update)
@@ -96,8 +97,8 @@ def pin_batches(
 
     With `only_named`, read only the named batches, if there are any.
 
-    An id named for the partition stands for a time: each batch is read as of that time. An id named for a batch is the
-    update of that batch to read.
+    If `named` has an id for the partition, the id stands for a time: each batch is read as of that time. If it has an
+    id for a batch, that update of the batch is read.
     """
     board = services.board_of(partition.feed)
     reading, newest = sync_batches(board, services.ledger, partition, services.now())

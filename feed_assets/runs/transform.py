@@ -60,7 +60,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
             yield transform.frames()
             transform.check_unaltered()
         except UnstableRejects:
-            transform.check_unaltered()  # If a file changed, it is not the function's fault.
+            transform.check_unaltered()  # If a file has changed, report this instead of an error of the function.
             raise
         except OF_ITS_OWN:
             transform.give_back()
@@ -95,7 +95,7 @@ class _Transform:
         if self.task.recipe.is_companion:
             rows = self._keep(
                 rows
-            )  # Cached, because the input's rows may change between the jobs that measure and check them.
+            )  # Cache the frame, because the input's rows may change between the jobs that measure and check them.
         return Frames(inputs, {**inputs, **tagged}, rows, rejected, tallies)
 
     def _counting(self, source: RecipeInput) -> Counting | None:
@@ -175,7 +175,8 @@ class _Transform:
         """Return the frame of an input for the function."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
-        check_footers(self.board, self.task.updates[source.name])  # Spark would read a truncated file in part
+        # Otherwise Spark would silently read only a part of a truncated file.
+        check_footers(self.board, self.task.updates[source.name])
         frames: list[DataFrame] = []
         for update in self.task.updates[source.name]:
             frame = input_frames.read_own(self.spark, self.board, update)
@@ -202,7 +203,7 @@ def _rejected(tagged: DataFrame, tally: Tally) -> RejectedRows:
 
 
 def _watched(sources: Sequence[RecipeInput], tallies: Mapping[str, Tally]) -> dict[str, DataFrame]:
-    """Return the function's frames of the inputs whose records are counted while reading."""
+    """Return the frames that the user's function gets for those inputs whose records are counted while reading."""
     named = {source.name: source for source in sources}
     return {n: each.frame if named[n].tagged else without_rejects(each.frame) for n, each in tallies.items()}
 

@@ -14,9 +14,9 @@ from feed_assets.runs.services import Services
 def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str]:
     """Return the names directly below a feed whose newest updates and files are all as recorded in the ledger.
 
-    The listing shows that a manifest exists, but not its content. The manifest is read only for one name, chosen at
-    random. So a manifest that was rewritten in place is found some calls later, at the latest by the run that reads the
-    update. Return no name if one request cannot list all files. Then each name must be visited.
+    The listing shows that a manifest exists, but not its content. To find manifests that were rewritten in place, read
+    the manifest of one name, chosen at random. Others are found some calls later, at the latest by the run that reads
+    the update. Return no name if one request cannot list all files: then each name must be visited.
     """
     board = services.board_of(feed)
     files = board.page_of_files(str(feed), f"{feed}/{min(names)}")
@@ -44,7 +44,7 @@ def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
     for file in files:
         segments = file.key.removeprefix(f"{feed}/").split("/")
         at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
-        with suppress(InvalidName):  # a visit reports an invalid name
+        with suppress(InvalidName):  # Skip it here: a visit will report that the name is invalid.
             if at is not None:
                 by_id = files_by_partition.setdefault(Partition(feed, "/".join(segments[:at])), {})
                 by_id.setdefault(segments[at], []).append(file)

@@ -12,8 +12,8 @@ from feed_assets.core.source_lines import line_of, raised_at, with_notes
 _LASTING = (ModuleNotFoundError, NameError)
 """Errors that show a mistake in the function: it will fail in every run.
 
-Other errors, and subclasses of these, may come from a service's answer. Examples are a parser's SyntaxError, and a
-variable that is unbound because a call failed.
+Other errors, and subclasses of these, may depend on the answer of a service. Examples are a SyntaxError of a parser,
+and an UnboundLocalError after a failed call.
 """
 
 
@@ -40,7 +40,7 @@ def naming_check(name: str) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, FeedAssetsError):  # our own errors name the check already
+        if not isinstance(error, FeedAssetsError):  # Our own errors already name the check.
             error.add_note(f'check "{name}"')
         raise
 

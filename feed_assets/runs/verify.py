@@ -56,15 +56,15 @@ class Verified:
 def verify(
     services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
 ) -> Verified:
-    """Verify at least one partition of our own feeds, and more until the time is over. The next call continues there.
+    """Verify at least one partition of our own feeds, and more until the time is over.
 
-    If the blackboard is not the one that the ledger describes, the position stays. So each call reports the problem
-    until somebody corrects it.
+    The next call continues after the last one. If the blackboard is not the one that the ledger describes, the position
+    stays. So each call reports the problem until somebody corrects it.
     """
     report, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
         return report
-    cursor = f"looked again at all from {ordered[0]}"  # no other code location has this feed
+    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed, so the name is unique.
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         partitions, ends = turn(connection, ordered, position)
@@ -128,7 +128,7 @@ def _visit(
 ) -> int:
     """Verify partitions until the time is over. Return how many. `declared` includes feeds that are only read.
 
-    Stop after the first partition that shows that another blackboard is mounted.
+    Stop if a partition shows that another blackboard is mounted.
     """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
@@ -141,7 +141,10 @@ def _visit(
 
 
 def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
-    """Verify one update with two requests. If it is missing, sync, because it may have been replaced and pruned."""
+    """Verify one update with two requests.
+
+    If the update is missing, sync the partition, because the update may have been replaced and pruned.
+    """
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:

@@ -1,6 +1,6 @@
 """Search for the SQL aggregate that Spark refuses.
 
-One job computes all aggregates of a dataset, and its error does not say which one is wrong.
+One job computes all aggregates of a dataset, and Spark's error does not say which aggregate is wrong.
 """
 
 from collections.abc import Callable, Generator
@@ -20,16 +20,16 @@ _DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's 
 
 @contextmanager
 def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
-    """Raise InvalidDefinition that names the aggregate which cannot be computed. Let other errors pass."""
+    """If an aggregate cannot be computed, raise InvalidDefinition, which names it. Let other errors pass."""
     try:
         yield
     except SPARK_ERRORS as error:
         if (
             _error(rows.write.format("noop").mode("overwrite").save) is None
-        ):  # otherwise the rows themselves cannot be read
+        ):  # If this fails, the rows themselves cannot be read.
             for name, sql in (sql_aggregates(recipe) | wanted_of(recipe.deep_checks)).items():
                 why = _error(lambda sql=sql: rows.selectExpr("count(1)", sql).collect())
-                if why and is_lasting(why):  # other errors may be due to memory or connection
+                if why and is_lasting(why):  # Errors of other types may come from lack of memory or a lost connection.
                     raise InvalidDefinition(_message(recipe, name, sql, str(why))) from error
         raise
 

@@ -1,6 +1,6 @@
 """Spark's configuration for other teams' buckets: each bucket gets the endpoint and the profile of its blackboard.
 
-Hadoop configures s3a per bucket, so all readers of one bucket share one user.
+Hadoop configures s3a per bucket, so everything in a bucket is read with the same credentials.
 """
 
 from urllib.parse import urlsplit

@@ -18,7 +18,10 @@ OF_SERVER = dict.fromkeys((_VERIFY, _WRITE), "true")
 """Configuration of a Connect server's session, for the reads and writes of a dataset's own function."""
 
 OF_SESSION = {f"spark.hadoop.{name}": value for name, value in OF_SERVER.items()}
-"""The same configuration for a session that has not started yet. After the start, this form has no effect."""
+"""The same configuration in the form for a session that has not started yet.
+
+In a running session, this form has no effect.
+"""
 
 
 def without_switches(values: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from feed_assets.core.addresses import LOOPBACK
 
 
 class OnLoopback(DefaultChannelBuilder):
-    """Channel to LOOPBACK under the name `localhost`. Without TLS, PySpark sends a token only to this name."""
+    """A gRPC channel to LOOPBACK under the name `localhost`. Without TLS, PySpark sends a token only to this name."""
 
     def __init__(self, remote: str) -> None:
         super().__init__(remote.replace(LOOPBACK, "localhost", 1))

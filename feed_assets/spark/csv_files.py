@@ -22,15 +22,18 @@ from feed_assets.spark.tasks import in_one_task
 LineEnd = Literal["\n", "\r"]
 
 _OPTIONS: dict[str, bool | str] = {
-    "enforceSchema": True,  # headers are compared earlier; the schema has more columns
+    "enforceSchema": True,  # Do not compare headers: `csv_heads` does it, and this schema has more columns.
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
-    "multiLine": True,  # otherwise line breaks in quotes split a record; a file is one task
+    "multiLine": True,  # Otherwise line breaks in quotes split a record. With it, each file is one task.
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
 }
 MORE = 50
-"""Number of additional columns declared to Spark. Spark returns no raw text for a record that fills all columns."""
+"""Number of additional columns declared to Spark.
+
+There must be more than a record has, because Spark returns no raw text for a record that fills all columns.
+"""
 
 _NO_QUOTE = "\uffff"
 """Quote character for a dialect without quotes. No text contains it. Spark would use NUL, which some texts contain."""
@@ -131,16 +134,16 @@ def _is_record() -> Column:
 def _opaque(column: Column) -> Column:
     """Return an expression over all columns in a form that Spark's optimizer cannot analyze.
 
-    Otherwise the optimizer repeats each conclusion under both names of each of n columns. That makes 2^n conclusions,
-    and planning never ends.
+    Each of n columns has two names. The optimizer would repeat each conclusion for every choice of names, which makes
+    2^n conclusions, and planning would never end.
     """
     return sf.when(sf.monotonically_increasing_id() >= 0, column)
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str], grammar: Grammar) -> Column:
-    """Return the reasons to reject a record. Only odd records are searched for reasons.
+    """Return the reasons to reject a record.
 
-    A correct record costs a few checks.
+    Only suspicious records are searched for reasons, so a correct record costs only a few checks.
     """
     typed = [each for each in fields if not isinstance(each.kind, StringType)]
     absent = [next(each for each in fields if each.name == name) for name in required]

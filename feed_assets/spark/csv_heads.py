@@ -55,8 +55,8 @@ def line_ends(
         if each.problem:
             raise NotAsDeclared(
                 f"{file.key} is not as declared: {each.problem}. Correct the declaration, or invalidate the update "
-                "(`feed-assets feed invalidate`) and have the producer send it right: a file that is pulled under "
-                "another name."
+                "(`feed-assets feed invalidate`) and have the producer send a correct file. If files are pulled, the "
+                "correct file needs another name."
             )
     return {file.key: each.line_end for file, each in beginnings.items()}
 
@@ -84,7 +84,7 @@ def _unpacked(packing: str, data: bytes, size: int, *, is_all: bool) -> bytes:
     """Return the first bytes of a decompressed file. Raise ValueError if the file ends before its first byte."""
     unpacker = _UNPACKERS[packing]()
     text = unpacker.decompress(data, size)
-    # If the first of several concatenated files is empty, go on with the next one.
+    # If the first of several concatenated compressed streams is empty, continue with the next one.
     while not text and unpacker.eof and (remaining := unpacker.unused_data):
         unpacker = _UNPACKERS[packing]()
         text = unpacker.decompress(remaining, size)

@@ -51,7 +51,7 @@ class Grammar:
         return sf.coalesce(text, first)
 
     def last(self) -> Column:
-        """Return the last field without the CR of a CR-LF line end. Return NULL if only the CR was in the field.
+        """Return the last field without the CR of a CR-LF line end. Return NULL if the field is then empty.
 
         A CR within quotes stays. The last field was in quotes if the record ends with a quote, and the removal of
         quoted fields also removes the last field.
@@ -60,7 +60,7 @@ class Grammar:
         stripped = sf.nullif(_without_cr(text), sf.lit(""))
         if self._quote is None:
             return sf.when(text.endswith("\r"), stripped).otherwise(text)
-        # `_unquoted` must be used only once. Otherwise Spark would compute it for every record, even if not needed.
+        # Use `_unquoted` only once. Otherwise Spark would compute it for every record, even where it is not needed.
         was_quoted = self._unquoted.rlike(rf"(?:\A|{self._delimiter})\z")
         is_fine = sf.when(~text.endswith("\r"), text).when(~raw.endswith(self._quote), stripped)
         return is_fine.when(was_quoted, text).otherwise(stripped)
@@ -107,7 +107,7 @@ class Grammar:
     def may_hold_odd_text(self) -> Column:
         """Return whether `odd_texts` may find a problem.
 
-        A record can only have swallowed others if it has a line break and is not plain.
+        A record can contain others that it has swallowed only if it has a line break and is not plain.
         """
         raw = sf.col("_raw")
         is_broken = ~sf.col("_is_plain") & (raw.contains("\n") | raw.contains("\r"))
@@ -117,10 +117,10 @@ class Grammar:
     def odd_texts(self, names: Sequence[str], forms: Sequence[str | None]) -> tuple[Column, Column]:
         """Return the problems of texts of any type in two arrays: wrong encodings, and records lost in a field.
 
-        An array has NULL for each correct text. The parser silently turns bytes of another encoding into U+FFFD, so a
-        genuine U+FFFD is refused as well. A quote that is never closed may swallow the next records up to another
-        quote. A field then contains a line that looks like a record. A genuine text with such a line is refused, too,
-        because a needless reject is better than lost records.
+        Each array has an element for each text, which is NULL if the text is correct. The parser silently turns bytes
+        of another encoding into U+FFFD, so a genuine U+FFFD is refused as well. A quote that is never closed may
+        swallow the next records up to another quote. A field then contains a line that looks like a record. A genuine
+        text with such a line is refused, too, because a needless reject is better than lost records.
         """
         if self.dialect.encoding == "Latin-1":
             why = "holds control characters U+0080 to U+009F: is it Windows-1252?"
@@ -168,7 +168,7 @@ class Grammar:
     def _without_line_end(self, raw: Column) -> Column:
         """Return the text of a record without the CR that ends it.
 
-        Restore an LF at the file's end, which Spark has removed.
+        Put back an LF at the end of the file, which Spark has removed.
         """
         last, raw = sf.col(self.texts[-1]), _without_cr(raw)
         is_without = last.endswith("\n") & ~raw.endswith("\n")

@@ -13,7 +13,10 @@ from feed_assets.spark.parse import EXACT_JSON, column
 
 
 def parts(schema: StructType) -> dict[str, Column]:
-    """Return the aggregates of a digest. Two equal rows cancel out in xor, so the digest also has a count and sums."""
+    """Return the aggregates of a digest: an xor of the rows' hashes, a count and sums.
+
+    The xor alone is not enough, because two equal rows cancel each other out.
+    """
     return parts_of(hash_of([(_hashable(field.name, field.dataType), column(field.name)) for field in schema]))
 
 
@@ -40,7 +43,7 @@ def digest(schema: StructType, values: Mapping[str, Any]) -> str:
 def measured(frame: DataFrame) -> tuple[int, str]:
     """Return a frame's record count and digest, as `write` would compute them. Call this within `reading`.
 
-    It runs one job.
+    This runs one job.
     """
     row = frame.agg(*[found.alias(name) for name, found in parts(frame.schema).items()]).collect()[0]
     values = row.asDict()
@@ -57,7 +60,8 @@ def _hashable(name: str, kind: DataType) -> Column:
             f"column {name!r} is a {kind.simpleString()}, whose entries have no order, so a digest is impossible: "
             "use array_sort(map_entries(…)) instead."
         )
-    # Inside arrays and structs xxhash64 skips NULLs, too, and [[1], [2]] equals [[1, 2]]. JSON keeps them apart.
+    # xxhash64 skips NULLs inside arrays and structs, too, and gives [[1], [2]] and [[1, 2]] the same hash. JSON
+    # differs.
     nested = isinstance(kind, (ArrayType, StructType, VariantType))
     return sf.to_json(sf.struct(column(name)), EXACT_JSON) if nested else column(name)
 

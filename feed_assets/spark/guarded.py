@@ -1,4 +1,4 @@
-"""Detection of a Spark that has ended, after an error. Also the end of Spark's work when a run is interrupted."""
+"""A guard for actions on Spark: it detects that Spark has ended, and ends Spark's work if a run is interrupted."""
 
 import errno
 import re
@@ -27,7 +27,7 @@ _EXIT_WITHOUT_MEMORY = 52
 _KILLED = "it was killed, ran out of memory, or its server was stopped."
 _NEXT = "This process cannot start another Spark: start the command again."
 SECONDS_TO_CANCEL = 5
-"""Seconds that Spark gets to cancel its jobs, and that its process gets to end, before the process is killed."""
+"""Seconds that Spark gets to cancel its jobs. Its process then gets the same time to end, before it is killed."""
 
 
 @contextmanager
@@ -58,7 +58,8 @@ def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
 def refuse_an_ended_one() -> None:
     """Raise SparkUnavailable if this process's session has ended.
 
-    No new session replaces it. User code may keep objects of the ended session, which would not work in another one.
+    No new session replaces the ended one, because user code may keep objects of the ended session, which would not work
+    in another session.
     """
     context = getattr(SparkContext, "_active_spark_context", None)
     if context and _is_stopped(context):
@@ -103,10 +104,10 @@ def _ended_for_memory(spark: object) -> bool:
 
 
 def _has_ended(spark: SparkSession, error: BaseException) -> bool:
-    """Return whether a session has ended. The JVM of a session shows this. For a Connect server, only the error does.
+    """Return whether a session has ended. If the session has its own JVM, ask the JVM.
 
-    For a session with a JVM, the error proves nothing, because another service that a function uses may raise the same
-    error.
+    For such a session, the error proves nothing, because another service that a function uses may raise the same error.
+    For a Connect server, only the error shows the end.
     """
     context = _context(spark)
     return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(text_of(error)))
@@ -137,8 +138,8 @@ def _context(spark: object) -> SparkContext | None:
 def _halt(spark: SparkSession) -> None:
     """End all of Spark's work for this process. Otherwise Spark might write parts after the run's parts were swept.
 
-    Another thread does the work, because this thread's connection to the JVM may be in the middle of an answer. The JVM
-    is ended as well, because a canceled job may continue for a while.
+    Another thread does this, because this thread's connection to the JVM may be in the middle of an answer. The JVM is
+    also ended, because a canceled job may continue for a while.
     """
     thread = threading.Thread(target=_cancel, args=(spark,), daemon=True)
     thread.start()

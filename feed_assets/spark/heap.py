@@ -9,14 +9,17 @@ import psutil
 
 HEAP = "spark.driver.memory"
 _SHARE = 4
-"""The heap is the machine's memory divided by this number, as by the JVM's default.
+"""The heap is the machine's memory divided by this number, which is also the JVM's default.
 
 Python and other runs need the rest.
 """
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 30, 16 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
-"""The file with a container's memory limit. Without it, a container would see the whole machine's memory."""
+"""The file with a container's memory limit.
+
+It must be read, because inside a container the system reports the memory of the whole machine.
+"""
 
 
 def default_heap() -> dict[str, str]:

@@ -46,8 +46,8 @@ def read(
     `schema` is DDL. The module `parse` has the table of accepted values by type. Timestamps are UTC. A NULL in a
     `required` column is a reason to reject. `dialect` describes CSV. Raise UnreadableUpdate for files that Spark would
     skip or that differ from the declaration. Raise UpdateChanged for a file that differs from the list. Spark reads
-    only at the action, so wrap the action in `reading(updates)`. Each CSV file and each .gz file is one task, so split
-    big feeds into files of some hundred megabytes.
+    only when an action runs, so wrap the action in `reading(updates)`. Each CSV file and each .gz file is one task, so
+    split large feeds into files of a few hundred megabytes.
 
     For Parquet files, the row count that Spark finds is compared with the count that the footers declare.
     """
@@ -57,7 +57,8 @@ def read(
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
     files = {file.key: file for update in updates for file in update.files}
-    # The key of a single file is a constant, so Spark adds no URL to each row. Several keys are made from the URLs.
+    # For a single file, the key is a constant, so Spark need not add a URL to each row. For several files, it is made
+    # from the row's URL.
     file = (sf.lit(keys[0]) if len(keys) == 1 else sf.col(_URL)).alias("_file")
     key_of_file = sf.col("_file") if len(keys) == 1 else _key(board, sf.col("_file"))
     with reading(updates):
@@ -113,7 +114,7 @@ def read_parts(spark: SparkSession, board: Blackboard, updates: Sequence[Update]
 
 def columns_of(board: Blackboard, updates: Sequence[Update]) -> "dict[str, FileColumns]":
     """Return the columns of Parquet files by key. Raise UnreadableUpdate, UpdateChanged or BlackboardError."""
-    # Imported here, because a process that reads only CSV and JSON does not need it.
+    # Import this module here, because a process that reads only CSV and JSON does not need it.
     from feed_assets.feeds.parquet_columns import read_columns
 
     files = {file.key: file for update in updates for file in update.files}
@@ -127,7 +128,10 @@ def ddl(spark: SparkSession, schema: str) -> StructType:
 
 @lru_cache(SCHEMAS)
 def _ddl(spark: SparkSession, schema: str, _timestamp: str | None) -> StructType:
-    """Parse a DDL schema. The cache also depends on the meaning of `timestamp`, which a Spark profile may change."""
+    """Parse a DDL schema.
+
+    `_timestamp` is part of the cache's key, because a Spark profile may change what `timestamp` means.
+    """
     # pyspark's stubs name pandas and pyarrow, which have no complete types.
     return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
 

@@ -61,7 +61,7 @@ def read_json(
 
 def _lines(spark: SparkSession, paths: list[str], file: Column, is_plain: Column) -> DataFrame:
     """Return `_raw`, `_file`, `_utf8` (whether the line is UTF-8) and `_is_plain`."""
-    # A line that begins with a brace is not blank, so the slower pattern is not needed.
+    # A line that begins with a brace is not blank. This check is faster than the pattern for blank lines.
     is_record = sf.col("value").startswith("{") | ~sf.col("value").rlike(r"\A\s*\z")
     lines = spark.read.options(**_OPTIONS).text(paths).where(is_record)
     is_utf8 = sf.is_valid_utf8("value")
@@ -98,7 +98,7 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
 
 
 def _parsed(raw: Column) -> Column:
-    """Return the `keys` of a line and its `record`, which is NULL unless the line is exactly one JSON value.
+    """Return the `keys` of a line, and its `record`, which is NULL if the line is not exactly one JSON value.
 
     The parser ignores everything after the first value. So the line is parsed twice: as an element of an array, and as
     a member of an object. Text after the first value is invalid in at least one of the two.

@@ -1,4 +1,4 @@
-"""The JVM of this process's session: who may connect to it, and how its settings are hidden from other users."""
+"""The JVM of this process's session. It refuses other users' connections, and hides its settings from them."""
 
 import os
 import re
@@ -22,7 +22,10 @@ ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBA
 """Configuration for a master on this machine. Executors on other machines must reach the driver and its blocks."""
 
 AUTHENTICATED = {"spark.authenticate": "true"}
-"""Configuration for executors inside the JVM. Spark makes a secret at each start and shows it to nobody."""
+"""Configuration for a Spark whose executors run inside the JVM.
+
+Spark makes a new secret at each start and shows it to nobody.
+"""
 
 _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
@@ -35,8 +38,8 @@ def of_python_workers() -> dict[str, str]:
 def environment_of(values: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a JVM that has a configuration.
 
-    With our configuration, Python workers import nothing from the current folder until `python_workers` adds it after
-    the installed packages.
+    With our configuration, set PYTHONSAFEPATH, so that a Python worker starts without the current folder on its path.
+    `python_workers` later appends this folder, behind the installed packages.
     """
     return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
 
@@ -184,10 +187,11 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             submit = {"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values), **scratch.environment}
             with _environment(submit), _output() as output:
-                # The umask is set for the JVM only, because this process may be a user's own.
+                # Set the umask for the JVM only, because this process may belong to the user, such as a notebook.
                 how = {**output, "umask": UMASK, "pass_fds": scratch.locks}
                 gateway = java_gateway.launch_gateway(None, how)  # pyright: ignore[reportUnknownMemberType]
-        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # In the file, Spark would strip outer blanks.
+        # Set the values again here, because Spark strips the outer blanks of values in the file.
+        conf = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])
         SparkContext(gateway=gateway, conf=conf)
 
 

@@ -33,11 +33,13 @@ def merge_by_key(
     nothing. In a key of several columns, NULL is a value like any other.
 
     Args:
-        previous: The existing rows, as in a function's parameter `previous`; None if everything is loaded.
+        previous: The existing rows, as the function gets them in its parameter `previous`. None in a run that loads the
+            whole dataset anew.
         new: The rows of the increment, with the columns of `previous`.
         key: The column or columns of the key.
-        deletes: The deleted keys: the key's columns, and `newest_by` with the time of the delete. Without `newest_by`
-            a deleted key that is also in `new` stays.
+        deletes: A frame with one row for each deleted key. It has the key's columns. If `newest_by` is given, it also
+            has that column, with the time of the delete. Without `newest_by`, a deleted key that is also in `new`
+            stays.
         newest_by: The column that orders the rows of a key, such as a time or an offset; NULL comes first. The row
             with the greatest value stays, so that a row read late or again replaces nothing newer. Among equal
             values, `new` wins over `previous`, and a delete over both. A delete leaves no trace: an older row that is
@@ -49,8 +51,8 @@ def merge_by_key(
     Raises:
         InvalidDefinition: An argument is not a DataFrame, `previous` has other columns than `new`, `deletes` has other
             types, or a named column is missing.
-        SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have one key, and no
-            `newest_by` orders them. If everything is loaded, this is raised when the rows are written.
+        SparkRuntimeException: All key columns of a row are NULL; or two different rows of `new` have the same key, and
+            `newest_by` does not order them. If `previous` is None, this is raised when the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys
@@ -152,7 +154,7 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
     gone = {name: dtype for name, dtype in deletes.dtypes if name in named} if deletes is not None else {}
     if gone and (differences := _differences({name: new_types[name] for name in named}, "new", gone, "deleted")):
         raise InvalidDefinition(
-            f"merge_by_key: the columns of deletes have other types than those of the increment ({differences}): "
+            f"merge_by_key: the columns of `deletes` have other types than those of the increment ({differences}): "
             "expected the same. Cast them."
         )
     if previous is not None and (differences := _differences(dict(previous.dtypes), "there", new_types, "new")):

@@ -1,7 +1,7 @@
 """Parquet files, checked against a declared schema. Spark silently fills missing columns and hides extra ones.
 
-The driver reads the footers and gives Spark the types to read. By itself, Spark would follow a writer's notes in the
-footer, and fail with Java errors for types that it does not have.
+The driver reads the footers and gives Spark the types to read. Otherwise Spark would use the schema that a writer has
+noted in the footer, and fail with Java errors for types that Spark does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,8 @@ OPTIONS: dict[str, bool | str] = {
     "mergeSchema": False,
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
-    "datetimeRebaseMode": "CORRECTED",  # for files without a Spark version, whatever the session's setting
+    # Calendar of files that name no Spark version, whatever the session's setting is.
+    "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     **VERIFIED,
 }
@@ -39,9 +40,10 @@ def read_parquet(
     required: Sequence[str],
     file: Column,
 ) -> DataFrame:
-    """Return the tagged frame of Parquet files (columns and path by key). `_raw` is the row as JSON.
+    """Return the rows of Parquet files as a tagged frame (see `rejects`). Its column `_raw` has the row as JSON.
 
-    Raise UnreadableUpdate for a file with other columns or types. The order of the columns may differ.
+    `columns` and `paths` have the columns and the path of each file, by key. Raise UnreadableUpdate for a file with
+    other columns or types. The order of the columns may differ.
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]

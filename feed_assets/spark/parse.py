@@ -31,7 +31,8 @@ META = ("_raw", "_file", "_reasons")
 EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 """Options of `to_json` that keep NULLs and microseconds. By default, `to_json` drops both."""
 
-_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"  # as a text: one call to the JVM instead of twenty
+# An SQL text costs one call to the JVM instead of twenty.
+_REASONS = "coalesce(_reasons, cast(array() AS array<string>))"
 
 SCHEMAS = 128
 """Greatest number of schemas that a cache keeps, with the columns made from them."""
@@ -116,7 +117,10 @@ def once(column: Column, use: Callable[[Column], Column]) -> Column:
 
 
 def reasons() -> Column:
-    """Return a tagged frame's reasons, never NULL."""
+    """Return a column with the reasons to reject a row of a tagged frame (see `rejects`).
+
+    It is never NULL: a row without reasons has an empty array.
+    """
     return sf.expr(_REASONS)
 
 

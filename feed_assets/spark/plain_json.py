@@ -50,11 +50,12 @@ _DIGITS: dict[type[st.DataType], int] = {st.ByteType: 2, st.ShortType: 4, st.Int
 _FROM_TEXT = (st.DateType, st.TimestampType, st.TimestampNTZType)
 """Types whose values Spark's JSON parser must return as text.
 
-Numbers are not among them, because their text would be made from a double.
+Numbers must not be returned as text, because the parser would make the text from a double.
 """
 
 _OPTIONS = {
-    "mode": "FAILFAST",  # A line that the pattern wrongly accepts fails the run, instead of becoming NULL.
+    # If the pattern wrongly accepts a line, fail the run. Without this mode, the line would become NULL.
+    "mode": "FAILFAST",
     "columnNameOfCorruptRecord": "\0",  # No schema has a column with this name.
 }
 
@@ -77,7 +78,7 @@ def order_of(board: Blackboard, files: Sequence[File]) -> list[str]:
 
 
 def is_plain(line: Column, schema: st.StructType, required: Sequence[str], order: Sequence[str]) -> Column:
-    """Return whether a text is a plain line. Its fields must be in this order, and optional ones may be absent.
+    """Return whether a text is a plain line. The line's fields must be in this order. Optional fields may be absent.
 
     The result for a NULL text is NULL.
     """

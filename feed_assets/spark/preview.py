@@ -14,15 +14,15 @@ from feed_assets.core.schemas import quoted
 ROWS = 5
 """Greatest number of rows in the table."""
 SHOWN = "_feed_assets_shown"
-"""The name of a column that has number and texts for the first rows of each task, and NULL for others.
+"""The name of a column with the row's number and texts for the first rows of each task, and NULL for all other rows.
 
-It is dropped after the observation.
+The column is dropped after the observation.
 """
 _ROWS_OF_A_TASK = 1 << 33
 _LONGEST, _FETCHED = 60, 500
-"""Greatest numbers of characters of a text: in the table, and in Spark's result.
+"""Greatest numbers of characters of a text in the table, and in Spark's result.
 
-The table shows white space as one blank.
+The second is greater, because the table shows any white space as one blank.
 """
 
 
@@ -54,7 +54,7 @@ def _row_sql(schema: StructType) -> str:
 
 
 def markdown(schema: StructType, numbered: Sequence[Any]) -> str:
-    """Return the rows with the smallest numbers as a Markdown table. Long values are cut."""
+    """Return the first rows, by row number, as a Markdown table. Long values are cut."""
     rows = [each["texts"] for each in sorted(numbered, key=lambda each: each["number"])[:ROWS]]
     return table([*map(as_text, schema.names)], ([_cell(text) for text in row] for row in rows))
 

@@ -13,6 +13,6 @@ from pyspark.daemon import manager
 
 if __name__ == "__main__":
     sys.path.append(str(Path.cwd()))
-    # A JVM started by nohup blocks SIGHUP, also for its children. The daemon needs SIGHUP to end its workers.
+    # If nohup has started the JVM, the JVM and its children block SIGHUP. The daemon needs SIGHUP to end its workers.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     manager()

@@ -43,10 +43,11 @@ _REJECT = "_feed_assets_reject"
 _RECORD = dict(zip(REJECTS.names, ("array_join(_reasons, '; ')", "_file", "_raw"), strict=True))
 """SQL for the columns of REJECTS in a tagged frame.
 
-As text it saves JVM calls: otherwise each part of a column costs one.
+An SQL text costs one JVM call. A column expression costs one for each of its parts.
 """
 _NAMED = [f"{sql} AS {name}" for name, sql in _RECORD.items()]
-_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # Spark's file for a frame of this schema without rows
+# A file as Spark writes it for a frame of this schema without rows.
+_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")
 
 
 def is_tagged(frame: DataFrame) -> bool:
@@ -109,7 +110,8 @@ class RejectedRows:
         kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]
         if len(kept) < counts["_records"]:
             return self.rows
-        frame: DataFrame = self.rows.sparkSession.createDataFrame(kept, REJECTS)  # pyright: ignore[reportUnknownMemberType]
+        # pyright: ignore[reportUnknownMemberType]
+        frame: DataFrame = self.rows.sparkSession.createDataFrame(kept, REJECTS)
         return frame.coalesce(1)
 
     @classmethod
@@ -124,16 +126,16 @@ class RejectedRows:
         counted = records.observe(observation, *counts)
 
         def count() -> Mapping[str, Any]:
-            # If no row can be clean, the optimizer removes the observation. Then it has no values.
+            # If no row can be clean, the optimizer removes the observation, and the observation has no values.
             return observed_values(observation) or records.agg(*counts).collect()[0].asDict()
 
         return without_rejects(counted), cls(rejected_rows(tagged), count)
 
 
 def apart(tagged: DataFrame) -> DataFrame:
-    """Replace the text and the reasons of a tagged frame by one column with the rejected records.
+    """Replace the columns `_raw` and `_reasons` of a tagged frame by one column with the rejected record.
 
-    It is NULL for clean rows.
+    It is NULL for a clean row.
     """
     return tagged.withColumn(_REJECT, _reject(tagged.sparkSession)).drop("_raw", "_reasons")
 

@@ -18,7 +18,7 @@ from feed_assets.spark.spark_errors import SPARK_ERRORS
 _SIZES: list[int] = []
 """For each current run on this process's session, the bytes that it reads. The session is sized for the largest run."""
 _UNSIZED: dict[str, str] = {}
-"""The session's own values of the keys in SMALL, from the time before any run used the session."""
+"""The session's values of the keys in SMALL before any run used the session."""
 _SIZING = RLock()
 
 
@@ -29,14 +29,14 @@ def profiled(
     """Yield the process's session, sized for a run over `size` bytes, with a profile's configuration.
 
     Size and profile are undone at the end, also if the run fails. Some keys have an effect only if this call starts the
-    session. `may_start` allows this start, for a process with a single run. Raise InvalidSetting for such a key if a
-    session without it is already running.
+    session, which `may_start` allows in a process with a single run. Raise InvalidSetting for such a key if a session
+    with another value of the key is already running.
     """
     refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     own = {*settings.spark_conf.get_secret_value(), *profile}
     with _SIZING:
-        # A running session would apply part of the profile, and keep that part for later runs.
+        # Refuse the whole profile: a running session would apply a part of it, and keep that part for later runs.
         spark = session(settings, profile if starts else None, is_in_use=bool(_SIZES))
     before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)

@@ -34,7 +34,10 @@ _PREFIX = "feed-assets-spark-"
 _UNLOCKED = f".{_PREFIX}"
 _LOCK = "held"
 _MOST_SECONDS_UNLOCKED = 3600
-"""Age at which a folder with a temporary name must belong to a killed process. Its maker renames it at once."""
+"""Age in seconds at which a folder with a temporary name must belong to a killed process.
+
+A living process renames it at once.
+"""
 _DEFAULT = re.compile(r"^[ \t]*spark\.local\.dir[ \t]*[ \t=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -58,8 +61,8 @@ class Scratch:
     def conf(self, master: str) -> dict[str, str]:
         """Return the configuration of the folder in which Hadoop buffers uploads to S3.
 
-        By default, all users share one folder with a well-known name. Only a `local` master gets this configuration,
-        because executors on another machine do not have the folder.
+        Without it, all users would share one folder with a well-known name. Only a `local` master gets this
+        configuration, because executors on another machine do not have the scratch folder.
         """
         return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
 
@@ -133,7 +136,7 @@ def _of_defaults() -> str:
 
     Return '' if the file names none.
     """
-    spec = find_spec("pyspark")  # An import would take a second in each sensor.
+    spec = find_spec("pyspark")  # Read the file here: an import of PySpark would take a second in each sensor.
     spark = os.environ.get("SPARK_HOME") or (str(Path(spec.origin).parent) if spec and spec.origin else "")
     file = Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-defaults.conf"
     values = _DEFAULT.findall(file.read_text("utf-8", "replace")) if file.is_file() else []
@@ -141,7 +144,7 @@ def _of_defaults() -> str:
 
 
 def _make_folder(disk: Path) -> tuple[Path, int]:
-    """Make a folder that gets its final name only after it is locked. So no sweep finds it unlocked."""
+    """Make a folder, and give it its final name only when it is locked. So no sweep finds an unlocked folder."""
     if "," in str(disk):
         raise OSError(f"{disk} has a comma in its path, which Spark reads as the end of the path")
     disk.mkdir(0o700, parents=True, exist_ok=True)
@@ -162,6 +165,6 @@ def _is_let_go(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except FileNotFoundError:  # A removal was killed halfway: a new folder has its lock before its final name.
+    except FileNotFoundError:  # A folder with its final name always had a lock file, so a removal was killed halfway.
         return True
     return True

@@ -34,27 +34,30 @@ _SQL = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM never compiles longer methods
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 would have no statistics in the footer
+    # The JVM never compiles longer methods, so Spark must not generate them.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Not INT96, which has no statistics in the footer.
 }
 _MARK = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _OUTPUT = {
-    f"spark.hadoop.{_MARK}": "false",  # Spark's _SUCCESS is empty, and would count as a manifest
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",  # version 2 leaves parts of failed jobs
+    f"spark.hadoop.{_MARK}": "false",  # Spark's own _SUCCESS is empty, and would count as a manifest.
+    # Version 2 leaves parts of failed jobs behind.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",  # The UI has no login, and listens on every interface of a cluster's driver.
 }
 _LOCAL = {
-    **SMALL,  # for small data, until a run reads more (`sizing`)
+    **SMALL,  # These values are for small data. For a run that reads more, `sizing` changes them.
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # compression costs a fifth of the CPU
-    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets need more than the default of 100
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # Compression would cost a fifth of the CPU time.
+    "spark.sql.codegen.cache.maxEntries": "1000",  # Three datasets already need more than the default of 100.
 }
-# Hadoop's default file system writes .crc files, which the manifest would count. s3a needs it to buffer uploads.
+# Hadoop's default file system writes .crc files, which the manifest would count. But s3a needs this file system to
+# buffer uploads.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers that print a stack trace of every query error, although the error is raised, too."""
+"""Loggers that print a stack trace for every error of a query. This only repeats the error that is raised."""
 
 _log = logging.getLogger(__name__)
 _ONE_STARTS = threading.Lock()
@@ -158,7 +161,7 @@ def refuse_what_cannot_start(settings: Settings) -> None:
 
 @contextmanager
 def _handlers_kept() -> Generator[None]:
-    """Keep our Ctrl-C handler. PySpark's handler would call the JVM on a busy connection, and hang."""
+    """Keep our Ctrl-C handler within the block. PySpark's handler would call the JVM on a busy connection, and hang."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -31,8 +31,8 @@ def conf_for(size: int, current: Mapping[str, str], own: Collection[str]) -> dic
     """Return the session settings to change while a run reads `size` bytes.
 
     `own` has the names that the user sets. `current` has the session's values. A value that is neither Spark's default
-    nor ours was set elsewhere, such as on a Connect server, and stays. Many shuffle partitions do no harm, because
-    adaptive execution joins small ones.
+    nor ours was set elsewhere, such as on a Connect server, and stays. More shuffle partitions than needed do no harm,
+    because adaptive execution joins small ones.
     """
     target_conf = SMALL if size <= SMALL_BYTES else _large(size)
     adjustable = {name for name, value in SMALL.items() if current.get(name, value) in (value, _DEFAULTS[name])}

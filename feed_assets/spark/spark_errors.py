@@ -53,9 +53,10 @@ _MAY_PASS = re.compile(
     r"\[(?:TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|PATH_NOT_FOUND|USER_RAISED_EXCEPTION"
     r"|UNABLE_TO_INFER_SCHEMA|FAILED_JDBC|UNABLE_TO_FETCH_HIVE_TABLES)|HiveException|MetaException"
 )
-"""Errors about data that a function reads elsewhere, or that a function raises itself. The next run may not have them.
+"""Errors about data that a function itself reads, and errors that a function raises.
 
-Examples: a folder of another team has no files yet, or a database or metastore does not answer.
+They may not occur in the next run. Examples: a folder of another team has no files yet, or a database or metastore does
+not answer.
 """
 
 UNREADABLE = "feed_assets cannot read "
@@ -94,11 +95,11 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def of_function(error: Exception, declared_at: str | None) -> Exception | None:
-    """Return an error that names the line of user code that a Spark error concerns. Return None if it concerns no line.
+    """Return an error that names the line of user code that a Spark error concerns. Return None if no line is known.
 
     `declared_at` is the line of the function's declaration. It is used if no other line is known, because Spark may
-    compute the result after the function has returned. If a Python worker raised one of our errors that do not count as
-    an attempt, return this error, as if the driver had raised it.
+    compute the result after the function has returned. Some errors of feed_assets do not count as an attempt. If a
+    Python worker raised one of these, return this error, as if the driver had raised it.
     """
     text = text_of(error)
     if not_counted := _not_counted(text):
@@ -116,9 +117,9 @@ def of_function(error: Exception, declared_at: str | None) -> Exception | None:
 
 
 def _not_counted(text: str) -> Exception | None:
-    """Return the error of feed_assets that a Python worker raised.
+    """Return the error of feed_assets that a Python worker raised, if it must not count as a failed attempt.
 
-    Return None for other errors, and for errors that count as an attempt.
+    Return None for any other error.
     """
     raised = [*_RAISED.finditer(text)]
     if not raised or raised[-1]["module"] != f"{errors.__name__}.":
@@ -140,13 +141,15 @@ def _translated(text: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     file = named or f"A file of {', '.join(update.path for update in updates)}"
     # Check these first, because Spark's text for them also says that a file is unreadable or missing.
     if _REFUSED.search(text):
-        return BlackboardRefused(f"{file}: Spark is refused access ({cause(text)}). Check its credentials.")
+        return BlackboardRefused(f"{file}: the store refuses access ({cause(text)}). Check Spark's credentials.")
     if _DOWN.search(text):
         return BlackboardUnavailable(
             f"{file}: the store does not answer ({cause(text)}). Check the store, then try again."
         )
     if named is None and not _HEADER.search(text):
-        return None  # The function itself read something. No input has caused the error, so no update is invalidated.
+        # The error is about something that the function itself has read, not about an input. So do not invalidate an
+        # update.
+        return None
     return _of_file(text, file)
 
 
@@ -160,7 +163,7 @@ def _of_file(text: str, file: str) -> FeedAssetsError | None:
         return NotAsDeclared(
             f"{file} has another header than the schema: {_header(text)}. "
             "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
-            "it right: a file that is pulled under another name."
+            "a correct file. If files are pulled, the correct file needs another name."
         )
     if _DAMAGED.search(text):
         return UnreadableUpdate(

@@ -1,7 +1,7 @@
 """Values of Parquet columns in Spark, exactly as `feed_assets.read` returns them without Spark.
 
-Each of the two can represent some values that the other one cannot. Such a value fails the action, because Parquet
-feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
+Spark can represent some values that `feed_assets.read` cannot, and the other way round. Such a value makes the action
+fail, because Parquet feeds have no rejects. `spark_errors.reading` turns the error's text into an UnreadableUpdate.
 """
 
 from collections.abc import Callable
@@ -92,8 +92,7 @@ def _value(source: Column, stored: Stored, kind: st.DataType, file: Column) -> C
             checked = sf.transform_values(source, lambda _, each: _value(each, values, kind.valueType, file))
             if not _is_checked(keys, kind.keyType):
                 return checked
-            # Keys need no conversion, so they are only checked. A converted map might have a repeated key, which Spark
-            # refuses.
+            # Keys are only checked, never converted: a converted map might have a repeated key, which Spark refuses.
             fine_keys = sf.transform(sf.map_keys(source), lambda each: _value(each, keys, kind.keyType, file))
             return sf.when(source.isNull() | (sf.size(fine_keys) >= 0), checked)
         case _:
@@ -113,7 +112,7 @@ def _fields(kind: st.DataType) -> list[st.StructField]:
 
 
 def _is_checked(stored: Stored, kind: st.DataType) -> bool:
-    """Return whether values of a type are converted or checked. Others pass as they are."""
+    """Return whether values of a type are converted or checked. Values of other types pass unchanged."""
     match kind:
         case st.StructType():
             inner = {each.name: each.dataType for each in _fields(stored.kind)}

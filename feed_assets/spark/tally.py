@@ -39,7 +39,10 @@ _TAKES_EVERY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Tally:
-    """Aggregates of one input's records, by name. A function reads `frame` instead of `records`."""
+    """Aggregates of one input's records, by name.
+
+    The user's function gets `frame`, which observes the records that pass through it.
+    """
 
     records: DataFrame
     counts: Mapping[str, Column]
@@ -85,7 +88,8 @@ def reads_whole(plan: str, name: str) -> bool:
         depth = len(node[1]) // _INDENT
         while above and above[-1][0] >= depth:
             above.pop()
-        # A plan inside an expression, such as IN (SELECT …), is two levels below its node. Spark makes a join of it.
+        # If a plan is two levels below its node, it is inside an expression, such as IN (SELECT …). Spark turns such an
+        # expression into a join.
         has_subquery |= depth > 0 and (not above or above[-1][0] != depth - 1)
         if node[2] == _WATCH and name in line:
             count += 1

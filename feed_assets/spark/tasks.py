@@ -7,5 +7,8 @@ LEAST_SPLIT = 4 << 20
 
 
 def in_one_task(frame: DataFrame) -> DataFrame:
-    """Return a frame with one task. Spark then plans no shuffle. This is done only if shuffles have one partition."""
+    """If shuffles have only one partition, return the frame with one task, so that Spark plans no shuffle.
+
+    Otherwise return it unchanged.
+    """
     return frame.coalesce(1) if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1" else frame

@@ -13,8 +13,8 @@ _SCHEME = re.compile(r"^[a-z0-9]+://")
 def spark_path(board_url: str, key: str) -> str:
     """Return the Hadoop path of an object, such as `file:///…` or `s3a://bucket/…`.
 
-    Paths for `az://account/container` and `gs://` are untested. Hadoop does not decode `%20` in a path, so this
-    function decodes a `file://` URL. Raise InvalidName for `memory://`, which only this process can see.
+    Paths for `az://account/container` and `gs://` are untested. A `file://` URL is decoded, because Hadoop does not
+    decode `%20` in a path. Raise InvalidName for `memory://`, which only this process can see.
     """
     root = _root(board_url)
     return f"{root}/{key}" if key else root

@@ -26,7 +26,10 @@ _MICROS = 1_000_000
 
 @dataclass(frozen=True)
 class Counting:
-    """Rules for counting rows by an event time, in windows of one length that begin at multiples of it in UTC."""
+    """Rules for counting rows by an event time.
+
+    All windows have the same length, and begin at multiples of this length in UTC.
+    """
 
     event_time: str
     length: timedelta
@@ -36,7 +39,7 @@ class Counting:
 
         With `part`, a number below `parts`, the rows of each part are counted separately. Rows whose `part` is NULL are
         not counted. A Spark histogram merges its nearest bins if there are more than a maximum number. Windows are
-        numbered modulo this maximum, so it only merges counts of the same window from several tasks.
+        numbered modulo this maximum. So Spark only merges counts of the same window from several tasks.
         """
         position = sf.pmod(sf.unix_seconds(column(self.event_time)), sf.lit(SPAN * self._seconds))
         number = sf.call_function("div", position, sf.lit(self._seconds))
@@ -53,7 +56,7 @@ class Counting:
     def exact(self, bins: Iterable[Row] | None, first: int | None, last: int | None) -> Counts | None:
         """Return the counts in a histogram of rows from `first` to `last` (microseconds since 1970).
 
-        Return None if the two are too far apart, because two windows may then have the same number.
+        Return None if the two times are too far apart: then two windows may have the same number.
         """
         counts_by_part = self.exact_by_part(bins, first, last)
         return None if counts_by_part is None else counts_by_part.get(0, ())

@@ -30,7 +30,7 @@ _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOWS, _PREVIEW, _MEASURED = "_windows", "_preview", "_measured:"
 NOTHING: Mapping[str, str] = MappingProxyType({})
-# Set again for each write. Otherwise the configuration of a Connect server or a user would override it.
+# Set these options for each write. Otherwise the configuration of a Connect server or a user would override them.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
@@ -52,12 +52,13 @@ def write(
 
     `event_time` names a timestamp column. The same pass counts the rows of each window by `counting`, and computes the
     SQL aggregates `measured`, by name (see `observable`). `files` is the greatest number of parts, and of tasks that
-    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty, or if it does
-    not have the parts of exactly one job after the write. After any exception, never publish under this id.
+    compute them. An empty frame is one part. Raise UpdateAbandoned if the update's prefix is not empty before the
+    write, or if it does not have the parts of exactly one job after the write. After any exception, never publish under
+    this id.
     """
     observation = Observation()
     narrowed = with_shown(df.coalesce(files) if files else df)
-    # Observed in the last step before the write, so that rows of failed and repeated attempts do not count.
+    # Observe in the last step before the write, so that rows of failed and repeated task attempts do not count.
     aggregates = _statistics(df.sparkSession, df.schema, event_time, counting)
     observed = narrowed.observe(observation, *aggregates, *_measured(df.sparkSession, tuple(measured.items())))
     _save(observed.drop(SHOWN), board, partition, update_id)
@@ -67,7 +68,8 @@ def write(
     if counting is None:
         return result
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
-    if counts is None:  # The times are too far apart for the count in the same pass, so count the written files.
+    # The times are too far apart to be counted in the same pass, so count the rows of the written files.
+    if counts is None:
         update = Update(partition, update_id, result.files)
         rows = read_own(df.sparkSession, board, update, df.schema)
         counts = counting.counted(rows, sf.lit("")).get("", ())
@@ -109,7 +111,7 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
 def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL aggregates that an observation accepts.
 
-    It accepts no DISTINCT, no subqueries and no unknown columns.
+    An observation accepts no DISTINCT, no subqueries and no unknown columns.
     """
     aggregates = tuple(measured.items())
     if _are_observable(frame.sparkSession, frame.schema, aggregates):
@@ -121,7 +123,7 @@ def observable(frame: DataFrame, measured: Mapping[str, str]) -> dict[str, str]:
 def _are_observable(spark: SparkSession, schema: StructType, measured: tuple[tuple[str, str], ...]) -> bool:
     """Return whether an observation accepts all these aggregates, by a test on an empty frame.
 
-    In the real plan, one wrong aggregate would end all observations.
+    The test is needed, because one wrong aggregate in the real plan would end all observations.
     """
     empty: DataFrame = spark.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
     try:
@@ -147,7 +149,7 @@ def _statistics(
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
-    """Return the first and last event time in microseconds.
+    """Return aggregates for the first and last event time, as numbers of microseconds.
 
     A timestamp would arrive in the time zone of this process.
     """

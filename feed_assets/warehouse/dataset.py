@@ -156,7 +156,10 @@ class DatasetTable:
             return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
-        """Read some changes after the mark. Return the mark after them, their partitions, and whether these are all."""
+        """Read some changes after the mark.
+
+        Return the mark after these changes, their partitions, and whether there are no more changes.
+        """
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
@@ -174,7 +177,7 @@ class DatasetTable:
             self._state = replace(self._place, self.name, self._state, exchange)
             self.loads += 1
         except (NoValidUpdate, UpdateChanged) as error:
-            say(f"warehouse {self._target.name}: {error} The old rows stay until the ledger has recorded that.")
+            say(f"warehouse {self._target.name}: {error} The old rows stay until the ledger has recorded this.")
             self._missing[due_update.partition] = now + AGAIN_SECONDS
 
     def _update(self, due_update: _DueUpdate) -> Update | None:

@@ -20,7 +20,10 @@ from feed_assets.warehouse.load_files import ChunkGroup, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 _LINE_BYTES = 2 << 20
-"""The line limit for small files. For a larger file, its size is the limit, because no line is longer than its file."""
+"""The line limit for small files.
+
+For a larger file, the limit is the file's size, because no line is longer than the file.
+"""
 
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
@@ -81,21 +84,24 @@ class DuckDB(Engine):
             yield _DuckConnection(opened)
 
     def bytes_of(self, text: str) -> str:
-        """Return SQL for the bytes, with unhex."""
+        """Return SQL that turns a text of hexadecimal digits into bytes, by DuckDB's `unhex`."""
         return f"unhex({text})"
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Yield statements that delete all rows but the newest of each key. Copying those would take twice the time."""
+        """Yield statements that delete all staged rows except the newest of each key.
+
+        Copying the newest rows would take twice the time.
+        """
         kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
         yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
         if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
             yield f"ALTER TABLE {staging} RENAME TO {newest}"
-        else:  # SET DATA TYPE would also cast refused, deleted rows, and fail.
+        else:  # Do not use SET DATA TYPE: it would also cast the deleted rows, which were refused, and fail.
             yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition. It uses DuckDB's own cast."""
+        """Return the condition that a text is not a valid value of a kind, by DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
@@ -103,7 +109,7 @@ class DuckDB(Engine):
         return iter(())
 
     def check(self, table: str, shape: Shape, /) -> None:
-        """Raise InvalidShape also for names that differ only in case, which DuckDB treats as one."""
+        """Raise InvalidShape also for names that differ only in case, which DuckDB treats as the same name."""
         super().check(table, shape)
         names = dict[str, str]()
         for each in shape.columns:
@@ -137,7 +143,7 @@ def _refuse_replaced_functions(opened: duckdb.DuckDBPyConnection) -> None:
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
     """Open a file, or `:memory:`. DuckDB need not keep the order of rows.
 
-    Keeping it would cost a quarter more CPU time, and INSERT would use only one core.
+    Keeping the order would cost a quarter more CPU time, and INSERT would use only one core.
     """
     with translated(Path(path)):
         return _opened(path, monotonic() + BUSY_SECONDS)
@@ -161,7 +167,8 @@ def _spill_folder(path: str) -> str:
     if path == ":memory:":
         return _scratch().name
     folder = Path(f"{path}.tmp")
-    if folder.parent.is_dir() and not Path(path).is_dir():  # Otherwise opening the file raises the right error.
+    # If the folder does not exist, opening the file raises the right error.
+    if folder.parent.is_dir() and not Path(path).is_dir():
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
     return str(folder)

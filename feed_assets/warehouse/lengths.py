@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """A size in bytes, as SQL, and its limit. It is the size of a column's text or bytes, or of a whole line."""
+    """A size in bytes, as SQL, and its limit: the size of a column's text or bytes, or of a whole line."""
 
     name: str
     size: str
@@ -23,8 +23,9 @@ class _Measure(NamedTuple):
 def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
     """Return the length of each column's longest text, and the rows with a text or line above these limits.
 
-    Columns `of_bytes` have two digits for each byte. They are measured in bytes, so half the limit applies. The chunks
-    are read once for the lengths. Only if something is too long, they are read again to find the rows.
+    In columns `of_bytes`, a text has two digits for each byte. These columns are measured in bytes, so half the limit
+    applies. The chunks are read once for the lengths. They are read again to find the rows only if something is too
+    long.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[RefusedRow]]()
     with translated(), opened_at(":memory:") as opened:

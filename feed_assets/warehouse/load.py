@@ -74,7 +74,8 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
     errors of the warehouse and the chunks.
     """
     positions, topic_id = _positions(topic, state, run.signals), run.signals[0].signal.topic_id
-    change(place.engine, topic, state, run.schema_id, shape)  # Raises its errors before anything is copied.
+    # Call this only for its errors, before anything is copied.
+    change(place.engine, topic, state, run.schema_id, shape)
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
@@ -87,7 +88,7 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
             load_state.renew(connection, place.engine, place.holder)
             if load_state.read(connection, topic).positions != state.positions:
                 raise WarehouseUnavailable(
-                    f"{topic} was loaded by another process meanwhile. The load is tried again from there."
+                    f"{topic} was loaded by another process meanwhile. The next attempt continues after that load."
                 )
             for each in table_change.statements:
                 connection.execute(each)
@@ -119,7 +120,10 @@ def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> M
 
 
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
-    """Return the table's column for each column of files. A key column has the same name in all files."""
+    """Return the name of the table's column for each column of the files.
+
+    A key column has the same name in all files.
+    """
     columns = {each: each for each in (OPERATION, OFFSET, *table.key)}
     return {**columns, **(places(table, shape) if shape else {})}
 
@@ -135,7 +139,7 @@ class _Rows:
         """Stage the rows, refuse invalid ones, and merge the newest row of each key. Raise InvalidShape, KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        if len({each.partition for each in batches}) > 1:  # Checked before DuckDB deletes the older rows.
+        if len({each.partition for each in batches}) > 1:  # Check this before DuckDB deletes the older rows.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for quoted_table in (self._engine.table(self._table), statements.deleted_of(self._table)):
@@ -183,7 +187,10 @@ class _Rows:
             run(statements.replace(quoted_table, shape))
 
     def _passed(self, quoted_table: str) -> bool:
-        """Delete the rows that staged rows replace. Return whether rows were skipped because they need a check."""
+        """Delete the rows that staged rows replace.
+
+        Return whether some rows were skipped, because they need a check first.
+        """
         *_, answer = [
             self._connection.execute(each) for each in statements.replace_and_count(quoted_table, self._shape)
         ]

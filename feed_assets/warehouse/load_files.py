@@ -66,7 +66,7 @@ def room() -> Generator[Path]:
             yield Path(folder)
     except OSError as error:
         problem = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
-        advice = "It needs room for everything loaded at once: make room, set TMPDIR, or load fewer chunks at once"
+        advice = "Make room for everything that is loaded at once, set TMPDIR, or load fewer chunks at once"
         raise DiskFull(f"{problem}. {advice}.") from error
 
 
@@ -98,9 +98,12 @@ def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[
 
 
 def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
-    """Write a chunk without the rows of some offsets as a new object beside the manifests. Return its copy."""
+    """Write a chunk without the rows of some offsets as a new object beside the manifests.
+
+    Return the new object's copy.
+    """
     names = dialect.line(copy.columns)
-    at = copy.columns.index(OFFSET)  # No column before it contains a comma.
+    at = copy.columns.index(OFFSET)  # No value of a column before it contains a comma.
     kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
     content = b"".join([names, *kept])
     data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
@@ -111,7 +114,8 @@ def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int])
 def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
     """Raise ChunkBroken for a chunk whose object has changed since it was copied.
 
-    Call this after the warehouse has read the objects. If they are unchanged, it has read the checked content.
+    Call this after the warehouse has read the objects. If the objects are unchanged, the warehouse has read the content
+    that was checked.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = [*pool.map(board.file, [each.file.key for each in copies])]
@@ -129,7 +133,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: "Signal", target: Path) -> Copy:
     file, served = _served(board, signal)
     parts = _checked(signal, served)
-    if str(signal.path).endswith(".gz"):  # Decompressed after the digest check of all parts.
+    if str(signal.path).endswith(".gz"):  # Decompress only after the digests of all parts were checked.
         parts = iter([gzip.decompress(b"".join(parts))])
     head, begin = _head(parts)
     with target.open("wb") as lines:

@@ -1,7 +1,7 @@
 """Groups of signals that are loaded together. Signals are collected up to a number or a time, then split by schema.
 
-A topic partition's chunks are loaded in the order of offsets, so a group ends where another schema begins. Loading a
-separate buffer for each schema would move a partition's position past rows that are not loaded.
+A topic partition's chunks are loaded in the order of offsets, so a group ends where another schema begins. With a
+separate buffer for each schema, a load could move a partition's position past rows that are not loaded yet.
 """
 
 from collections import deque

@@ -94,11 +94,11 @@ def follower(
     if isinstance(source, DatasetUpdates):
         mark = dataset_state.mark(connection, name) if connection else Mark()
         return DatasetTable(loading, holder, source, state, mark)
-    # Imported here because it needs Kafka's packages, which a dataset does not need.
+    # Import this module here, because it needs Kafka's packages, which a dataset does not need.
     from feed_assets.warehouse.table import Loading, TopicTable
 
     if not isinstance(loading, Loading):
-        raise TypeError(f"{name} is a topic: expected a Loading, which has the place of its chunks.")
+        raise TypeError(f"{name} is a topic: expected a `Loading`, which has the place of its chunks.")
     return TopicTable(loading, holder, name, source.key, state)
 
 
@@ -238,7 +238,7 @@ class LoaderSession:
                 dataset_state.prepare(connection, engine)
 
     def _release(self) -> None:
-        """Release the lease for the next loader. A failure is only printed: raising it could hide an earlier error."""
+        """Release the lease for the next loader. Only print a failure: raising it could hide an earlier error."""
         try:
             with self._loading.engine.open() as connection:
                 load_state.release(connection, self._holder)

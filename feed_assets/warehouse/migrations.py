@@ -36,7 +36,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Step that gives a column a wider kind, which can store all its values. `was` is the present kind."""
+    """Step that gives a column a wider kind, which can store all values of the column. `was` is the present kind."""
 
     name: str
     kind: Kind
@@ -159,7 +159,7 @@ def _check_key(table: Shape, other: Shape) -> None:
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """Return the table's present column for each column of a newer shape, by its name or one of its aliases.
+    """Return the table's present column for each column of a newer shape, found by the newer column's name or alias.
 
     Names may shift: field b has the alias a, and field c the alias b. Then c comes first in the result, so that the
     column b is renamed to c before a is renamed to b.
@@ -178,7 +178,8 @@ def _moved(
 ) -> dict[str, str]:
     """Return the alias by which the field `name` finds its column, as a mapping; {} if no alias fits.
 
-    If another field has that alias as its name, that field needs another column. Its alias is then in the mapping, too.
+    If the alias is also the name of another new field, that field must find a column by an alias of its own. Then the
+    mapping has the aliases of both fields.
     """
     for alias in fields[name].aliases:
         if alias not in columns or alias in used_names:

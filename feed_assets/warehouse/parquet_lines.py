@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 LINES_BYTES = 32 << 20
-"""Approximate bytes of a file of lines. DuckDB reserves this size to read it, because one line may be that long."""
+"""Approximate bytes of a file of lines.
+
+DuckDB reserves as much memory to read the file, because one line may be that long.
+"""
 
 _FORM = (
     r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *, """
@@ -137,7 +140,7 @@ def _reading() -> Generator[duckdb.DuckDBPyConnection]:
         with opened_at(":memory:") as connection:
             yield connection
     except duckdb.IOException as error:
-        advice = "Make room for the rows of an update, or set TMPDIR"
+        advice = "Make room for the rows of an update, or set TMPDIR to a larger disk"
         raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {advice}.") from error
     except duckdb.Error as error:
         message = " ".join(str(error).split())

@@ -39,8 +39,8 @@ def readied(
 def grow(engine: Engine, connection: Connection, topic: str, state: TopicState, longer: TopicState) -> None:
     """Lengthen a table's text columns now, if the warehouse cannot do so in the load's transaction.
 
-    The state tables get the new lengths only with the load. After a kill in between, a column may be longer than they
-    say, which is harmless. So a query first shows whether a statement is still needed.
+    The state tables get the new lengths only with the load. After a kill in between, a column may be longer than the
+    state tables record, which is harmless. So first query whether a column must still be lengthened.
     """
     if state.shape is None or longer.shape is None:
         return

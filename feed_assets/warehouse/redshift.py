@@ -34,7 +34,7 @@ _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
 class Redshift(Engine):
     """A cluster or workgroup. Its tables have no defaults and no NOT NULL, because Redshift cannot change these later.
 
-    Loads do not need them: rows get their defaults from the staging table.
+    Loads need neither, because rows get their defaults in the staging table.
     """
 
     clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
@@ -75,17 +75,20 @@ class Redshift(Engine):
         return connection
 
     def bytes_of(self, text: str) -> str:
-        """Return SQL for the bytes, with FROM_HEX."""
+        """Return SQL that turns a text of hexadecimal digits into bytes, by Redshift's `FROM_HEX`."""
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition. It uses Redshift's own conversion of the text."""
+        """Return the condition that a text is not a valid value of a kind, by Redshift's own conversion of the text."""
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield the condition for a key that ends with a blank. Redshift treats it as equal to the key without it."""
+        """Yield the condition for a key that ends with a blank.
+
+        Redshift treats such a key as equal to the key without the blank.
+        """
         for each in shape.key_columns:
             if each.kind.name == "text":
                 name = quoted(each.name)
@@ -139,7 +142,7 @@ class Redshift(Engine):
         )
 
     def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
-        """Yield a statement that creates the table with ROW_NUMBER."""
+        """Yield a statement that creates the table `newest` with the newest staged row of each key, by ROW_NUMBER."""
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
         yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
@@ -157,7 +160,7 @@ class Redshift(Engine):
     def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
         """Yield statements that replace a column by a new one. Redshift cannot alter columns in a transaction."""
         name = quoted(column.name)
-        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift has no cast for it.
+        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # Redshift cannot cast a boolean.
         value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
         yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self.type_of(column.kind)}"
         yield f"UPDATE {table} SET {_WIDENED} = {value}"

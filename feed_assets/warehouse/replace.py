@@ -65,7 +65,10 @@ def planned(place: LoadContext, table: str, state: TopicState, update: Update) -
 
 
 def _changed(engine: Engine, table: str, state: TopicState, update: Update | None, shape: Shape | None) -> TableChange:
-    """Return the change that the table needs for an update's rows. Columns that other partitions may use stay."""
+    """Return the change that the table needs for an update's rows.
+
+    Keep columns that the update does not have: other partitions may use them.
+    """
     if update is None or shape is None:
         return TableChange((), state)
     number = int(update.id.replace(".", ""))
@@ -78,7 +81,7 @@ def _changed(engine: Engine, table: str, state: TopicState, update: Update | Non
 def _both(table: Shape, update: Shape) -> Shape:
     """Return a shape with the columns of a table, followed by those that only the update has.
 
-    A column of both is in the form that the update has.
+    If both have a column, the update's form of the column is used.
     """
     update_columns, table_columns = ({each.name: each for each in shape.columns} for shape in (update, table))
     return Shape(columns=tuple((table_columns | update_columns).values()), key=())
@@ -111,7 +114,8 @@ def _exchange(
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, state, exchange)
-    if state.shape is None and shape is not None:  # A new table has none of the recorded rows.
+    # The table is new, so it has none of the rows that are recorded as loaded.
+    if state.shape is None and shape is not None:
         dataset_state.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
@@ -131,7 +135,7 @@ def _refuse_moved(connection: Connection, table: str, state: TopicState, exchang
     held_update = dataset_state.held(connection, table, [exchange.key]).get(exchange.key)
     if held_update != exchange.held or load_state.read(connection, table) != state:
         raise WarehouseUnavailable(
-            f"{table} was loaded by another process meanwhile. The load is tried again from there."
+            f"{table} was loaded by another process meanwhile. The next attempt continues after that load."
         )
 
 

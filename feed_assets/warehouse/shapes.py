@@ -130,7 +130,8 @@ def shape_of(schema: "avro.Schema", key: Sequence[str]) -> Shape:
 
     Raise InvalidShape if no table can have it.
     """
-    from feed_assets.kafka import avro  # Imported here: it needs Kafka's packages, as topics do.
+    # Import this module here, because it needs Kafka's packages, which only topics need.
+    from feed_assets.kafka import avro
 
     record = avro.record_of(schema)
     if record is None:

@@ -133,7 +133,10 @@ class TopicTable:
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
-        """Raise LogTrimmed if a signal is of a recreated topic. The old offsets would make the loader skip it."""
+        """Raise LogTrimmed if a signal is about a recreated topic.
+
+        Because of the positions in the old topic, the loader would skip this signal.
+        """
         if self._state.topic_id in (None, signal.topic_id):
             return
         raise LogTrimmed(
@@ -173,9 +176,9 @@ class TopicTable:
         return True
 
     def _anew(self) -> str:
-        """Return the advice to make the table anew from these rows on.
+        """Return the advice to make the table anew, with only rows from now on.
 
-        From the beginning of the topic, the load would fail again, because rows of the old schema come first.
+        With all rows of the topic, the load would fail again, because rows of the old schema are first.
         """
         command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
         return f"`{command}` makes the table anew, with only these and later rows."

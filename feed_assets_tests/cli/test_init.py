@@ -120,7 +120,7 @@ def test_init_reports_foreign_settings_and_writes_nothing_there(here, monkeypatc
     (elsewhere := here / "elsewhere").mkdir()
     monkeypatch.setenv(variable, str(elsewhere))
     said = init("my_shop")
-    assert f"{variable} is set, so commands do not use my_shop/.feed_assets alone, where the sample lies" in said
+    assert f"{variable} is set, so commands do not use my_shop/.feed_assets alone, where the sample is" in said
     assert "feed-assets feed publish my_shop/orders/v1.0 --tree sample/orders" in said
     assert [*elsewhere.iterdir()] == []
 

@@ -92,7 +92,7 @@ def test_a_wrong_header_is_reported_once_with_its_remedy_and_not_retried(
     assert (result.exit_code, len(failed)) == (3, 1)
     assert "ads/clicked, ads/clicked_rejects men|2019-11-24: NotAsDeclared: " in failed[0]
     assert result.stdout.count("is not as declared: its header is") == 1
-    assert "a file that is pulled under another name." in failed[0]
+    assert "If files are pulled, the correct file needs another name." in failed[0]
     assert "its header is" not in caplog.text
     assert f"WAITS   ads/clicked/v1.0 {DAY}: failed: needs a change: see FAILED above" in result.stdout.splitlines()
     said = explained("ads/clicked/v1.0", DAY)

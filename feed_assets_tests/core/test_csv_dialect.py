@@ -43,7 +43,7 @@ SCHEMA = "id int, name string"
         ({"null_value": ""}, "expected a text without control characters"),
         ({"null_value": "\x85"}, "expected a text without control characters"),
         ({"null_value": "a,b"}, "null_value 'a,b' contains the delimiter or the quote"),
-        ({"delimiter": "|", "quote": "|"}, "delimiter and quote are both '|': expected two characters"),
+        ({"delimiter": "|", "quote": "|"}, "`delimiter` and `quote` are both '|': expected two characters"),
         ({"delimiter": ";", "format": "json"}, "is json and has delimiter=';', which only CSV has: expected"),
         ({"header": False, "format": "parquet"}, "is parquet and has header=False, which only CSV has"),
     ],

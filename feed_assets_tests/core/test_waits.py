@@ -65,15 +65,18 @@ def test_all_times_count_from_the_end_of_the_partition():
 @each_case(
     ("options", "said"),
     [
-        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: at_least are enough"),
-        ({"after": HOUR}, ": Wait: no at_least, expected both: at_least are enough"),
+        ({"at_least": "23 of 24"}, ": Wait: no after, expected both: `at_least` inputs are enough"),
+        ({"after": HOUR}, ": Wait: no at_least, expected both: `at_least` inputs are enough"),
         ({"at_least": "25 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "0 of 24", "after": HOUR}, "such as '23 of 24'"),
         ({"at_least": "most", "after": HOUR}, "such as '23 of 24'"),
         ({"earliest": "0 6 * *"}, r": Wait: the cron is '0 6 \* \*', expected a cron of five fields"),
         ({"earliest": "0 6 * * *", "tz": "Mars"}, ": Wait: the zone is 'Mars', expected a time zone"),
-        ({"warn": HOUR}, ": Wait: warn is 1:00:00 and deadline not given, expected a deadline later than warn"),
-        ({"warn": HOUR, "deadline": HOUR}, ": Wait: warn is 1:00:00 and deadline 1:00:00, expected a deadline later"),
+        ({"warn": HOUR}, ": Wait: `warn` is 1:00:00 and `deadline` not given, expected a deadline later than `warn`"),
+        (
+            {"warn": HOUR, "deadline": HOUR},
+            ": Wait: `warn` is 1:00:00 and `deadline` 1:00:00, expected a deadline later",
+        ),
         ({"delay": -HOUR}, "a time of 0 or more"),
         ({"deadline": timedelta(days=10**8)}, "deadline is .*, expected at most 3660 days"),
         ({"at_least": "２ of ３", "after": HOUR}, "such as '23 of 24'"),

@@ -313,7 +313,7 @@ def _settles(late: Late, arrived: Pin) -> bool:
         ({"check": "weekly"}, "the cron is 'weekly', expected a cron of five fields"),
         ({"lookback": 0}, "expected 1 or more"),
         ({"lookback": [-1]}, "expected 0 or more"),
-        ({"lookback": []}, "lookback is empty, expected periods"),
+        ({"lookback": []}, "`lookback` is empty, expected periods"),
         ({"value_per_gb": -1.0}, "expected a number of 0 or more"),
         ({"value_per_gb": float("inf")}, "expected a number of 0 or more"),
     ],

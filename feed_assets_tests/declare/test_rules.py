@@ -90,12 +90,15 @@ REFUSED = {
     "no URL of deletes": (lambda: DeletesTable("env:", "gone"), "url is 'env:' (str), expected a SQLAlchemy URL"),
     "an owner": (lambda: made(owners=["me"]), "feed_asset('t/sums/v1.0'): owners[0] is 'me' (str), expected team:NAME"),
     "an owner of a feed": (lambda: foreign_feed("t/a", schema="k int", owners=["me"]), "expected team:NAME"),
-    "an upper bound below": (lambda: checks.within("a", 10, 1), "checks.within('a', 10, 1): expected the least first."),
-    "a check that finds no number": (lambda: checks.Check("x", "y", bool), "neither of aggregate and measure"),
-    "a check that finds two": (lambda: checks.Check("x", "y", bool, "count(1)", len), "both of aggregate and measure"),
+    "an upper bound below": (lambda: checks.within("a", 10, 1), "checks.within('a', 10, 1): expected `low` first."),
+    "a check that finds no number": (lambda: checks.Check("x", "y", bool), "neither of `aggregate` and `measure`"),
+    "a check that finds two": (
+        lambda: checks.Check("x", "y", bool, "count(1)", len),
+        "both of `aggregate` and `measure`",
+    ),
     "what a check found": (
         lambda: checks.Check("x", "y", bool, "count(1)", finding="{nope}"),
-        "finding is '{nope}' (KeyError: 'nope'), expected a text with '{found}' or '{rows}'",
+        "`finding` is '{nope}' (KeyError: 'nope'), expected a text with '{found}' or '{rows}'",
     ),
     "a check's name": (lambda: checks.Check("a b", "y", bool, "count(1)"), "expected letters, digits and '_'"),
     "a check that was not called": (

@@ -172,7 +172,7 @@ def test_signals_that_were_deleted_are_missed(world):
     world.produce(10)
     world.run_until_done()
     trim(world, signals_of(world.name), 2)
-    with pytest.raises(SignalsLost, match="has no signal, but had some: the broker has deleted those before offset 2"):
+    with pytest.raises(SignalsLost, match="has lost its signals: the broker has deleted all messages before offset 2"):
         world.run_until_it_fails()
 
 

@@ -133,12 +133,12 @@ NOTHING = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "null
 
 @each_case("items", ["null", {"type": "null"}, NOTHING, {"type": "fixed", "name": "F", "size": 0}])
 def test_an_array_of_what_takes_no_bytes_is_refused(items):
-    with pytest.raises(InvalidSchema, match="an array of items without bytes"):
+    with pytest.raises(InvalidSchema, match="items of an array have an empty encoding"):
         schema_of({"type": "array", "items": items})
 
 
 def test_an_array_of_a_named_type_that_takes_no_bytes_is_refused():
-    with pytest.raises(InvalidSchema, match="an array of items without bytes"):
+    with pytest.raises(InvalidSchema, match="items of an array have an empty encoding"):
         schema_of(NOTHING, {"name": "g", "type": {"type": "array", "items": "N"}})
 
 

@@ -80,7 +80,7 @@ def test_dataset_made_here_is_counted_by_its_runs_alone(ledger):
     found = count_reports.report(ledger, [part("oops", {AT: 5}), *source({AT: 5})], NOW, "ada")
     assert (found.accepted, reasons(found)) == (
         1,
-        ["foo is built by our runs, which report its counts. Report sources."],
+        ["foo is built by our runs, which report its records. Report the counts of its sources."],
     )
     assert count_reports.report(ledger, [part("2026-01-01", {AT: 5})], NOW, COUNTER).accepted == 1
     assert row(ledger).state is WindowState.COMPLETE

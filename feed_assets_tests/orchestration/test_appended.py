@@ -240,7 +240,7 @@ STRANGE = [
     ({"table": "shop/orders", "upto": "2024-01-01T12:00Z"}, "expected at most 2, its last marker"),
     (
         {"table": "shop/orders", "after": "2", "upto": "1"},
-        r"slices\[0\] of shop/orders: after is 2, which is later than upto",
+        r"slices\[0\] of shop/orders: `after` is 2, which is later than `upto`",
     ),
     ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is not a marker"),
     ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),

@@ -70,7 +70,7 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
         (foreign, {"deps": [raw_feed()]}, "no parameter deps: no run here makes a foreign feed"),
         (sums, {"key_prefix": "sales"}, r"no parameter key_prefix: .* as in 'sales/orders/v1\.0'"),
         (sums, {"retry_policy": dg.RetryPolicy()}, "no parameter retry_policy: a failed run is requested again"),
-        (foreign, {"op_tags": {}}, r"no parameter op_tags: no run here makes a foreign feed\. Remove it\."),
+        (foreign, {"op_tags": {}}, r"no parameter op_tags: no run here makes a foreign feed\. Remove the argument\."),
         (foreign, {"code_version": "1"}, "no parameter code_version: no run here makes a foreign feed"),
         (foreign, {"partition_mapping": 1}, r"partition_mapping: Input\(feed, mapping=…\) among the inputs"),
         (sums, {"partition_mapping": 1}, r"no parameter partition_mapping: Input\(feed, mapping=…\) among the inputs"),
@@ -98,7 +98,7 @@ def test_assets_keep_declared_group_tags_kinds_metadata_and_description():
         (
             sums,
             {"deps": [Input(raw_feed(SETTLED), tagged=True)]},
-            r"deps\[0\] is tagged, but deps are not read",
+            r"deps\[0\] is tagged, but `deps` are not read",
         ),
         (sums, {"deps": [Input(raw_feed(SETTLED), optional=True)]}, r"deps\[0\] is optional, .* or remove optional"),
         (sums, {"deps": [raw_feed()]}, r"has the input t/raw/v1\.0 twice"),

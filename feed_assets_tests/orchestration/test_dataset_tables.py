@@ -200,11 +200,11 @@ def test_a_table_depends_on_its_dataset_and_has_its_partitions():
 def test_a_warehouse_table_with_wrong_arguments_is_refused():
     topic, sums = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"]), sums_of(raw_feed())
     for given, said in (
-        ({}, "expected one of topic and dataset, found none"),
-        ({"topic": topic, "dataset": sums}, "expected one of topic and dataset, found both"),
+        ({}, "expected `topic` or `dataset`, found none"),
+        ({"topic": topic, "dataset": sums}, "expected `topic` or `dataset`, found both"),
         ({"dataset": raw_feed()}, "dataset is t/raw: expected what @feed_asset returns"),
         ({"topic": raw_feed()}, "topic is t/raw: expected what kafka_topic returns"),
-        ({"dataset": sums, "lag": 3}, f"has a lag, which counts messages: {SUMS} has none"),
+        ({"dataset": sums, "lag": 3}, f"has a lag, which counts messages: the dataset {SUMS} has no messages"),
     ):
         with pytest.raises(InvalidDefinition, match=said):
             warehouse_table(TABLE, warehouse="main", **given)

@@ -106,7 +106,7 @@ def test_a_partition_is_built_at_its_earliest_time_and_not_before():
 
 
 def test_a_wait_without_time_partitions_is_refused():
-    with pytest.raises(InvalidDefinition, match="no time partitions, but wait counts from the end of a partition"):
+    with pytest.raises(InvalidDefinition, match="no time partitions, but `wait` counts from the end of a partition"):
         daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
 
 

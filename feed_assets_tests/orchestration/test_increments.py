@@ -229,7 +229,7 @@ def test_an_unknown_plan_by_hand_is_refused(shop, told):
     result = by_hand(world_, slices=[{"table": "shop/orders", "upto": "1"}], plan="merge")
     assert not result.success
     said = str(result.all_events)
-    assert "plan is 'merge': expected 'reload' or 'incremental'." in said
+    assert "`plan` is 'merge': expected 'reload' or 'incremental'." in said
 
 
 def test_an_invalid_increment_in_the_chain_causes_a_full_load(shop, told):

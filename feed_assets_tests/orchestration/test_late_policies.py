@@ -87,7 +87,8 @@ def test_lookback_and_cut_off_are_refused_without_time_partitions(late):
     raw = foreign_feed("web/raw/v1.0", schema="n int")
     for options in ({"inputs": {"in0": raw}, "late": late}, {"inputs": {"in0": Input(raw, late=late)}}):
         with pytest.raises(
-            InvalidDefinition, match="has no time partitions, but lookback and cut_off of Late count from the end of a"
+            InvalidDefinition,
+            match="has no time partitions, but `lookback` and `cut_off` of Late count from the end of a",
         ):
             feed_asset("web/made/v1.0", **options)
 

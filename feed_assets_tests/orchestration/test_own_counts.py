@@ -161,7 +161,7 @@ def test_the_test_maker_refuses_counts_without_declared_completeness():
 
 
 def test_completeness_without_an_event_time_is_refused():
-    with pytest.raises(InvalidDefinition, match="has completeness and no event_time"):
+    with pytest.raises(InvalidDefinition, match="has `completeness` and no `event_time`"):
 
         @feed_asset(OWN, inputs={}, completeness=BY_HOUR)
         def own():

@@ -242,7 +242,7 @@ EMPTY = foreign_feed("t/one/v1.0", schema="k string")
         (lambda: profiled(foo(), BY_HOUR), "expected rows= for a state table, a function that reads the Span"),
         (lambda: profiled(EMPTY, BY_HOUR), "has a profile, but no time partitions"),
         (lambda: profiled(Input(sums_of()).spec, BY_HOUR), "use its argument profile="),
-        (lambda: sums_of(deep_checks=[NO_BOTS]), "deep_checks and no profile"),
+        (lambda: sums_of(deep_checks=[NO_BOTS]), "`deep_checks` and no `profile`"),
         (lambda: sums_of(checks=[NO_BOTS], profile=DAILY, deep_checks=[NO_BOTS]), "check no_bots twice"),
         (lambda: sums_of(profile=DAILY, deep_checks=[checks.references("x", "raw", "k")]), "names the input 'x'"),
     ],

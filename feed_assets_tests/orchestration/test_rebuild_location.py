@@ -140,7 +140,7 @@ def test_with_trust_an_input_of_the_same_second_does_not_count_as_consumed(built
     lose(home)
     rebuilt = rebuild(built, trust=True)
     assert [(str(at.feed), at.key, why) for at, _, why in rebuilt.unknown] == [
-        (SUMS, DAY, "an input has no valid update older than it")
+        (SUMS, DAY, "an input has no older valid update")
     ]
 
 

@@ -61,8 +61,8 @@ def test_slower_code_is_an_alert_until_faster_code_follows():
     world.take(25, "2", times=1)
     (reason,) = world.look().values()
     assert reason.startswith(
-        "gamma/report/v1.0 is slower since its code has changed: from team/orders code 2 (median 25.000 s of 5) takes "
-        "2.50 times as long as code 1 (median 10.000 s of 5); expected at most 2 times."
+        "gamma/report/v1.0 is slower since its code has changed. For updates from team/orders, code 2 (median 25.000 s "
+        "of 5) takes 2.50 times as long as code 1 (median 10.000 s of 5); expected at most 2 times."
     )
     world.take(11, "3", times=4)
     assert [*world.look()] == [NAME], "nobody knows yet"

@@ -131,7 +131,7 @@ def test_explain_names_readers_of_the_older_version_and_the_newer_one(monkeypatc
 def test_a_version_with_readers_cannot_be_retired(monkeypatch):
     loop = side_by_side()
     result = command(monkeypatch, loop, "feed", "retire", SUMS, "--why", "v2.0 is there")
-    assert "t/sums/v1.0 is still read by t/picked/v1.0: expected nobody" in str(result.exception)
+    assert "t/sums/v1.0 is still read by t/picked/v1.0: expected no reader" in str(result.exception)
     loop.drop(RAW, DAY, rows(1))
     assert len(loop.run_until_idle()) == 3
 

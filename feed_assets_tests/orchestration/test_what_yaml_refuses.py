@@ -66,13 +66,13 @@ def refused(project, given, other):
         (
             "mapping: batch_date",
             "mapping: all, only: {a: b}",
-            "only needs one of the mappings within, batch_date, day_to_date",
+            "expected `mapping` to be one of within, batch_date, day_to_date",
         ),
         ("PT30M", "soon", "attributes.wait.delay"),
         ("P2D", "-P2D", "a time of 0 or more"),
         ("deadline: PT6H", "deadlin: PT6H", "attributes.wait.deadlin"),
-        ("warn: PT5H", "warn: PT7H", "expected a deadline later than warn"),
-        ("event_time: at\n  chart", "chart", "has completeness and no event_time"),
+        ("warn: PT5H", "warn: PT7H", "expected a deadline later than `warn`"),
+        ("event_time: at\n  chart", "chart", "has `completeness` and no `event_time`"),
         (f"{HERE}.report", f"{HERE}.reports", "function: "),
         (f"{HERE}.report", f"{HERE}.chart", "expected one parameter for each input"),
         ('start: "2026-01-01", every: day', "start: 2026-1", "attributes.partitions.start"),
@@ -92,9 +92,10 @@ def test_a_wait_in_yaml_without_partitions_of_time_is_refused(project):
     wait = "wait: {deadline: PT6H}, inputs: {raw: {asset: shop/dim, at: dims}}"
     with pytest.raises(Exception, match="Error while building definitions") as error:
         chained_asset(project, wait)
-    assert str(error.value.__cause__).endswith("Add one, or remove wait.")
-    assert "chain/defs.yaml: t/chained/v1.0 has no time partitions, but wait counts from the end of a partition" in str(
-        error.value.__cause__
+    assert str(error.value.__cause__).endswith("Add one, or remove `wait`.")
+    assert (
+        "chain/defs.yaml: t/chained/v1.0 has no time partitions, but `wait` counts from the end of a partition"
+        in str(error.value.__cause__)
     )
 
 
@@ -142,7 +143,7 @@ def test_a_profile_in_yaml_makes_a_monitor_of_the_table(project):
         (
             "profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}",
             "",
-            "deep_checks and no profile",
+            "`deep_checks` and no `profile`",
         ),
     ],
 )

@@ -68,7 +68,11 @@ PLAIN = bz2.compress(CONTENT)
         ),
         ("a.csv.lz4", pa.compress(CONTENT, codec="lz4_raw", asbytes=True), NO_HADOOP),
         ("a.csv.zst", PLAIN, "it is not a Zstandard file: found bzip2"),
-        ("a.csv", PLAIN, r"it is packed by bzip2, and its name does not end in \.bz2: have the producer name it so"),
+        (
+            "a.csv",
+            PLAIN,
+            r"it is packed by bzip2, and its name does not end in \.bz2: have the producer add this ending",
+        ),
         ("a.csv", pa.compress(CONTENT, codec="zstd", asbytes=True), r"packed by Zstandard, .* not end in \.zst"),
         (
             "a.csv",

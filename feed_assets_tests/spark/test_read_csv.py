@@ -150,7 +150,7 @@ def test_a_wrong_csv_header_is_refused_and_shown(told, content, says):
     """Loss 5: by default Spark ignores the header, so that columns are swapped and first rows are lost."""
     with pytest.raises(UnreadableUpdate, match=rf"{PARTITION.feed}/.*/part\.csv is not as declared: {says}") as raised:
         told(content)
-    assert str(raised.value).endswith("have the producer send it right: a file that is pulled under another name.")
+    assert str(raised.value).endswith("send a correct file. If files are pulled, the correct file needs another name.")
 
 
 @pytest.mark.parametrize("name", ["_part.csv", ".part.csv", "_temporary/0/part.csv", ".hidden/part.csv"])

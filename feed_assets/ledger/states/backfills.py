@@ -1,4 +1,4 @@
-"""Start, end and giving up of window backfills, each by compare-and-set in one transaction.
+"""Functions that start, end and give up backfills of windows, each by compare-and-set in one transaction.
 
 A window in backfill is still judged by its counts. A check that failed before must run again. Until it passes, the
 smaller windows inside stay flagged. If the backfilling process is killed, the window stays `backfilling` until somebody
@@ -105,7 +105,7 @@ def _move(
 
 
 def settle(ledger: Ledger, now: datetime) -> None:
-    """End the backfills of ended runs: finish them if the run published, otherwise give them up.
+    """End the backfills of ended runs. If the run has published, finish its backfills; otherwise give them up.
 
     A run may be killed at any time after it began a backfill. So call this wherever runs are reconciled. A repeated
     call changes nothing.

@@ -153,7 +153,9 @@ class _Recording:
         """Return whether the dataset has the tier, sub-partition and windows of a report. Otherwise reject it."""
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
-                raise InvalidReport(f"{self.dataset} is built by our runs, which report its counts. Report sources.")
+                raise InvalidReport(
+                    f"{self.dataset} is built by our runs, which report its records. Report the counts of its sources."
+                )
             if self.tracked.tiers and new.windows and new.tier not in (INGESTED, *self.tracked.tiers):
                 raise InvalidReport(f"tier {new.tier!r}: expected one of {', '.join(self.tracked.tiers)}, as declared.")
             self.tracked.check(new.sub_partition)
@@ -300,7 +302,7 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
 
 
 def _offset_changes(new: Iterable[Report], before: Mapping[_Key, Any]) -> Iterator[offset_checks.OffsetChange]:
-    """Yield the offsets of new reports, and those of the reports that they replace."""
+    """Yield the offsets of new reports as added, and the offsets of the reports that they replace as removed."""
     for each in new:
         yield offset_checks.OffsetChange(each.sub_partition, each.tier, each.offsets, dict(each.windows))
         if (previous := before.get(each.key)) and previous.offsets:

@@ -13,7 +13,7 @@ class Delta:
     data: int = 0
 
     def add(self, tier: str, records: int, parts: int, data: int) -> None:
-        """Add a report and its digest, or subtract them by negative numbers."""
+        """Add a report and its digest. With negative numbers, subtract them."""
         self.parts += parts
         if not tier:
             self.records, self.data = self.records + records, self.data + data

@@ -2,8 +2,8 @@
 
 The check results of a partition are reported, too, for the windows that the partition fills.
 
-The counter is a subscriber of the log, so its work depends only on the number of changes. It serves only the feeds that
-its own code location declares.
+The counter is a subscriber of the log, so its work depends only on the number of changes. The counter serves only the
+feeds that its own code location declares.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class CountedFeed:
     tracked: Tracked
     sub_partition_of: Callable[[Partition], str | None]
     is_foreign: bool = False
-    """True if the feed's producer may report counts. If it does, the counter reports none."""
+    """True if the feed's producer may report counts. If the producer reports counts, the counter does not."""
     windows_within: Callable[[Partition], Sequence[WindowAddress]] = lambda _: ()
     """Function that returns the windows that a partition fills."""
 

@@ -1,6 +1,6 @@
 """Nested windows, and the spread of bad quality from one window to others.
 
-It spreads to the windows inside, and to a larger window that has no other problem.
+Bad quality spreads to the windows inside, and to a larger window that has no other problem.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,9 +38,9 @@ def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
 
 
 def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
-    """Describe the bad parts of a window if nothing else keeps it open. Return None otherwise.
+    """Describe the bad parts of a window if only these parts keep the window open. Otherwise return None.
 
-    Nothing else keeps it open if all of its data have arrived, or if a person accepted the window as it is. The text
+    Only bad parts keep it open if all of its data have arrived, or if a person accepted the window as it is. The text
     has the reason of the first part and the names of the others, so it changes when another part becomes bad.
     """
     bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]

@@ -6,7 +6,8 @@ parts name no offsets is not compared.
 
 Stored numbers are sums, so the order of reports does not matter. The table `coverage` has for each topic partition the
 number of parts that hold an offset. The table `window_offsets` has the offsets that a window names. A report changes
-the rows of its own ranges. It affects its own windows, and all windows whose offsets became covered or uncovered.
+the rows of its own ranges. So it affects the windows that it names, and all windows whose offsets became covered or
+uncovered.
 """
 
 import json
@@ -53,7 +54,7 @@ class OffsetChange:
 
 @dataclass
 class _Named:
-    """The offsets of one topic partition that a window names: those of its parts, and those of its sources by tier."""
+    """The offsets of one topic partition that a window names: the offsets of parts, and those of sources by tier."""
 
     parts: Steps = field(default_factory=Steps)
     sources: dict[str, Steps] = field(default_factory=dict[str, Steps])

@@ -54,9 +54,9 @@ def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP
 
 
 def fold_all(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP, *, apply: bool) -> int:
-    """Fold all reports whose windows have been complete for `days`. Without `apply` only count them.
+    """Fold all reports whose windows have been complete for `days`, and return their number.
 
-    Return how many.
+    Without `apply`, only count them.
     """
     after, before, done = json.loads(_BEGINNING), now - timedelta(days=days), 0
     while True:
@@ -93,7 +93,7 @@ def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
 
 
 def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
-    """Fold the old reports of one dataset among these keys. Check them again under its lock. Return how many."""
+    """Fold the old reports of one dataset among these keys. Check them again under its lock. Return their number."""
     dataset = Feed.parse(name)
     with ledger.write() as connection:
         tracked = window_policies.lock(connection, [dataset], now)[dataset]

@@ -25,10 +25,10 @@ from feed_assets.ledger.tables import report
 
 @dataclass(frozen=True)
 class Part:
-    """One report about a window.
+    """One part's report, as far as it is about a window. A part is a file or range that a tier counted.
 
-    `records` is the number of records in the window. `of` is the number of records of the whole part, if known. Times
-    are UTC.
+    `records` counts the part's records in the window. `of` is the number of all its records, in all windows; None if
+    unknown. Times are UTC.
     """
 
     sub_partition: str
@@ -263,7 +263,7 @@ def _files(tracked: Tracked, one: _Base) -> list[Missing]:
 def _with_neighbours(
     one: _Base, partition: str, gaps: Iterable[Range]
 ) -> Iterator[tuple[Range, tuple[str | None, str | None]]]:
-    """Yield each gap with the names of the part that ends before it and the part that begins after it."""
+    """Yield each gap, with the name of the part that ends before the gap, and of the part that begins after the gap."""
     held = [(ranges, each.report.part) for each in one.ingested if (ranges := each.ranges.get(partition))]
     firsts, lasts = (sorted((ranges[end], part) for ranges, part in held) for end in (0, 1))
     for first, last in gaps:

@@ -1,8 +1,8 @@
 """Roll-up of counts: the state changes of windows that follow from changed counts, also of larger windows.
 
-The transaction must hold the lock of the dataset (`window_policies.lock`). It locks the log as soon as a state changes,
-and judges larger windows after that. So if two transactions complete two sibling windows, the later transaction sees
-both windows.
+The transaction must hold the lock of the dataset (`window_policies.lock`). The transaction also locks the log as soon
+as a state changes, and judges larger windows after that. So if two transactions complete two sibling windows, the later
+transaction sees both windows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ NOTHING_SAID: Mapping[WindowAddress, OffsetProblems] = {}
 
 
 class Judging:
-    """Judge of the windows of one dataset, in one transaction."""
+    """The judging of one dataset's windows, in one transaction."""
 
     def __init__(
         self, connection: sa.Connection, dataset: Feed, tracked: Tracked, now: datetime, by: str | None
@@ -145,7 +145,7 @@ class Judging:
         return {*self._transitions}
 
     def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
-        """Set a window's state, unless its counts or checks require another state.
+        """Set a window's state, but only if its counts and checks allow this state.
 
         Return the windows whose state changes.
         """
@@ -240,7 +240,7 @@ class Judging:
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
         """Note which windows became suspect or good.
 
-        Return the windows inside of and above them, to judge them next.
+        Return the windows inside of these and above them, to judge them next.
         """
         new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
         if not new:

@@ -65,7 +65,7 @@ _LINE = ("dataset", "sub_partition", "grain")
 
 
 def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
-    """Return for each window the key of the first done window after it, if any.
+    """Return for each window the key of the first done window after it. Leave out windows without such a window.
 
     Cost: one index lookup for each state.
     """

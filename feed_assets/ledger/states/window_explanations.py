@@ -17,7 +17,7 @@ from feed_assets.ledger.states.window_rows import WindowRow, empty, rows
 def whys(
     connection: sa.Connection, windows: Iterable[WindowRow], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, str]:
-    """Return for each window why it is incomplete or bad, who accepted it, or its counts.
+    """Return a text for each window: why it is incomplete or bad, who accepted it, or otherwise its counts.
 
     Cost: one statement for each level of windows.
     """

@@ -1,4 +1,7 @@
-"""Owners of alerts. If several code locations share a ledger, each one resolves only the alerts about its own feeds."""
+"""Owners of alerts.
+
+If several code locations share a ledger, each location resolves only the alerts about its own feeds.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,9 +17,9 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.undeclared import known_feeds
 
 GONE_AFTER = timedelta(hours=1)
-"""If no code location reads a feed's change for this long, the feed has no owner.
+"""Time after which a feed has no owner: no code location has read a change of the feed for this long.
 
-Then any location may resolve its alerts.
+Any location may then resolve the feed's alerts.
 """
 
 
@@ -51,7 +54,7 @@ class Ours:
     def has(self, name: str) -> bool:
         """Return whether this code location resolves the alerts of a name.
 
-        It does if `has_feed` is true, or if the ledger does not know the name.
+        It does if `has_feed` is true, or if the ledger knows no feed of this name.
         """
         return self.has_feed(name) or not known_feeds(self.ledger, [name])
 

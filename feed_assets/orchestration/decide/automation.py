@@ -89,7 +89,8 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
     Partitions that another evaluation has requested meanwhile are left out, too.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
-    if dataset not in stale.claimed:  # Dagster evaluates the rejects, too; the same run builds them
+    # Dagster evaluates the condition for the rejects, too, but the same run builds them.
+    if dataset not in stale.claimed:
         listed, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in listed if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
         by_output = {each.partition: each for each in stands}

@@ -10,10 +10,10 @@ from feed_assets.orchestration.declare.declarations import Rejects
 def counters_of(
     counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
 ) -> dict[Feed, list[Feed]]:
-    """Return, for each feed, its readers that do not depend on another reader of the feed.
+    """Return the datasets that may count each feed's records: its readers that do not depend on another of its readers.
 
-    So no counting dataset waits for another. Datasets built by events come last, because they may wait long or be
-    paused. Apart from that, readers are sorted by name.
+    So no counting dataset waits for another. Datasets built by events are last, because they may wait long or be
+    paused. Otherwise datasets are sorted by name.
     """
     readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
     for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):

@@ -107,7 +107,7 @@ def decide_due(
 ) -> Decided:
     """Decide the due outputs of some datasets until the time budget is used up, and store the verdicts on the due list.
 
-    Skip ready outputs of history in `busy`. A run is building them, and they are decided after this run.
+    Skip ready outputs of history in `busy`: a run is building them, and they are decided when this run has ended.
     """
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
@@ -137,8 +137,8 @@ def _look_at_stopped(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now
 def _current_pipelines(graph: Graph, datasets: Sequence[Node], ledger: Ledger) -> dict[Feed, Pipelines]:
     """Return the current pipelines of datasets that wait for a propagation.
 
-    Only pipelines from a lineage table or file are returned. No event reports a change of such a source, so it is read
-    each time.
+    Only pipelines from a lineage table or file are returned. This table or file is read each time, because no event
+    reports a change of it.
     """
     external = [node for node in datasets if node.by_events and isinstance(node.by_events.pipelines, TOLD)]
     if not external:
@@ -173,15 +173,16 @@ def _decide_some(
     pairs = list(zip(needs, decided, strict=True))
     _pass_on(ledger, pairs, now)
     _release(ledger, decided, now)
-    late_decisions.record(ledger, decided, now)  # before the verdicts are stored, so that it is repeated after a kill
+    # Do this before the verdicts are stored, so that it is repeated after a kill.
+    late_decisions.record(ledger, decided, now)
     due.acknowledge(ledger, [(item, each) for item, each in pairs if not _consumes_without_a_run(each)], now)
     return pairs
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the due events leave an output unchanged, so that no run has to consume them.
+    """Return whether the due events leave an output unchanged.
 
-    The output's later events are decided next.
+    Then they are consumed without a run, and later events of the output are decided next.
     """
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
@@ -189,9 +190,9 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
 def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: datetime) -> None:
     """Record events for datasets that an update left unchanged, and consume the events of their inputs.
 
-    Otherwise consumers would wait for events of these datasets forever. Both happen before the verdicts are stored, so
-    that they are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due
-    list, because they may have more events.
+    Otherwise consumers would wait for events of these datasets forever. Do both before the verdicts are stored, so that
+    both are repeated after a kill. A repetition does no harm. Outputs that consume events here stay on the due list,
+    because they may have more events.
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
@@ -201,7 +202,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[DueOutput, Verdict]], now: 
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
-    # These outputs are older than a change of their inputs. Consumers may wait for the news that they stay unchanged.
+    # These outputs are older than a change of their inputs, but stay unchanged. Consumers may wait for this news.
     woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
@@ -238,9 +239,9 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
-    """Return the windows of feeds that an output waits for. Return None if they are unknown.
+    """Return the windows of feeds that an output waits for.
 
-    Then the output's mark stays.
+    Return None if they are unknown: then the output's mark stays.
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made

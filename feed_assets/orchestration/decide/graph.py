@@ -91,7 +91,7 @@ class Graph:
 
     @cached_property
     def elsewhere(self) -> dict[Feed, str]:
-        """Return, for each feed on another team's blackboard, the name of that blackboard."""
+        """Return the feeds on other teams' blackboards, each with the name of its blackboard."""
         return {node.feed: node.blackboard for node in self.foreign() if node.blackboard}
 
     @cached_property
@@ -192,10 +192,11 @@ class Graph:
         return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
-        """Return the outputs to decide after a change of a dataset or its input, each with its earliest time (UTC).
+        """Return the outputs to decide after a change of a dataset or its input.
 
-        A time partition exists once its window has ended. Outputs made from it exist only from then on. Return None if
-        the changed partition is dynamic and does not exist, because its time is unknown.
+        Each has the time (UTC) from which it exists. A time partition exists once its window has ended. Outputs made
+        from it exist only from then on. Return None if the changed partition is dynamic and does not exist, because its
+        time is unknown.
         """
         parent = self.node(changed.feed)
         stands = existence(parent.partitions_def, changed.key, now)

@@ -38,9 +38,9 @@ def need_of(graph: Graph, output: Partition) -> Need:
 
 
 def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
-    """Return the output's period and as many later periods as the policies for late data count.
+    """Return the output's own period, and as many later periods as its policies for late data (`looked_at`) count.
 
-    Return no periods if no policy counts them.
+    Return no periods if no policy counts periods.
     """
     counting = [each for each in policies if each.check or each.counts_periods]
     times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)

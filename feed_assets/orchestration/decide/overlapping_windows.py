@@ -61,10 +61,10 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
-    """Return whether an output waits for the windows of each input partition, and not for the largest windows.
+    """Return whether an output waits for separate windows of each input partition.
 
-    It does if the dataset sets `at_least`, names checks of the input, or has a `reprocess` rule that depends on the
-    partition that was backfilled.
+    Otherwise it waits for the largest windows that fill its time. It waits for separate windows if the dataset sets
+    `at_least`, names checks of the input, or has a `reprocess` rule that depends on the partition that was backfilled.
     """
     declared = child.declaration
     if not isinstance(declared, Dataset):

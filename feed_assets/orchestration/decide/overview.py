@@ -16,11 +16,14 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import by_dimension
 
 CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
-"""Three more groups: nothing to do; no input has arrived; not built although a later partition is built."""
+"""Groups besides the verdicts. Current: nothing is to do. Missing: no input has arrived.
+
+Holes: a partition is not built, although a later one is.
+"""
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
-    """Return the partitions of a dataset grouped by state. Holes are also in a group of their own."""
+    """Return the partitions of a dataset grouped by state. The last group repeats the partitions that are holes."""
     listed = due.listed(connection, node.feed)
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
     keys = [each.key for each in node.partitions]

@@ -38,7 +38,7 @@ Extents = dict[Feed, dict[Partition, Extent]]
 def extents_within(nodes: Iterable[Node], slots: Slots, notes: dict[str, str]) -> Extents:
     """Return the partitions of each node that overlap the slots or have no time.
 
-    `notes` gets the reason if a node fails, and a text if it has more partitions than are shown.
+    If a node fails, or has more partitions than are shown, add a text about this to `notes`.
     """
     extents: Extents = {}
     for node in nodes:
@@ -60,8 +60,8 @@ def newest_extents(
 ) -> Extents:
     """Return the newest `count` periods of each node, and some of its older partitions that are due.
 
-    The last period is the current one. If a node's newest data are older, the periods end with these data, and the last
-    finished period is added. `notes` gets the same texts as in `extents_within`.
+    The last period is the current one. If a node's newest data are older than all of these periods, return the periods
+    up to these data instead, and also the last finished period. `notes` gets the same texts as in `extents_within`.
     """
     newest = _newest(nodes, now, count, notes)
     ends = _last_ends(connection, nodes, newest)

@@ -47,7 +47,8 @@ def published(graph: Graph, retired: Collection[Feed] = ()) -> frozenset[Pipelin
 
     Event tables are left out, because others publish their events. Retired datasets are left out, too.
     """
-    own = {feed: graph.node(feed) for feed in graph.own()}  # inputs first: an origin depends on earlier origins only
+    # Inputs come first, because an origin depends only on the origins of inputs.
+    own = {feed: graph.node(feed) for feed in graph.own()}
     foreign_nodes = [node for node in graph.by_feed.values() if node.feed not in own]
     versions = {feed: graph.assets.get(node.key).code_version or "" for feed, node in own.items()}
     location = min(map(str, own), default="")
@@ -72,7 +73,10 @@ def _declared_pipelines(graph: Graph, lineage: Lineage) -> Pipelines:
 
 
 def _by_origin(graph: Graph, nodes: Iterable[Node]) -> Pipelines:
-    """Return tables by the origin of their correlation ids. Tables with one origin have the same ids."""
+    """Return tables by the origin of their correlation ids.
+
+    Tables with the same origin have the same correlation ids.
+    """
     origin_by_feed, tables_by_origin = dict[Feed, str](), dict[str, frozenset[Feed]]()
     for node in nodes:
         name = _origin(graph, node, origin_by_feed)
@@ -88,7 +92,10 @@ def _origin(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
 
 
 def _origin_of_inputs(graph: Graph, node: Node, origin_by_feed: dict[Feed, str]) -> str:
-    """Return the inputs' origin, combined if they differ. Return a new origin if a mapping is not one-to-one."""
+    """Return the origin of the inputs' correlation ids. If the inputs have different origins, return their combination.
+
+    Return a new origin if a mapping is not one-to-one.
+    """
     if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)

@@ -1,6 +1,7 @@
 """Datasets whose partitions, or whose inputs' partitions, are declared differently than before.
 
-The fan-out maps a change to outputs only once. An output that did not exist at that moment would never be decided.
+The fan-out maps a change to outputs only once. So without this module, an output that a new partitioning adds would
+never be decided.
 """
 
 import logging
@@ -36,14 +37,17 @@ def look_at_repartitioned(graph: Graph, datasets: Iterable[Node], ledger: Ledger
         if recorded_forms.get(name) != form:
             try:
                 _look_at(graph, node if name in recorded_forms else None, ledger, now, {name: form})
-            except Exception:  # a mapping may be user code: the next process tries again
-                _logger.exception("the partitions of %s have changed, and the affected outputs are unknown", node.feed)
+            except Exception:  # A mapping may be user code, which may fail. The next process tries again.
+                _logger.exception(
+                    "the partitions of %s are declared differently, but which outputs this affects is unknown",
+                    node.feed,
+                )
 
 
 def existing_partitions(connection: sa.Connection, node: Node) -> set[Partition]:
     """Return the partitions of an input that have an update.
 
-    For an event table, return all partitions: it has events and no updates.
+    For an event table, which has no updates, return all partitions.
     """
     partitions = {*node.partitions}
     if node.source:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 Blocks = list[list[Partition]]
-"""Runs, each given by the outputs that it builds."""
+"""A list of runs. Each run is the list of outputs that it builds."""
 
 
 @dataclass(frozen=True)
 class RequestedRuns:
     """The runs that a tick may request.
 
-    `free` has the runs that no daily limit counts. `counted` has the runs that a daily limit on history counts. `spent`
-    has the day's use before and after the runs in `counted`. `held` has outputs that wait for the next day, with the
-    reason.
+    `free` has the runs of new partitions, which no daily limit counts. `counted` has the runs of history, which the
+    daily limit counts. `spent` has the day's count before and after the runs in `counted`. `held` has outputs that wait
+    for the next day, with the reason.
     """
 
     free: Blocks
@@ -54,8 +54,7 @@ def is_history(graph: Graph, output: Partition, now: datetime) -> bool:
 def of_a_tick(graph: Graph, ledger: Ledger, sizes: Mapping[Partition, int], now: datetime) -> RequestedRuns:
     """Return the runs that a tick may request. `sizes` has the outputs in order, each with the bytes that it reads.
 
-    During an outage of a service, return one run with a single output, to test the service. A larger run would fail,
-    too.
+    During an outage of a service, return one run with a single output, to test whether the service works again.
     """
     with ledger.read() as connection:
         outputs = [*sizes][:1] if is_a_service_out(connection, graph.by_feed) else [*sizes]
@@ -96,17 +95,18 @@ def claimed(
 ) -> Blocks:
     """Claim the outputs of the runs to request now on the due list, and return these runs.
 
-    Outputs beyond the day's limit are held on the list. History is claimed completely or not at all, because another
-    process may have requested part of it meanwhile, or used up the limit.
+    Outputs beyond the day's limit are held on the list. Either all runs of history are claimed, or none, because
+    another process may meanwhile have requested some of them, or used up the limit.
     """
     outputs = [output for block in requested.free for output in block]
     claimed_outputs = [item.partition for item in due.claim(ledger, [listed[output] for output in outputs], now)]
-    # If another process has requested some outputs, group the others again: a range must have no gaps.
+    # If another process has requested some of these outputs, group the others again, because a run's range must have no
+    # gaps.
     free = requested.free if claimed_outputs == outputs else in_turn(graph, ledger, claimed_outputs, now)
     ready = [listed[output] for block in requested.counted for output in block]
     if requested.spent is None or not _counts(ledger, ready, requested.spent, now):
         return free
-    # If the process is killed before this line, the next tick decides again and holds these outputs.
+    # If the process is killed before this line, the next tick decides again about these outputs, and holds them.
     due.hold(ledger, {listed[output]: why for output, why in requested.held.items()}, requested.spent[0].next_day)
     return [*free, *requested.counted]
 
@@ -117,7 +117,7 @@ def _counts(ledger: Ledger, ready: Sequence[DueOutput], spent: tuple[Spent, Spen
 
 
 def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: datetime) -> Blocks:
-    """Return outputs in blocks, one per run, new ones before history. No run has both."""
+    """Return outputs in blocks, one block per run. New outputs come before history, and no run has both."""
     both: dict[bool, list[Partition]] = {False: [], True: []}
     for output in outputs:
         both[is_history(graph, output, now)].append(output)
@@ -125,10 +125,10 @@ def in_turn(graph: Graph, ledger: Ledger, outputs: Iterable[Partition], now: dat
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Return outputs in blocks, one per run, ordered by the first output of each block.
+    """Return outputs in blocks, one block per run, ordered by the first output of each block.
 
-    An output whose last run lost its process gets a block of its own. This output may need too much memory, and would
-    then also end the run of other outputs.
+    An output whose last run lost its process gets a block of its own. It may need too much memory, and would then end a
+    shared run together with the other outputs.
     """
     if not outputs:
         return []
@@ -150,7 +150,7 @@ def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[
 def _most_in_a_run(node: Node) -> int:
     """Return the greatest number of partitions per run.
 
-    A run by events has one, because its configuration is for one.
+    A run by events builds only one, because the slices in its configuration are those of one partition.
     """
     return 1 if node.by_events else settings().partitions_per_run
 

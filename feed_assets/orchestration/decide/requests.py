@@ -30,7 +30,10 @@ WHY = "feed_assets/why"
 """The run tag with the reason of the verdict that requested the run."""
 
 NAMED = 3
-"""Greatest number of slices and of correlation ids that a run's tags name. The tags only count the others."""
+"""Greatest number of slices, and of correlation ids, that a run's tags name.
+
+Of the others, the tags only have the number.
+"""
 
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
@@ -41,8 +44,8 @@ Found = Sequence[tuple[DueOutput, Verdict]]
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
     """Return the outputs that are being built, and those that unfinished Dagster runs will build.
 
-    Dagster is queried only for runs. In a run of many partitions, a partition is no longer in progress once its own
-    build has ended, with or without success.
+    Ask Dagster only for its runs. In a run of many partitions, a partition is no longer in progress once its own build
+    has ended, with or without success.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     outputs_by_run = {run.run_id: outputs_of(graph, run) for run in unfinished}
@@ -100,7 +103,7 @@ def requests_for(
 def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest], now: datetime) -> list[dg.RunRequest]:
     """Join the requests of Dagster's automation, one per partition, for neighbouring partitions.
 
-    Requests for assets that are not ours stay as they are, because their functions may not support several partitions.
+    Requests for assets that are not ours are not joined, because their functions may not support several partitions.
     History comes last.
     """
     kept, groups = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()

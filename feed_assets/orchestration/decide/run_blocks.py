@@ -1,7 +1,7 @@
 """Runs of many partitions: which ready partitions one run can build, and which partitions a run names.
 
-For such a run, Dagster names the first and the last partition. With several dimensions, the range has every combination
-of the keys between them.
+Dagster names such a run by its first and last partition. With several dimensions, this range has every combination of
+the keys between them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,9 +57,9 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return the block as it is if Dagster reads its range in the same way. Otherwise return single paths.
+    """Return the block unchanged if Dagster gets the same partitions from its range. Otherwise return single paths.
 
-    Dagster may read a range differently where clocks go back.
+    The result may differ where clocks go back.
     """
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
@@ -99,7 +99,7 @@ def _numbers(partitions_def: dg.PartitionsDefinition[str], keys: Iterable[str]) 
     """Return a number for each key of a dimension. Two keys get consecutive numbers if no other key is between them."""
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return {key: number for number, key in enumerate(partitions_def.get_partition_keys())}
-    # only the given windows, because all windows of some minutes would be too many
+    # Number only the given windows: with windows of a few minutes, a definition has too many.
     windows = sorted((bounds(partitions_def, key), key) for key in keys)
     numbers, number = {windows[0][1]: 0}, 0
     for (before, _), (window, key) in pairwise(windows):

@@ -20,7 +20,7 @@ from feed_assets.orchestration.decide.nodes import Node
 class SliceConfig(dg.Config):
     """The events of a table's partition after the marker `after`, up to the marker `upto`.
 
-    Without `after`, from the beginning.
+    Without `after`, the slice begins with the first event.
     """
 
     table: str
@@ -68,8 +68,8 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     if not config.slices and not config.consumes:
         if config.plan == "incremental":
             raise InvalidDefinition(
-                "plan is 'incremental' and there are no slices: expected slices to read. Without plan and slices, all "
-                "data are loaded."
+                "`plan` is 'incremental', but `slices` are missing: expected the slices to read. Add them, or remove "
+                "`plan`, so that all data are loaded."
             )
         return BY_HAND
     slices: dict[Partition, Slice] = {}
@@ -91,7 +91,7 @@ def _slice_of(number: int, config: SliceConfig) -> Slice:
         raise InvalidDefinition(f"slices[{number}] of {config.table}: {error}") from error
     if (piece.start or "") > piece.end:
         raise InvalidDefinition(
-            f"slices[{number}] of {config.table}: after is {config.after}, which is later than upto: expected an "
+            f"slices[{number}] of {config.table}: `after` is {config.after}, which is later than `upto`: expected an "
             f"earlier marker."
         )
     return piece
@@ -104,7 +104,7 @@ def _kind(config: RunConfig) -> Kind:
         case "reload":
             return "reload"
         case other:
-            raise InvalidDefinition(f"plan is {other!r}: expected 'reload' or 'incremental'.")
+            raise InvalidDefinition(f"`plan` is {other!r}: expected 'reload' or 'incremental'.")
 
 
 def parameters_of(config: RunConfig) -> str | None:

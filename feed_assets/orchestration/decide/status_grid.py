@@ -45,7 +45,7 @@ If there are more keys, all share one row.
 """
 
 DECISIONS = 1000
-"""Greatest number of missing partitions for which the page shows exactly which inputs they lack."""
+"""Greatest number of missing partitions for which the page shows exactly which inputs each one lacks."""
 
 STALE_SHOWN = 100
 """Greatest number of stale partitions for which the page shows the reason. `--stale` lists all."""
@@ -138,7 +138,7 @@ def status_of(
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
     """Return the problems of topics and their tables that the sensor `watch` has found.
 
-    Arrivals of data do not show these problems.
+    The page could not derive these problems from the data that have arrived.
     """
     return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
 

@@ -25,7 +25,7 @@ BAR, RANGE = "|", "..."
 """Dagster's separators of dimensions and of the ends of a range. No path contains them."""
 
 NEAREST = 3
-"""Greatest number of existing keys that a message names."""
+"""Greatest number of existing keys that an error message suggests."""
 
 
 def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:

@@ -44,7 +44,7 @@ def _near(feed: Feed, declared: Sequence[str]) -> str:
 
 
 def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
-    """Return keys on the blackboard that can never be partitions of a feed, with what was expected.
+    """Return those keys on the blackboard that can never be partitions of a feed, each with the expected keys.
 
     A time window that is not over is not reported, because its partition will exist later. For a batch, the parent
     partition is checked.

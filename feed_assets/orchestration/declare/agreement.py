@@ -75,7 +75,7 @@ def _once(assets: Sequence[Any]) -> list[Any]:
         specs = [spec for spec in _specs(asset) if KEY in spec.metadata]
         again = [(*first[spec.key], spec) for spec in specs if spec.key in first]
         for other, one, spec in again:
-            if other is not asset:  # several modules may import one object
+            if other is not asset:  # Several modules may import the same object, which is then no repeated declaration.
                 _refuse_difference(one, spec)
         first |= {spec.key: (asset, spec) for spec in specs if not again}
         kept += [] if again else [asset]
@@ -89,14 +89,16 @@ def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
 
 
 def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    """Raise InvalidDefinition unless both are equal declarations of one feed or table that others write."""
+    """Raise InvalidDefinition, except if both are equal declarations of one feed or table that others write."""
     _refuse_two_versions(one, other)
     first, again = _declared(one), _declared(other)
     differing = [name for name in first | again if first.get(name) != again.get(name)]
     at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
     twice = f"{one.key.to_user_string()} is declared twice"
     if first["role"] == again["role"] == "dataset":
-        raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
+        raise _placed(
+            f"{twice}, the first time at {at[0]}: expected one function that makes it. Rename or remove one.", at[1]
+        )
     if first["role"] != again["role"]:
         roles = [_ROLES.get(each["role"], "an asset") for each in (first, again)]
         raise _placed(
@@ -144,7 +146,7 @@ def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: s
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Return all values of a declaration by name. The role is first, because it matters most."""
+    """Return all values of a declaration by name. `role` is None if the asset has no declaration of feed_assets."""
     of_spec = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     of_spec |= {"group_name": spec.group_name, "kinds": spec.kinds, "tags": _without_kinds(spec), **_metadata(spec)}
     declared = vars(declaration_of(spec)) if declaration_of(spec) else {}
@@ -208,7 +210,7 @@ def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
         way = " reads ".join(key.to_user_string() for key in keys)
         declared = declaration_of(own_specs[keys[0]])
         raise _placed(
-            f"{way}: expected no dataset that reads itself, even through others. Remove one of these inputs.",
+            f"{way}: expected no dataset that reads itself, even through other datasets. Remove one of these inputs.",
             getattr(declared, "declared_at", None),
         ) from None
 

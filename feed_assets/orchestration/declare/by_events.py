@@ -76,7 +76,8 @@ class ByEvents:
         merge: True if one run may take several waiting updates of a pipeline. False if a run takes only one update of
             each.
         pipelines: The tables that each pipeline writes, by the pipeline's name, or the table or file that lists them.
-            By default they follow from the asset graph: inputs made from the same inputs belong to one pipeline.
+            By default the pipelines follow from the asset graph: inputs that are made from the same inputs belong to
+            one pipeline.
         plans: Rules for processing slices. The first rule that matches gives the plan. By default the plan is
             incremental.
         stuck_after: The time after which an incomplete update opens an alert.
@@ -102,7 +103,7 @@ class ByEvents:
                 raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected the tables that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
-        """Return a dataset with these inputs as a consumer. `pipelines` are from the graph or a lineage table."""
+        """Return the consumer for a dataset with these inputs. `pipelines` come from the graph or a lineage table."""
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)

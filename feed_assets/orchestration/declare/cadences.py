@@ -1,4 +1,4 @@
-"""The things that a cadence expects: each time partition, or the events of a table."""
+"""Rules for what a cadence expects: each time partition, or some event at each tick of a cron."""
 
 from functools import lru_cache
 

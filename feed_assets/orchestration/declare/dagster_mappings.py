@@ -1,8 +1,8 @@
 """Dagster's mappings by time, computed from one rule: an output needs an input if their windows overlap.
 
-Dagster computes the inputs of an output and the outputs of an input in different ways. The two results disagree on days
-whose midnight occurs twice. Dagster's own graph keeps Dagster's mapping. Other kinds of mappings, and users' own
-mappings, are called unchanged.
+Dagster computes the inputs of an output and the outputs of an input in different ways, and the two results disagree on
+days whose midnight occurs twice. So feed_assets decides by this module. Dagster's own graph still uses Dagster's
+mapping. Other kinds of mappings, and mappings that users wrote, are called unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +114,7 @@ def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions
 
 
 class _Below:
-    """Keys of one output dimension that need partitions of an input. Each input key is looked up once."""
+    """A cache for one output dimension: the keys that need an input key. Each input key is looked up once."""
 
     def __init__(self, edge: _Edge | None, part: _Part, parent: Mapping[str, _Part]) -> None:
         self.edge, self.part, self.parent = edge, part, parent

@@ -54,7 +54,8 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in handed)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    code = code_version or source_digest(function)  # with a corrected function, the same inputs are built again
+    # Include the function's source: once it is corrected, the same inputs are built again.
+    code = code_version or source_digest(function)
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
@@ -74,7 +75,7 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
-                f"{feed}: {name} is {option}, but deps are not read: expected it in inputs. Move it there, "
+                f"{feed}: {name} is {option}, but `deps` are not read: expected it in `inputs`. Move it there, "
                 f"or remove {option}."
             )
     return replace(dependency.source(name), is_handed=False, grain=None)
@@ -89,8 +90,8 @@ def with_profile(
     """
     if deep_checks and profile is None:
         raise InvalidDefinition(
-            f"{recipe.feed} has deep_checks and no profile, which decides when they run: expected both. Add Profile(), "
-            "or declare them as checks."
+            f"{recipe.feed} has `deep_checks` and no `profile`, which decides when they run: expected both. Add "
+            "Profile(), or declare them as checks."
         )
     check_baseline(recipe.feed, profile, partitions_def)
     profiled = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
@@ -112,7 +113,9 @@ def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
     if tracked is None:
         return recipe
     if recipe.event_time is None:
-        raise InvalidDefinition(f"{recipe.feed} has completeness and no event_time: expected the column to count by.")
+        raise InvalidDefinition(
+            f"{recipe.feed} has `completeness` and no `event_time`: expected the column to count by."
+        )
     return replace(recipe, grain=tracked.base)
 
 
@@ -183,8 +186,8 @@ def dataset_of(
     """Return a dataset's declaration. Raise InvalidDefinition if by_events is missing or contradicts at_least."""
     if wait and wait.at_least and by_events:
         raise InvalidDefinition(
-            f"{recipe.feed} has at_least and by_events: expected one of them, because with by_events an update is read "
-            "once it has reached all inputs. Remove at_least."
+            f"{recipe.feed} has `at_least` and `by_events`: expected one of them, because with `by_events` an update "
+            "is read once it has reached all inputs. Remove `at_least`."
         )
     if recipe.adds and by_events is None:
         raise InvalidDefinition(
@@ -256,7 +259,10 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, key: dg.AssetKey, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """Return the spec of a partitioned check. It blocks, unless it only warns or belongs to a companion dataset."""
+    """Return the spec of a partitioned check.
+
+    The check blocks, unless it only warns or belongs to a companion dataset.
+    """
     with without_dagsters_notes():
         return dg.AssetCheckSpec(
             check.name,

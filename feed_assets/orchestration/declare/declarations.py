@@ -179,7 +179,10 @@ class EventTable:
     topic: Topic | None = None
     """Rules for chunks, if the table is a Kafka topic. Then `table_name` is the topic's name."""
     lag: int | None = None
-    """Greatest number of a partition's messages without a signal or row. More open an alert."""
+    """Greatest number of messages of a partition that may lack a signal or a row.
+
+    If more messages lack one, an alert opens.
+    """
     loaded: LoadedTopic | LoadedDataset | None = None
     """The topic or dataset that the table is loaded from, if it is a warehouse table."""
     role: Literal["table"] = "table"
@@ -199,7 +202,7 @@ class StateTable:
 Declaration = Foreign | Dataset | Rejects | EventTable | StateTable
 
 
-@cache  # Built on first use, because it takes longer than importing this module.
+@cache  # Build the adapter on first use, because building takes longer than importing this module.
 def _adapter() -> TypeAdapter[Declaration]:
     return TypeAdapter(Annotated[Declaration, Field(discriminator="role")])
 
@@ -244,7 +247,7 @@ def declaration_of(asset: Asset) -> Declaration | None:
     declaration = held.instance if isinstance(held, ObjectMetadataValue) else held
     if declaration is None or isinstance(declaration, Declaration):
         return declaration
-    _log.warning("asset %s is left out: its metadata %s are no declaration of ours", asset.key.to_user_string(), KEY)
+    _log.warning("asset %s is ignored: its metadata %r has no valid declaration", asset.key.to_user_string(), KEY)
     return None
 
 

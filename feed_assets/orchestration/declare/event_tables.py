@@ -1,4 +1,7 @@
-"""Declarations of event tables: external assets whose events others report through an event source."""
+"""Declarations of event tables: external assets.
+
+Other teams report the events of these tables through an event source.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -56,7 +56,7 @@ RUN_SPEC = "run_spec"
 """The function parameter that gets the `RunSpec` of a run by events."""
 
 _OTHERS = "foreign_feed() or event_table()"
-"""Functions that declare inputs which are not our datasets."""
+"""Names of the functions that declare inputs other than our own datasets, for messages."""
 
 
 def asset_key(feed: Feed, version_in_key: bool = False) -> dg.AssetKey:
@@ -143,9 +143,8 @@ def foreign_feed(
             receiver (with `event_time` and hourly partitions in UTC, alone or with a static dimension of sources).
             `Pull`: intake reads their files (days or hours in UTC). The feed is then appendable, and not polled on the
             blackboard, because the ledger records each batch when it is published.
-        blackboard: The name of the feed's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own. Nothing is ever
-            written
-            or removed on others' blackboards, so the feed has no retention.
+        blackboard: The name of the feed's blackboard in `FEED_ASSETS_BLACKBOARDS`; by default our own. feed_assets
+            never writes or removes anything on others' blackboards, so the feed has no retention.
         version_in_key: True if the asset key contains the version. Needed if a newer version is declared beside an
             older one.
         delimiter: The character between two fields of CSV, such as `;` or `\t`.
@@ -228,7 +227,7 @@ def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions |
     Raise InvalidDefinition for regions without completeness.
     """
     if regions and not completeness:
-        raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
+        raise InvalidDefinition(f"{feed} has `regions` and no `completeness`: expected both. Add Completeness().")
     return checked(Tracked.of(completeness, regions)) if completeness else None
 
 
@@ -265,12 +264,10 @@ class Input:
         required: `all` if every partition of the mapping must exist. `own` if only the output's own partition must
             exist. Other partitions are read if they exist.
         optional: True to build without waiting for this input. The function gets None if the input has no data.
-        beyond: Wait until the input's data reach this time. These data reach up to the newest event time of the newest
-            update,
-            or a table's last marker. Later data do not make an output stale.
-        checks: Names of the only checks that count. For each partition or window to read, the results of these checks
-            must be known
-            and not failed. By default any failed check blocks.
+        beyond: Wait until the input's data reach this time. Data of a feed reach up to the newest event time of the
+            newest update, data of a table up to its last marker. Later data do not make an output stale.
+        checks: Names of the only checks of the input that can block the output. Each partition or window to read must
+            have a result of these checks, and none may be failed. By default any failed check blocks.
         late: Rules for which late data of this input cause a re-run, in place of the dataset's rules.
 
     Raises:
@@ -311,7 +308,7 @@ class Input:
 
         if self.checks and self.ignore_quality_issue:
             raise InvalidDefinition(
-                f"Input of {self.spec.key.to_user_string()} names checks and has ignore_quality_issue: expected only "
+                f"Input of {self.spec.key.to_user_string()} has `checks` and `ignore_quality_issue`: expected only "
                 "one of the two."
             )
 

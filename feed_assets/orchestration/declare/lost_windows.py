@@ -18,7 +18,7 @@ from feed_assets.orchestration.declare.time_windows import Times, is_window, rep
 
 _DAY = timedelta(days=1)
 _DATE_LINE = timedelta(hours=12)
-"""A larger jump skips the whole day, and also the window on it."""
+"""Jumps of clocks that are longer than this skip a whole day. Then Dagster does not list the window of this day."""
 _AHEAD = timedelta(days=400)
 
 
@@ -36,7 +36,7 @@ def check_windows(feed: Feed, partitions_def: Partitions) -> None:
 def lost_window(times: Times, end: datetime) -> str | None:
     """Return the first key up to a moment (timezone-aware) whose window is lost. Return None if no window is lost."""
     if times.is_basic_daily or repeats_hourly(times):
-        return None  # these days are computed here, and hourly windows do not depend on local time
+        return None  # `time_windows` computes days itself, and hourly windows do not depend on local time.
     start, zone = times.start.astimezone(ZoneInfo(times.timezone)).date(), times.timezone
     for day in _days_with_a_jump(zone, start, end.date()):
         noon = datetime.combine(day, time(12), ZoneInfo(zone))

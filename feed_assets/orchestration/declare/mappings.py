@@ -128,7 +128,7 @@ class DayToDate:
 class Previous:
     """The window before the output's window, for a dataset that reads its own previous window.
 
-    The first window has none.
+    The first window has no previous window.
     """
 
     only: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -161,7 +161,7 @@ Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)
 
 
 def span_of(extent: Extent) -> TimeSpan | None:
-    """Return the time span of a partition. Return None if it has no time."""
+    """Return the time span of a partition. Return None if the partition has no time."""
     return TimeSpan(extent.start, extent.end) if extent.start and extent.end else None
 
 

@@ -48,7 +48,7 @@ class Extent:
 
 
 class Existence(Enum):
-    """The answer to whether a path is a partition: now, only later, or never."""
+    """The existence of a path as a partition: it is one now, only later, or never."""
 
     EXISTS = "is"
     NOT_YET = "not yet"
@@ -129,7 +129,7 @@ def _parts(partitions_def: Partitions, path: str) -> Iterable[tuple[dg.Partition
 def has_key(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> bool:
     """Return whether a key is a partition at `now` (timezone-aware).
 
-    For time windows, our own computation decides, not Dagster's.
+    Time windows are computed by `time_windows`, because Dagster's result is wrong where clocks change.
     """
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         return is_partition(partitions_def, key, now)
@@ -302,7 +302,7 @@ def _keys_of_a_window(partitions_def: Partitions) -> int:
 def still_partitions(partitions_def: Partitions, paths: Iterable[str]) -> list[str]:
     """Return the paths that the partitions still define, including paths whose windows are not over.
 
-    Other paths are dropped: their dynamic key was removed, or a new start date excludes them.
+    Leave out other paths: their dynamic key was removed, or a new start date excludes them.
     """
     parts = by_dimension(partitions_def).values()
     known_keys = [

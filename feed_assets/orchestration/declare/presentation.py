@@ -19,21 +19,22 @@ MOST_KINDS = 3
 Kinds = Annotated[set[str], rule(lambda kinds: len(kinds) <= MOST_KINDS, f"a set of up to {MOST_KINDS} kinds")]
 
 _KEY = "the asset key is the feed's name. Write the prefix there, as in 'sales/orders/v1.0'."
-_PUBLISHED = "a dataset is published on the blackboard, and the function returns a DataFrame. Remove it."
+_PUBLISHED = "a dataset is published on the blackboard, and the function returns a DataFrame. Remove the argument."
 _RESOURCES = "the function gets only DataFrames, which have Spark's session. Let it create anything else that it needs."
-_ALWAYS = "the function always returns a DataFrame, without rows if there are none. Remove it."
-_NO_RUN = "no run here makes a foreign feed. Remove it."
-_BY_SENSORS = "the sensors of with_automation() request what is due. Remove it."
+_ALWAYS = "the function always returns a DataFrame, without rows if there are none. Remove the argument."
+_NO_RUN = "no run here makes a foreign feed. Remove the argument."
+_BY_SENSORS = "the sensors of with_automation() request what is due. Remove the argument."
 
 INSTEAD: Mapping[str, str] = {
     "key_prefix": _KEY,
     "key": _KEY,
     "name": _KEY,
     "ins": "inputs= declares the inputs of the function, by parameter name.",
-    "retry_policy": "a failed run is requested again automatically, up to FEED_ASSETS_MAX_ATTEMPTS times. Remove it.",
+    "retry_policy": "a failed run is requested again automatically, up to FEED_ASSETS_MAX_ATTEMPTS times. "
+    "Remove the argument.",
     "automation_condition": f"{_BY_SENSORS} late= has the rules for late data, and wait= the rules for missing inputs.",
     "auto_materialize_policy": _BY_SENSORS,
-    "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN sets how many partitions a run of a backfill has. Remove it.",
+    "backfill_policy": "FEED_ASSETS_PARTITIONS_PER_RUN limits the partitions of a backfill's run. Remove the argument.",
     "freshness_policy": "cadence=Cadence(…) declares when updates are expected.",
     "io_manager_key": _PUBLISHED,
     "io_manager_def": _PUBLISHED,
@@ -41,18 +42,18 @@ INSTEAD: Mapping[str, str] = {
     "compute_kind": "kinds= takes a set of kinds.",
     "partition_mapping": "Input(feed, mapping=…) among the inputs declares which partitions of an input are read.",
     "op_tags": "pool= limits how many runs of the dataset are active at once, and tags= serve to select assets. "
-    "Remove it.",
+    "Remove the argument.",
     "config_schema": "runs have no configuration, so that every run has the same result. Let the function read your "
     "own configuration.",
     "required_resource_keys": _RESOURCES,
     "resource_defs": _RESOURCES,
-    "hooks": "alerts report failures, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove it.",
+    "hooks": "alerts report failures, by FEED_ASSETS_ALERT_WEBHOOK and others. Remove the argument.",
     "output_required": _ALWAYS,
     "skippable": _ALWAYS,
-    "dagster_type": "the function returns a DataFrame, and checks= has the rules for its rows. Remove it.",
-    "is_virtual": "a dataset is files on the blackboard. Remove it.",
+    "dagster_type": "the function returns a DataFrame, and checks= has the rules for its rows. Remove the argument.",
+    "is_virtual": "a dataset is files on the blackboard. Remove the argument.",
 }
-"""Advice about arguments of Dagster's assets that our datasets do not take."""
+"""Advice by argument of Dagster's assets, for arguments that our datasets do not take."""
 
 _OF_BOTH = ("key_prefix", "key", "name", "freshness_policy", "compute_kind")
 INSTEAD_OF_FOREIGN: Mapping[str, str] = {
@@ -62,12 +63,12 @@ INSTEAD_OF_FOREIGN: Mapping[str, str] = {
     "check_specs": "no run here makes a foreign feed. Datasets that read it take checks=.",
     "partition_mapping": INSTEAD["partition_mapping"].replace("among the inputs", "among the inputs of a dataset"),
 }
-"""Advice about arguments of Dagster's assets that foreign feeds do not take."""
+"""Advice by argument of Dagster's assets, for arguments that foreign feeds do not take."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """Attributes for display. The declaration's default replaces None and empty values."""
+    """Attributes for display. For None and empty values, the declaration's defaults are used."""
 
     description: str | None = None
     group_name: Name | None = None

@@ -100,7 +100,7 @@ def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late |
     """Raise InvalidDefinition for lookback or cut_off if the partitions have no time."""
     if times_of(partitions_def) is None and any(each.counts_periods for each in policies if each):
         raise InvalidDefinition(
-            f"{feed} has no time partitions, but lookback and cut_off of Late count from the end of a partition: "
+            f"{feed} has no time partitions, but `lookback` and `cut_off` of Late count from the end of a partition: "
             "expected partitions_def with a dimension of time windows. Add one, or remove both."
         )
 

@@ -1,4 +1,7 @@
-"""Declarations of state tables: external assets whose completeness others report, and that are read by windows."""
+"""Declarations of state tables: external assets that are read by windows.
+
+Other teams report which windows are complete.
+"""
 
 from collections.abc import Sequence
 
@@ -27,7 +30,7 @@ def state_table(
     owners: Sequence[Owner] | None = None,
     version_in_key: bool = False,
 ) -> dg.AssetSpec:
-    """Declare a table that others fill. Reports state which of its time windows are complete.
+    """Declare a table that others fill. Reports tell which of its time windows are complete.
 
     A reader of the table waits for the windows within its output's own time and gets the `Span` to read. If the output
     has a dimension with the name of a level of sub-partitions, only the output's own key of this level counts.
@@ -76,7 +79,7 @@ def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions
     """Return the rules for a table's windows. Raise InvalidDefinition for both regions and sub-partitions."""
     if regions and sub_partitions:
         raise InvalidDefinition(
-            "regions and sub_partitions are both given: expected one of them. Put the sub-partitions below the "
+            "`regions` and `sub_partitions` are both given: expected one of them. Put the sub-partitions below the "
             "regions: Regions({…}, below=SubPartitions(…))."
         )
     return checked(Tracked.of(completeness, regions or sub_partitions))

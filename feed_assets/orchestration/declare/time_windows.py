@@ -1,8 +1,8 @@
 """Windows of Dagster's time partitions, by key and by moment, correct where clocks change.
 
-Dagster starts its cron at the given moment. If this is the second of two equal local times, Dagster returns another
-window or raises an error. This module computes hours and days itself. It lists other windows from an earlier local time
-that occurs only once.
+Dagster starts its cron at the given moment. If this moment is the second of two equal local times, Dagster returns a
+wrong window or raises an error. This module computes hours and days itself. It lists other windows from an earlier
+local time that occurs only once.
 """
 
 from collections.abc import Iterator
@@ -260,7 +260,7 @@ def _keys_upto(times: Times, start: datetime, end: datetime) -> tuple[str, ...]:
 def _noon(times: Times, moment: datetime) -> datetime:
     """Return the noon of a moment's local day.
 
-    Clocks never change at noon, so Dagster's cron is correct from there on.
+    Clocks never change at noon, so Dagster's cron is correct if it starts at noon.
     """
     return datetime.combine(moment.astimezone(ZoneInfo(times.timezone)).date(), _NOON, ZoneInfo(times.timezone))
 

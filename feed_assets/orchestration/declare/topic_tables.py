@@ -36,9 +36,9 @@ def kafka_topic(
 ) -> dg.AssetSpec:
     """Declare a Kafka topic that is written as chunks, as an external asset.
 
-    It is an event table with one event per chunk. The table has one partition per partition of the topic. A partition
-    is added with its first chunk. An event's marker is the offset after its chunk. Source: "Streaming Messages from
-    Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
+    The asset is an event table with one event per chunk. The table has one partition per partition of the topic. A
+    partition is added with its first chunk. An event's marker is the offset after its chunk. Source: "Streaming
+    Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
 
     Args:
         name: The table's name in this project, such as `ads/clicks`.
@@ -48,8 +48,8 @@ def kafka_topic(
         seconds: The time limit: a chunk ends at most this many seconds after its first message arrived.
         operation: The place of a message's type, `header:NAME` or `field:NAME`. Without it every message is an update.
         gzip: True if chunks are compressed with gzip.
-        lag: Greatest number of a partition's messages without a chunk. More fail the check `caught_up` and open an
-            alert.
+        lag: Greatest number of messages of a partition that may lack a chunk. If there are more, the check `caught_up`
+            fails and an alert opens.
         counts: Rules to count the messages for a dataset of the state store, which a `state_table` declares.
         cadence: Schedule of chunks. A missing chunk opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.

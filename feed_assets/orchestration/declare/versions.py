@@ -47,7 +47,7 @@ class _Versions:
         )
 
     def said_of(self, asset: Any) -> Any:
-        """Return an asset or spec with its metadata added."""
+        """Return an asset or spec with the metadata about versions added."""
         if isinstance(asset, dg.AssetSpec):
             return self._with(asset)
         is_older = isinstance(asset, dg.AssetsDefinition) and self.metadata.keys() & {*asset.keys}

@@ -49,8 +49,8 @@ def warehouse_table(
         topic: The topic, as `kafka_topic` declares it. Give either `topic` or `dataset`.
         dataset: The asset of `@feed_asset`. The table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name in `FEED_ASSETS_WAREHOUSES`.
-        lag: Greatest number of a partition's messages without a row. More fail the check `caught_up` and open an
-            alert.
+        lag: Greatest number of messages of a partition that may lack a row. If there are more, the check `caught_up`
+            fails and an alert opens.
         cadence: Schedule of loads. A missing load opens an alert. Dagster's freshness policy follows from it.
         description: A description for the UI.
         owners: Owners for the UI: `team:shop`, or an e-mail address; by default the owners of the topic or dataset.
@@ -93,7 +93,7 @@ def _loaded(
     """Return the topic or dataset that a table is loaded from. Raise InvalidDefinition unless exactly one is given."""
     upstreams = [each for each in (topic, dataset) if each is not None]
     if len(upstreams) != 1:
-        raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if upstreams else 'none'}.")
+        raise InvalidDefinition(f"{name}: expected `topic` or `dataset`, found {'both' if upstreams else 'none'}.")
     spec = Input(upstreams[0]).spec
     declared = declaration_of(spec)
     if topic and isinstance(declared, EventTable) and declared.topic:

@@ -56,7 +56,7 @@ def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
     other_assets = [given.feed for given in read.values() if given.declaration.feed != recipe.feed]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
-        own = {spec.key: spec for spec in context.assets_def.specs}  # a test may have changed the specs
+        own = {spec.key: spec for spec in context.assets_def.specs}  # A test may have changed the specs.
         assets = [*(own.get(spec.key, spec) for spec in specs), *other_assets]
         graph, interrupted = Graph(dg.Definitions(assets=assets).resolve_asset_graph()), Event()
         body = _Body(recipe, graph, context, interrupted, patience_of(context, interrupted))
@@ -103,9 +103,10 @@ class _Body:
             )
 
     def build_many(self, config: RunConfig) -> Iterator[Any]:
-        """Build all partitions that the run names. If one may be an input of another, build them one by one, in order.
+        """Build all partitions that the run names.
 
-        With a Spark profile, build them one by one, too, because a profile applies to the whole Spark session.
+        If one partition may be an input of another, build them one by one, in order. With a Spark profile, build them
+        one by one, too, because a profile applies to the whole Spark session.
         """
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
@@ -121,7 +122,8 @@ class _Body:
     def _is_of_backfill(self) -> bool:
         """Return whether the run belongs to a backfill.
 
-        A backfill counts a partition as failed if the backfill's own run reports no materialization of the partition.
+        Such a run also reports unchanged partitions: a backfill counts a partition as failed if the backfill's own run
+        reports no materialization of it.
         """
         return BACKFILL in self.context.run.tags
 
@@ -183,7 +185,7 @@ class _Body:
     def _on_step(self, output: Partition, step: str) -> None:
         """Write a step to the run's log.
 
-        Write nothing if the run is in the user's process, because its log is the terminal.
+        Write nothing if the run is in the user's process, because then the log is the user's terminal.
         """
         if self.interrupted.is_set():
             raise KeyboardInterrupt("the run that builds it was stopped")
@@ -219,7 +221,10 @@ class _Body:
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Return the data version and the metadata of the partition that got a batch. Both describe all its batches."""
+        """Return the data version and the metadata of a partition that got a batch.
+
+        Both describe all batches of the partition.
+        """
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}

@@ -91,8 +91,8 @@ def feed_asset(
     The function takes one DataFrame for each input, by name, and returns the partition's rows. For an event table it
     gets the `Slice` to read. The parameter `partition` gets the `Partition` to build, and `run_spec` the `RunSpec` with
     the run's slices and plan. The parameter `previous` gets the rows that the dataset published last for the partition.
-    The function merges the increment into these rows and returns the result. `previous` is None if everything is
-    loaded, and it needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are
+    The function merges the increment into these rows and returns the result. `previous` is None if the run loads the
+    whole dataset. It needs `by_events`. Records of foreign feeds that do not parse never reach the function. They are
     published as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
@@ -110,8 +110,8 @@ def feed_asset(
         by_events: Build when an update has reached all inputs, and not whenever an input is newer. Source: "Data
             Orchestration via Events" (2024). Required to read an event table.
         appendable: True if the partitions hold batches. The function then returns the rows of an increment, which
-            becomes a batch. If everything is loaded, one batch replaces all others. Needs `by_events` and only event
-            tables as inputs. Checks apply to the rows of each batch.
+            becomes a batch. If a run loads the whole dataset, its batch replaces all others. Needs `by_events` and only
+            event tables as inputs. Checks apply to the rows of each batch.
         cadence: Schedule of the updates. A missing update opens an alert.
         completeness: Rules for complete windows. Readers wait for a valid update and for complete windows. Needs
             `event_time`.
@@ -156,8 +156,8 @@ def feed_asset(
     presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
-            f"{own_feed} has no time partitions, but wait counts from the end of a partition: expected partitions_def "
-            "with a dimension of time windows. Add one, or remove wait."
+            f"{own_feed} has no time partitions, but `wait` counts from the end of a partition: expected "
+            "partitions_def with a dimension of time windows. Add one, or remove `wait`."
         )
 
     check_cadence(own_feed, cadence, partitions_def)
@@ -190,8 +190,9 @@ def assets_of(
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
     specs = [spec_of(recipe, output, read, declared, presentation, condition) for output in recipe.outputs]
-    # Dagster's type stub leaves a type argument open
-    partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
+    # The type in Dagster's stub lacks a type argument.
+    # pyright: ignore[reportUnknownMemberType]
+    partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]
     return dg.multi_asset(
         name=key.to_python_identifier(),
         specs=partitioned,

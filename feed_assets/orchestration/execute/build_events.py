@@ -1,7 +1,7 @@
 """Dagster events for the outcome of a build.
 
-Order matters. A check that is yielded before its MaterializeResult belongs to the previous materialization, and would
-block everything downstream forever. So the result of a published update contains the check results.
+The result of a published update contains its check results. A check that is yielded before its MaterializeResult would
+belong to the previous materialization, and would block everything downstream forever.
 """
 
 import json
@@ -47,8 +47,8 @@ def materialized(
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Yield one result per selected output. The dataset's own result has checks, pins and `extra_metadata`.
 
-    `keys` are the outputs' asset keys, in order. `page_of` returns an input's page. `version` is the data version of
-    all batches, if a batch was written.
+    `keys` are the outputs' asset keys, in order. `page_of` returns the path of an input's page. If a batch was written,
+    `version` is the data version of all batches together.
     """
     main = published.outputs[-1]
     for key, output in zip(keys, published.outputs, strict=True):

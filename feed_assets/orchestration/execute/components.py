@@ -41,7 +41,9 @@ class _Profiled(dg.Model):
         """
         if self.profile is None:
             if self.deep_checks:
-                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks, but no profile: expected both.")
+                raise InvalidDefinition(
+                    f"{spec.key.to_user_string()} has `deep_checks`, but no `profile`: expected both."
+                )
             return [spec]
         rows: Callable[..., Any] | None = object_at("rows", self.rows) if self.rows else None
         deep_checks = [each.value for each in self.deep_checks]

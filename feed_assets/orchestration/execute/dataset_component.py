@@ -41,7 +41,7 @@ _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
 _LONG = {"week": dg.WeeklyPartitionsDefinition, "month": dg.MonthlyPartitionsDefinition}
 _DECLARED = "`at`, the folder of defs/ that declares it, or its Python path, such as my_project.defs.tables.foo"
 _BUILDING: ContextVar[tuple[str, ...]] = ContextVar("_BUILDING", default=())
-"""Folders whose components are being built. Each folder has an input of the folder before it."""
+"""Folders whose components are being built. Each folder after the first declares an input of the folder before it."""
 
 
 class PartitionsModel(dg.Model):
@@ -68,7 +68,7 @@ class PartitionsModel(dg.Model):
         parts |= {name: dg.StaticPartitionsDefinition(values) for name, values in keys.items()}
         if len(parts) not in (1, 2):
             raise InvalidDefinition(
-                f"partitions have the dimensions {[*parts]}: expected start, one name in keys, or both."
+                f"partitions have the dimensions {[*parts]}: expected `start`, one name in `keys`, or both."
             )
         return dg.MultiPartitionsDefinition(parts) if len(parts) == 2 else next(iter(parts.values()))
 
@@ -115,7 +115,8 @@ class InputModel(dg.Model):
             return _BY_SPAN[self.mapping](self.only)
         if self.only:
             raise InvalidDefinition(
-                f"{self.asset}: only needs one of the mappings {', '.join(_BY_SPAN)}: expected one of these."
+                f"{self.asset}: `only` is given without its mapping: expected `mapping` to be one of "
+                f"{', '.join(_BY_SPAN)}. Correct `mapping`, or remove `only`."
             )
         if isinstance(self.mapping, tuple):
             first, last = self.mapping

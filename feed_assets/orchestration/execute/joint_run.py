@@ -1,8 +1,8 @@
 """A run of many partitions.
 
-It builds each partition separately, some at a time, and reports each one when its build ends (ADR 59). If a partition
-is refused or fails, the run continues with the others and fails at its end. Events are logged and not yielded, because
-a yielded result would count for all partitions of the run.
+The run builds each partition separately, several of them at the same time, and reports each partition when its build
+ends (ADR 59). If a partition is refused or fails, the run continues with the others and fails at its end. Events are
+logged and not yielded, because a yielded result would count for all partitions of the run.
 """
 
 import signal
@@ -37,7 +37,7 @@ Build = Callable[[str], Outcome]
 BuildOrWait = Callable[[str, bool], Outcome]
 """A function that builds the partition with a Dagster key.
 
-If another run is building it, the flag decides: wait (True) or raise AlreadyRunning (False).
+If another run is building the partition, the flag decides: wait for that run (True), or raise AlreadyRunning (False).
 """
 Results = Callable[[Outcome], Iterator[Result]]
 Standing = Callable[[str], Iterator[Result]]
@@ -46,16 +46,16 @@ End = Outcome | BaseException
 
 @dataclass(frozen=True)
 class Many:
-    """The partitions of a run, with functions that build one and report its outcome or its unchanged update."""
+    """The partitions of a run, with functions that build a partition and report its outcome or unchanged update."""
 
     context: dg.AssetExecutionContext
     build: BuildOrWait
     results: Results
     standing: Standing
     in_order: bool = False
-    """True if one partition may be an input of another.
+    """True if one partition may be an input of another. Then partitions keep their order.
 
-    Then a partition that has to wait does so in its turn, and not last.
+    Otherwise a partition that another run is building comes last.
     """
     tells_unchanged: bool = False
     """True if `results` also report unchanged partitions."""

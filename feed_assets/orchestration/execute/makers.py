@@ -47,7 +47,7 @@ def will_start_spark(instance: dg.DagsterInstance) -> bool:
 
 
 def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
-    """Return the Spark that a run uses: its master, or its Connect server without options such as a token."""
+    """Return the Spark cluster of a run: the URL of its master, or of its Connect server without options (a token)."""
     if instance in _MAKERS:
         return None
     if settings.spark_remote:

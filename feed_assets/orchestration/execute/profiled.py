@@ -41,7 +41,7 @@ def profiled(
     The profile is a dataset, `<name>_profile/v1.0`, with the same partitions and one row per measure: its value, the
     baseline's median and median absolute deviation, and whether the value is an anomaly. Results of the profile and the
     deep checks are reported as quality of the partition or windows that were read. So a failed deep check blocks all
-    readers.
+    readers of these data.
 
     Args:
         table: The asset of `foreign_feed` or `state_table`, with partitions of time.
@@ -73,7 +73,8 @@ def profiled(
     )
     recipe = recipe_of(feed, measured, read, {}, (), None, None, source_digest(rows) or "1")
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
-    recipe = replace(recipe, code_version=recipe.digest)  # other measures lead to other data, even from equal rows
+    # Include the measures in the code version: other measures lead to other data, even from equal rows.
+    recipe = replace(recipe, code_version=recipe.digest)
     dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
     return assets_of(recipe, read, dataset, partitions_def, Presentation(owners=owners))
 
@@ -88,5 +89,5 @@ def _check(table: Input, rows: Callable[..., Any] | None) -> None:
     if isinstance(declared, StateTable) and rows is None:
         raise InvalidDefinition(
             f"profiled({declared.feed}): expected rows= for a state table, a function that reads the Span and returns "
-            "a DataFrame, because only its complete windows are known here. Add it."
+            "a DataFrame, because only its complete windows are known here. Add rows=."
         )

@@ -1,6 +1,6 @@
 """Provenance tags for partitions of a joint run.
 
-Dagster itself adds these tags to yielded results, but not to logged ones.
+Dagster itself adds these tags to yielded results, but not to logged results.
 """
 
 from collections.abc import Mapping

@@ -22,7 +22,7 @@ from feed_assets.runs.checks import Check
 
 @contextmanager
 def placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file as the place of declarations and errors, because no line of Python declares them."""
+    """Within the block, name the YAML file as the place of declarations and errors. No line of Python declares them."""
     with declaring(str(context.path / "defs.yaml")):
         try:
             yield
@@ -156,7 +156,9 @@ class CheckModel(dg.Model):
 
     def _own(self, aggregate: str) -> Check:
         if len(self.within) != 2:
-            raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
+            raise InvalidDefinition(
+                f"check {self.check}: `within` is {self.within}, expected two numbers: [low, high]."
+            )
         low, high = self.within
         description = f"{aggregate} must be in [{low:g}, {high:g}]"
         return Check(self.check, description, lambda number: low <= number <= high, aggregate)
@@ -187,7 +189,7 @@ def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
     Raise InvalidDefinition if there is no such object.
     """
     try:
-        with declaring(None):  # the imported module may contain declarations, too
+        with declaring(None):  # The imported module may itself contain declarations.
             return resolve_name(path)
     except (AttributeError, ImportError, ValueError) as error:
         raise InvalidDefinition(f"{attribute}: {path!r}: {error}: expected {expected}.") from None

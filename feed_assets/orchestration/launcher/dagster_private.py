@@ -29,7 +29,7 @@ __all__ = [
 
 
 def load(origin: RepositoryPythonOrigin) -> None:
-    """Load a code location as a run's process does, so that a fork has it in memory."""
+    """Load a code location as a run's process does, so that forks of this process have it in memory."""
     recon_repository_from_origin(origin).get_definition().load_all_definitions()
 
 

@@ -21,8 +21,8 @@ class NotForkable(FeedAssetsError):
 
 
 def check_forkable(inherited: Collection[int]) -> None:
-    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited ones."""
-    gc.collect()  # this closes files that nothing refers to any more
+    """Raise NotForkable if there are threads, which a fork would lack, or open files other than the inherited files."""
+    gc.collect()  # A garbage collection closes files that nothing refers to any more.
     if threads := _python_threads() or _native_threads():
         raise NotForkable(f"loading the code location starts threads: {', '.join(threads)}")
     if files := _shared_files(inherited):
@@ -61,7 +61,7 @@ def _is_other(task: Path) -> bool:
 def _shared_files(inherited: Collection[int]) -> list[str]:
     paths: list[str] = []
     for handle in {int(each.name) for each in Path("/proc/self/fd").iterdir()}.difference(inherited):
-        with suppress(OSError):  # the listing's own handle is closed by now
+        with suppress(OSError):  # The handle with which the files were listed is closed by now.
             if _is_shared(handle):
                 paths.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
     return paths

@@ -71,7 +71,8 @@ def main(launcher: socket.socket) -> int:
     except BaseException as error:
         launcher.send(f"{type(error).__name__}: {excerpt(str(error))}".encode())
         raise
-    gc.freeze()  # a fork's garbage collector does not touch loaded objects, so their memory stays shared
+    # Freeze loaded objects: a fork's garbage collector then does not touch them, so their memory stays shared.
+    gc.freeze()
     launcher.send(READY)
     forked = _serve(launcher)
     return _run(*forked, load_request.instance) if forked else 0
@@ -90,7 +91,7 @@ def _load(load_request: Load) -> None:
 def _reach_the_folder() -> None:
     """Make modules of the current folder importable, as in the code server, but after installed packages.
 
-    Dagster ignores the first entry of `sys.path` when it loads code. So a dummy entry comes first.
+    Dagster ignores the first entry of `sys.path` when it loads code. So put a dummy entry first.
     """
     sys.path.insert(0, os.devnull)
     if not os.environ.get("PYTHONSAFEPATH"):
@@ -123,7 +124,10 @@ def _bury(_number: int, _frame: FrameType | None) -> None:
 
 
 def _run(run_id: str, requester: socket.socket, instance: InstanceRef) -> int:
-    """Execute a run once the requester has recorded this process. A signal before that also interrupts."""
+    """Execute a run once the requester has recorded this process.
+
+    A signal that arrives before that also interrupts the run.
+    """
     forget_finalizers()
     with capture_interrupts():
         hold(Path(instance.local_artifact_storage.storage_dir), run_id)

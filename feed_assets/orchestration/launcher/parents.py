@@ -32,7 +32,10 @@ _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
 
 
 PROGRAM = "feed_assets.orchestration.launcher.parent"
-"""The module that a parent runs. It runs with `-P`, so that no file in its folder replaces a library."""
+"""The module that a parent runs.
+
+Python runs it with `-P`, so that no file in the module's folder replaces a library.
+"""
 
 
 class NoParent(FeedAssetsError):
@@ -41,7 +44,10 @@ class NoParent(FeedAssetsError):
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A failed load of a code location. It is cached, because each new try would take as long as this one."""
+    """A failed load of a code location.
+
+    The failure is cached, because each new attempt would take as long as the first.
+    """
 
     load: str
     why: str
@@ -49,7 +55,7 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is time to load again. The load may have failed because the machine was busy."""
+        """Return whether it is time to try the load again. It may have failed only because the machine was busy."""
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
@@ -75,7 +81,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Parent:
-    """A process that has loaded a code location as it was at one moment."""
+    """A process that has loaded a code location in the state of one moment."""
 
     load: str
     """The id of this load of the location."""
@@ -122,7 +128,7 @@ class Parent:
         except OSError:  # the process ended before it read the message
             answer = b""
         if not answer and self.process.wait() < 0:
-            return  # A kill is no proof that the load fails, so this counts as a parent that has ended.
+            return  # If the process was killed, the next load may succeed, so do not cache this as a failed load.
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
@@ -173,14 +179,14 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
         raise NoParent(f"the code server at {at} is not a process of this user on this host")
     server = psutil.Process(pids.pop())
     if why := _why_not(server, executable):
-        raise NoParent(f"what listens at {at} {why}")
+        raise NoParent(f"the process that listens at {at} {why}")
     return server
 
 
 def _why_not(server: psutil.Process, executable: str) -> str | None:
     """Return why a parent could not load the same code as a server. Return None if it can.
 
-    For example, the process that listens may only be a tunnel.
+    For example, the process that listens at the server's address may only be a tunnel to another machine.
     """
     command = server.cmdline()
     if server.uids().effective != os.geteuid():
@@ -195,7 +201,7 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Return the addresses of a host name. Raise NoParent unless all of them belong to this host."""
+    """Return the addresses of a host name. Raise NoParent if an address does not belong to this host."""
     addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
     if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):

@@ -25,7 +25,10 @@ from feed_assets.orchestration.ticks.dead_runs import WORKER, gone, worker_of
 from feed_assets.runs.services import living
 
 NONE = "none"
-"""The value of the process tag if a run has no warm process after all. Dagster cannot remove a tag."""
+"""The value of the process tag if a run has no warm process after all.
+
+The tag must be overwritten, because Dagster cannot remove a tag.
+"""
 
 
 class WarmRunLauncher(dg.DefaultRunLauncher):
@@ -51,7 +54,8 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         try:
             fork.go()
         except NoParent:
-            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # otherwise the run would seem dead
+            # Otherwise the tag would name a process that has ended, and the run would seem dead.
+            self._instance.add_run_tags(run.run_id, {WORKER: NONE})
             raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:

@@ -30,7 +30,7 @@ WORKER = "feed_assets/worker"
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
-"""If a process with the run's pid started this much later than the run, it is another process.
+"""Number of seconds. If a process with the run's pid started this much later than the run, it is another process.
 
 A smaller difference may be clock skew.
 """
@@ -47,9 +47,9 @@ def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[Finis
 
 
 def fail_left_runs(instance: dg.DagsterInstance) -> None:
-    """Fail the runs whose process is gone for certain, so that their partitions can be built again.
+    """Fail the runs whose process has certainly ended, so that their partitions can be built again.
 
-    A repetition is harmless.
+    A repeated call changes nothing.
     """
     for run in instance.get_runs(dg.RunsFilter(statuses=WITH_PROCESS)):
         if process := gone(instance, run):
@@ -66,7 +66,10 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """Return a run's process if it is gone for certain. Return None if it is alive, on another host, or unknown."""
+    """Return a run's process if it has certainly ended.
+
+    Return None if the process is alive, on another host, or unknown.
+    """
     if process := driver_of(run):
         return process if is_dead(process) else None
     if process := worker_of(run):
@@ -80,7 +83,7 @@ def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
 def driver_of(run: dg.DagsterRun) -> str | None:
     """Return the process of `feed-assets run` that drives a run.
 
-    Return None for a re-execution, because it only has a copy of the tag.
+    Return None for a re-execution, because its tag is only a copy.
     """
     return None if run.parent_run_id else run.tags.get(DRIVER)
 

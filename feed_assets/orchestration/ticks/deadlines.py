@@ -30,7 +30,7 @@ PARTITIONS_WATCHED = 2000
 ALERTS = 200
 """Greatest number of partitions with new alerts per dataset: the newest.
 
-The oldest of these alerts has the number of older late partitions.
+The alert of the oldest of these partitions gives the number of older partitions that are late, too.
 """
 
 

@@ -132,7 +132,7 @@ class Unread:
 
 
 def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
-    """Record new events in the sources of some datasets, as the next ticks would do it. Return the unread parts."""
+    """Record the new events in the sources of some datasets, as the next ticks would do. Return the unread parts."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
     return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
@@ -207,7 +207,8 @@ class _SourcePart:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # read even late, so that no alert flips
+            # If the time is over, still read, but wait less. Without any read, an alert could open and resolve in turn.
+            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
             if unborn := self.naming.unborn(batch.events, self.now):
                 total.is_complete, total.waits[name] = False, _waits_for(unborn)
@@ -232,7 +233,8 @@ class _SourcePart:
             return 0
         named = {each["dataset"] for each in reports}
         tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
-        declare(self.services.ledger, tracked, self.now)  # that other tick reports a refused declaration
+        # The tick that usually records declarations reports a refused one.
+        declare(self.services.ledger, tracked, self.now)
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 

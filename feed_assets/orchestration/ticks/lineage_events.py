@@ -1,8 +1,8 @@
 """OpenLineage events for runs: the updates that each run read and wrote, and the results of its checks.
 
 An OpenLineage dataset is a feed, named by its place on the blackboard. A partition is a subset of the dataset, and an
-update is a version. Column lineage is left out. Nothing shows what a function does with columns, and readers would take
-a guess for a fact.
+update is a version. Column lineage is left out, because nothing shows what a function does with columns, and readers
+would take a guess for a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -145,7 +145,8 @@ def _name(url: str) -> str:
 def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until nothing is left or the time is over. Return files that others wrote to the sink.
 
-    Also search before publishing. Later, a foreign file with a number between two of our files could not be found.
+    Search for such files before publishing, too: once more of our files follow, a foreign file with a number between
+    them cannot be found.
     """
     foreign_files = _strangers(services, outlet)
     published = 0
@@ -153,7 +154,8 @@ def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[
         published += count
         if count < outlet.limit or out_of_time():
             break
-    after = _strangers(services, outlet) if published else ()  # without new events the result would be the same
+    # Without new events, a second search would have the same result.
+    after = _strangers(services, outlet) if published else ()
     return sorted({*foreign_files, *after})
 
 

@@ -55,7 +55,10 @@ from feed_assets.orchestration.ticks.window_reports import (
 )
 
 REPORTED = "feed_assets/reported"
-"""Prefix of the Dagster cursor that has a sensor's position. The sensor's name follows. All drivers use this cursor."""
+"""Prefix of the Dagster cursor that has a sensor's position. The sensor's name follows.
+
+The daemon, `feed-assets run` and tests share this cursor.
+"""
 
 _LOG = "log"
 
@@ -157,7 +160,8 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
     rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
     made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
     of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
-    stored = _stored_reports(tick, made_by)  # read last: runs that are over by now have all their reports in Dagster
+    # Read the runs last, because runs that are over by now have all their reports in Dagster.
+    stored = _stored_reports(tick, made_by)
     for each in open_ones:
         run = of_id.get(made_by.get(each, ""))
         is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in stored
@@ -172,9 +176,9 @@ def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow])
 
 
 def _uncovers(change: LogEntry, newest: updates.UpdateRow) -> bool:
-    """Return whether Dagster's last report is about another update.
+    """Return whether Dagster's last report is about an update other than `newest`.
 
-    This is so if a newer update became invalid, or if `newest` became valid again.
+    This happens if a newer update became invalid, or if `newest` became valid again.
     """
     if change.after == updates.INVALIDATED:
         return change.subject > newest.id
@@ -212,8 +216,8 @@ _Place = tuple[dg.AssetKey, str | None]
 def _stored_reports(tick: Tick, changes: Iterable[LogEntry]) -> set[tuple[_Place, str, str]]:
     """Return Dagster's reports about these changes, from its asset index: place, run, and reported update.
 
-    The run's own log may be ahead of the index, because Dagster writes the log first. Only the newest reports are
-    searched. An update with an older report is reported again.
+    Search the index, not the run's own log: Dagster writes the log first, so the log may be ahead. Only the newest
+    reports are searched. An update with an older report is reported again.
     """
     keys = dict[dg.AssetKey, set[str | None]]()
     for asset, key in (_place(tick, each) for each in changes):

@@ -17,7 +17,7 @@ UPDATES_PER_TICK = 100
 """Greatest number of updates that a tick reports. The next ticks report the others."""
 
 TOLD = 10
-"""Greatest number of updates that one report shows. The report only counts the others."""
+"""Greatest number of updates that one report shows. Of the others, the report only has the number."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:

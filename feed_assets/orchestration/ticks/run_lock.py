@@ -1,7 +1,8 @@
 """A file that the process of a run keeps locked. Once the file is unlocked, the process is gone.
 
-Host name and pid cannot show this, because a restarted container may have a new name. A lock ends with its process, and
-all containers that share the home folder can see it. If the file does not exist, the state of the process is unknown.
+Host name and pid cannot show this, because a restarted container may have a new host name. But a lock ends with its
+process, and all containers that share the home folder can see the lock. If the file does not exist, the state of the
+process is unknown.
 """
 
 import fcntl

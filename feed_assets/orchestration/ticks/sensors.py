@@ -1,6 +1,6 @@
 """The sensors, each with a list of steps.
 
-One sensor requests all runs of a dataset. The sensor `watch` keeps alerts.
+One sensor requests all runs of a dataset. The sensor `watch` opens and resolves alerts.
 """
 
 from collections.abc import Sequence

@@ -22,14 +22,14 @@ SLOWER = "slower"
 UPDATES_LOOKED_AT = 100
 """Number of newest updates to compare per dataset.
 
-Once the new code made all of them, its duration is the normal one.
+Once the new code has made all of them, there is no older code to compare, and the alert resolves.
 """
 
 
 def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: Ours) -> None:
     """Open and resolve the alerts about slow code. Check only datasets with new events since the last check.
 
-    Open alerts of other datasets stay. The cursors move last, so that the check is repeated after a kill.
+    Open alerts of other datasets stay. The cursors move last. So if the process is killed, the next tick checks again.
     """
     factor = settings().slower_factor
     pairs = {node.feed: [each.feed for each in graph.parents(node)] for node in graph.datasets() if node.by_events}
@@ -52,7 +52,7 @@ def _cursor(feed: Feed) -> str:
 
 
 def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
-    """Yield dataset, name without kind, and reason of each open alert."""
+    """Yield each open alert: its dataset, its name without the kind, and its reason."""
     for each in opened:
         kind, _, key = each.name.partition(":")
         if kind == SLOWER:
@@ -60,13 +60,16 @@ def _open(opened: Iterable[Alert]) -> Iterable[tuple[Feed, str, str]]:
 
 
 def _slower(durations_by_pair: Mapping[tuple[Feed, Feed], Iterable[Duration]], factor: float) -> dict[str, str]:
-    """Return the reasons for alerts, by name without kind."""
+    """Return the reason of each alert to open.
+
+    Its key is `<last table>|<first table>`: the alert's name without the kind.
+    """
     reasons: dict[str, str] = {}
     for (first, last), durations in durations_by_pair.items():
         comparison = compared(trend(durations))
         if comparison and comparison.times > factor:
             reasons[f"{last}|{first}"] = (
-                f"{last} is slower since its code has changed: from {first} {comparison}; expected at most {factor:g} "
-                f"times. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
+                f"{last} is slower since its code has changed. For updates from {first}, {comparison}; expected at "
+                f"most {factor:g} times. See `feed-assets events stats {first} {last}`, and FEED_ASSETS_SLOWER_FACTOR."
             )
     return reasons

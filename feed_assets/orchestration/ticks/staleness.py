@@ -39,7 +39,7 @@ def stale_states(
 def _state(partitions: Sequence[Stale]) -> CheckState:
     """Return a state whose text has only names of partitions.
 
-    With full reasons, each new number would cause a new report.
+    With full reasons, each new number in a reason would cause a new report.
     """
     named = shortened([each.partition.key or "it" for each in partitions], NAMED)
     feed, is_one = partitions[0].partition.feed, len(partitions) == 1

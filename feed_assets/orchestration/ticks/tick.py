@@ -32,7 +32,7 @@ FAILING = "failing"
 """The kind of alerts for failures of a sensor's last tick: `failing:<sensor>:<what>`."""
 
 PROBLEM = "problem_of"
-"""Attribute of a log record that names the subject of a tick's problem. A driver may print such records itself."""
+"""Attribute of a log record that names the subject of a tick's problem, for `feed-assets run`, which prints it."""
 
 REPORTS = 500
 """Greatest number of reports to Dagster per tick."""
@@ -136,7 +136,7 @@ class Tick:
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """Failures by subject."""
     position: str = ""
-    """The log position up to which Dagster has all reports once it has stored those of this tick."""
+    """The log position up to which Dagster has all reports, once it has stored the reports of this tick."""
     is_complete: bool = True
     """True if no step has left work for the next tick."""
     raised: Exception | None = None
@@ -152,8 +152,7 @@ class Tick:
     def may_listen(self) -> bool:
         """Return whether this tick may listen. It must have no results to return, and must not delay another sensor.
 
-        No sensor waits if Dagster's daemon has a thread for each one. Other drivers evaluate sensors again by
-        themselves.
+        No sensor is delayed if Dagster's daemon has a thread for each one. Other callers, such as tests, must not wait.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -178,7 +177,7 @@ class Tick:
     def services(self) -> Services:
         """Return the services, opened on first use.
 
-        A tick that needs no blackboard, such as one for alerts, never opens it.
+        So a tick that needs no blackboard, such as a tick for alerts, does not open the blackboard.
         """
         return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
@@ -186,7 +185,7 @@ class Tick:
     def cursor(self) -> str:
         """Return the sensor's cursor: the log position, and the number of ticks that left work.
 
-        The number changes if this tick leaves work, and drivers notice the change.
+        A new number shows that this tick leaves work.
         """
         _, _, unfinished = (self.context.cursor or "").partition("/")
         return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
@@ -232,7 +231,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps with one current time, which Dagster uses, too. Report the problems of the steps."""
+    """Take these steps with one current time, which Dagster also uses. Report the problems of the steps."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))

@@ -110,7 +110,7 @@ def _look(
         alert = f"{BEHIND}:{table.feed}"
         loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
         why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
-        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # an open alert keeps its first text
+        reasons[alert] = (opened_reasons.get(alert) or why) if why else ""  # An open alert keeps its first text.
 
 
 def _states_once() -> StatesOf:
@@ -196,7 +196,10 @@ def _behind(name: str, most: int) -> str:
 
 
 def _dead(ledger: Ledger, name: str) -> str:
-    """Count dead letters since the last tick. Return a text if some are open. Store count and position together."""
+    """Count the dead letters since the last tick, and store count and position together.
+
+    Return a text if some letters are open.
+    """
     from feed_assets.kafka.dead_letters import Open, opened
     from feed_assets.sources.topic_events import clients_for, translated
 

@@ -45,7 +45,7 @@ from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
 AUDIT, PERSON = "audit", "person"
-"""Kinds of alerts. Names continue with the table or dataset. Names of two kinds then continue with `|` and details."""
+"""Kinds of alerts. An alert's name continues with the table or dataset. In two of the kinds, `|` and details follow."""
 
 Reasons = Mapping[str, str]
 
@@ -91,7 +91,7 @@ def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
 
 
 def _reason(state: str, group: due_counts.Group) -> str:
-    """Return one text for all affected partitions of a dataset."""
+    """Return one text about all partitions of a group."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     omitted = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
@@ -102,7 +102,7 @@ def _reason(state: str, group: due_counts.Group) -> str:
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Deliver alerts. Return wrong settings as a problem. Asset checks show the alerts anyway."""
+    """Deliver alerts. If settings are wrong, return this as a problem, because asset checks show the alerts anyway."""
     try:
         configured = channels.channels(settings())
     except InvalidSetting as error:

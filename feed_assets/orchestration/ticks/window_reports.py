@@ -78,10 +78,10 @@ def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEnt
 def _window(
     node: Node, change: LogEntry, at: Partition, data: int | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
-    """Return the event for a transition. A reopened window keeps its materialization.
+    """Return the event for a transition.
 
-    Only the description of a new observation shows the change. A feed's window gets an observation, because the feed's
-    updates are its materializations.
+    A reopened window keeps its materialization, and gets an observation whose description shows the change. A feed's
+    window always gets an observation, because the feed's updates are its materializations.
     """
     metadata = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
     metadata |= {"why": change.why or "", "who": change.who or ""}
