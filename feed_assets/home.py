@@ -104,7 +104,7 @@ def say_who_enters(folder: Path) -> None:
 def say_who_reads(output: int) -> None:
     """Warn if other users may read the file that `output` writes to.
 
-    The web UI's address, with its token, follows there.
+    The command then writes the web UI's address, with its token, into this file.
     """
     status = os.fstat(output)
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:

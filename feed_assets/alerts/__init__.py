@@ -115,7 +115,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if that takes too long: other notices would take as long."""
+    """Deliver a notice. Raise AlertChannelDown if that takes too long, because other notices would, too."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:

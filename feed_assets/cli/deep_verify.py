@@ -28,7 +28,10 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return, by partition, an error if its update differs from the ledger's record, and a note if it may differ."""
+    """Return, for each partition, an error if its update differs from the ledger's record, or a note if it may.
+
+    Each value is the pair (error, note); a missing one is ''.
+    """
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of
 

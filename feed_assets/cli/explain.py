@@ -233,7 +233,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return changed fields of the verdict if a ready partition of history waits for room in the daily limit."""
+    """Return the verdict's changed fields if a partition of history is ready, but waits because of the daily limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
 
@@ -250,7 +250,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """Return the parts of inputs that a run would not read, judged by the blackboard as it is now."""
+    """Return the parts of inputs that a run would not read, according to the blackboard's present content."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(

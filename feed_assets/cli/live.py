@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEPT_SECONDS = 30
-"""Seconds after which a request makes the page of a query anew. Until that is done, requests get the previous page."""
+"""Seconds after which a requested page is made again. Until the new page is ready, requests get the previous one."""
 
 SOON_SECONDS = 2
 """Seconds after which a browser reloads while the page is being made."""

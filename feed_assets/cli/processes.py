@@ -1,4 +1,4 @@
-"""Processes that a command starts. They end with it, together with their own child processes."""
+"""Processes that a command starts. They and their child processes end when the command ends."""
 
 import os
 import signal
@@ -210,7 +210,8 @@ def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
 
 
 def _has(server: Started, port: int) -> bool:
-    is_taken = not is_free(port)  # Checked first: if the server listens, the family below contains the listener.
+    # Check the port first. If the server already listens, the family, which is read later, contains the listener.
+    is_taken = not is_free(port)
     is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
     if is_taken and not is_its_own:
         raise ProcessFailed(

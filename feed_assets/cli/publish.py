@@ -105,7 +105,7 @@ def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str 
     node = graph.node(feed)
     declared = node.declaration
     if not isinstance(declared, Foreign):
-        raise InvalidName(f"{feed} is a {node.role} feed, which only runs publish: expected a foreign feed.")
+        raise InvalidName(f"{feed} is a {node.role} feed, and only a run may publish it: expected a foreign feed.")
     with dynamic_partitions(graph):
         strange = unknown_partitions(node, [at.key for at in parts], datetime.now(UTC))
     if strange:

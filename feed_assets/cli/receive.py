@@ -186,7 +186,7 @@ def revoke(
     key: Annotated[str | None, typer.Option(help="One key, by the name that `ls` shows; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """End the keys of a partner: receivers notice within seconds."""
+    """Revoke the keys of a partner. Receivers refuse them within seconds."""
     from feed_assets.intake import authentication
 
     ended = authentication.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))
@@ -195,7 +195,7 @@ def revoke(
 
 @keys.command()
 def ls(as_json: AsJson = False) -> None:
-    """List the keys, also those that have ended. No secret is shown, and none is stored."""
+    """List the keys, including invalid ones. No secret is shown, and none is stored."""
     from feed_assets.ledger import api_keys
 
     now = datetime.now(UTC)

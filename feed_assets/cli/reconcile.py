@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from feed_assets.runs.orphan_sweep import OrphanAction
 
 Unknown = Annotated[
-    bool, typer.Option("--unknown", help="Also sweep parts without a manifest that the ledger does not know.")
+    bool, typer.Option("--unknown", help="Also sweep parts that have no manifest and are unknown to the ledger.")
 ]
 
 

@@ -83,7 +83,10 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """A printer of the ends of runs: lines for people, or JSON at the end. `check` raises to stop the command."""
+    """Prints how each run ended: as lines for people, or all of it as JSON when the command finishes.
+
+    `check` is called after each run. It raises an error if the command must stop.
+    """
 
     progress: Progress
     check: "Callable[[], None]"

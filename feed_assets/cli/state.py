@@ -1,4 +1,4 @@
-"""`feed-assets state`: report counts to the state store, and show which windows are complete and since when."""
+"""`feed-assets state`: report counts to the ledger, and show which windows are complete and since when."""
 
 from datetime import UTC, datetime
 from getpass import getuser
@@ -183,7 +183,7 @@ def _close(
 
 
 def who_says(why: str, by: str | None) -> str:
-    """Return who gives the reason, by default the user. Raise InvalidName if either has more than one line."""
+    """Return who gives the reason, by default the user. Raise InvalidName if `why` or `by` has several lines."""
     by = by if by is not None else getuser()
     check_line("--why", why, REASON_BYTES)
     check_line("--who", by, NAME_BYTES)
@@ -238,7 +238,7 @@ def accept(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count a window as complete that will never be complete. The log keeps who accepted it, and why."""
+    """Count a window that will never be complete as complete. The log keeps who accepted it, and why."""
     from feed_assets.ledger.states import window_queries
 
     who = who_says(why, who)

@@ -1,7 +1,7 @@
 """The immediate and orderly end of a command by Ctrl-C, whatever Dagster and Spark do with signals meanwhile.
 
-Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are
-counted in a socket: Python writes every signal to it, whichever handler is in place.
+Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are counted in
+a socket: Python writes every signal to it, whichever handler is installed.
 """
 
 import os
@@ -101,7 +101,7 @@ def _end(number: int) -> NoReturn:
 
 @contextmanager
 def _signals() -> Generator[_Signals]:
-    """Count signals. The first raises KeyboardInterrupt unless another handler is in place."""
+    """Count signals. The first raises KeyboardInterrupt, unless other code has replaced our handler."""
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)

@@ -99,7 +99,10 @@ class ConsumerView(View):
 
 
 class TrendView(View):
-    """Durations of updates, in seconds, under one version of code; `change` is relative to the median of `against`."""
+    """Durations of updates, in seconds, under one version of code.
+
+    `change` compares their median with that of the previous code version (`against`): 0.5 means 50 % longer.
+    """
 
     code_version: str | None
     count: int

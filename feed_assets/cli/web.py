@@ -60,7 +60,10 @@ def serve(port: int, file: Path, name: str) -> None:
 
 
 def workspace() -> WorkspaceLoadTarget:
-    """Return the target of `workspace.yaml`. `project_code` loads its modules, and Dagster its files and packages."""
+    """Return the code locations of `workspace.yaml`.
+
+    `project_code` loads those that are modules. Dagster itself loads those that are files or packages.
+    """
     return _Mended(["workspace.yaml"])
 
 

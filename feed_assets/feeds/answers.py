@@ -29,7 +29,7 @@ class Answers:
         self._now = now
         self._until = float("-inf")
         self._ended = Event()
-        """Set once the request that was abandoned last has ended."""
+        """An event that is set when the last abandoned request has ended."""
         self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
@@ -60,5 +60,8 @@ class Answers:
 
 @cache
 def answers_of(url: str, endpoint: str | None) -> Answers:  # noqa: ARG001 (the key)
-    """Return the `Answers` of the store at a URL. All blackboards of a process share it: each tick opens new ones."""
+    """Return the `Answers` of the store at a URL.
+
+    Each tick opens new blackboards. All blackboards of a process with this URL share the object.
+    """
     return Answers()

@@ -168,7 +168,7 @@ def _wrong(
             return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
     middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
     if not 0 <= middle < size:
-        return f"its middle is at byte {middle:,} of {size:,}: Spark would leave it out"
+        return f"its middle is at byte {middle:,} of {size:,}: Spark would skip the row group"
     for number, (count, is_flat) in enumerate(values):
         if count != rows if is_flat else count < rows:
             return f"it announces {rows} rows, and {count} values of column {number}"

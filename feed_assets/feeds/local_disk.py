@@ -222,7 +222,10 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, link or folder. A full folder directly in `top` is emptied first. Move a deeper one to `top`."""
+    """Remove a file, link or folder. A full folder directly in `top` is emptied first.
+
+    A full folder deeper down is moved into `top` instead, because recursion into it could be too deep.
+    """
     with suppress(FileNotFoundError):  # Another process has removed it meanwhile.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)

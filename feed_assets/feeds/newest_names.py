@@ -102,6 +102,6 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 
 
 def _cut(page: Page, last: str) -> Page:
-    """Return the page without the names after `last`. If there were any, it becomes the last page."""
+    """Return the page without the names after `last`. If there are such names, the page becomes the last one."""
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

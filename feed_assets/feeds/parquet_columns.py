@@ -262,7 +262,7 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
 class _Shape:
     """Groups of a schema, parsed from its text, because pyarrow shows their annotations nowhere else.
 
-    A name may look like an annotation. The worst result is that the file is refused.
+    A column's name may look like an annotation. At worst, the file is then refused.
     """
 
     def __init__(self, text: str, maps: int) -> None:

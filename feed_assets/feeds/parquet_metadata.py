@@ -49,7 +49,7 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:
-    """Let pyarrow begin to read row groups, up to the first page."""
+    """Let pyarrow begin to read row groups, up to the first page, to find damage without reading the data."""
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
     pq: Any = parquet  # It has no type hints.

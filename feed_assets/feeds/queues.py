@@ -44,7 +44,7 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue at a URL, which also names endpoint and region. Without a profile, boto3's default credentials are used.
+    """A queue at a URL, which contains the endpoint and region. The default profile has boto3's default credentials.
 
     Each request is tried once. If it fails, it raises QueueUnavailable.
     """

@@ -97,7 +97,7 @@ def kept_from(board: Blackboard, partition: Partition) -> str | None:
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """Return the ids of the promises of prunes of a partition, in order. The last one counts."""
+    """Return the ids of the promises of prunes of a partition, in order. Only the last one is valid."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
     return [name for name in names if "/" not in name]  # The other promises are of partitions below this one.
@@ -289,7 +289,7 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 
 def _in_the_way(board: Blackboard, path: str) -> str:
-    """Describe the first names under an update that are not files. Return '' if there are none."""
+    """Describe the first names that are not files under an update. Return '' if there are none."""
     irregular = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
     return f"; not counted: {shortened(irregular, _REASONS_SHOWN)}" if irregular else ""
 

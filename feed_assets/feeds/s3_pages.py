@@ -54,8 +54,8 @@ class S3Pages:
         # `/~` sorts after all keys of the update `after`. With `after` alone, AWS lists this update, SeaweedFS not.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
-            # The next call begins after the last name. So there must be one, and it must be the key itself, which an
-            # unreadable name is not.
+            # The next call begins after the last name. So each page needs a last name, and this name must be a real
+            # key, without replaced characters.
             if names and UNREADABLE not in names[-1]:
                 return Page(tuple(names), not page["IsTruncated"])
         return Page(tuple(names), is_last=True)

@@ -92,7 +92,7 @@ def s3_region(provider: "S3CredentialProvider") -> str:
 
 
 def _is_plain(endpoint: str | None) -> bool:
-    """Return whether S3 is reached by plain HTTP. Otherwise redirects to plain HTTP are forbidden."""
+    """Return whether S3 is reached by plain HTTP. If it is not, the caller forbids redirects to it."""
     endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
     return any(each.lower().startswith("http://") for each in endpoints)
 

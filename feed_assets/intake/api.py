@@ -193,7 +193,7 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
         key = _key(door, request, feed)
         door.rates.count(key, 1)
         if key in waking:  # A store may never answer. With one wake per key, it blocks only the wakes of one key.
-            why = f"another wake with this key is in progress: send the wake of {feed!r} after its answer"
+            why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
             raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
         waking.add(key)
         try:

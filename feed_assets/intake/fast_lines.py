@@ -83,7 +83,10 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 
 
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
-    """Return whether a line may repeat a key. The parser keeps only its last value, and so returns fewer `keys`."""
+    """Return whether a line may repeat a key. `keys` is the number of keys that the parser returned.
+
+    The parser keeps only the last value of a repeated key, so it returns fewer keys than the text has.
+    """
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 
 

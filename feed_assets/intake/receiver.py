@@ -28,7 +28,7 @@ HOURS_PER_REQUEST = 1_000
 """The most different hours in the events of one request. Each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""New hours per second that one key may add to those that wait to be published. Ten times as many may come at once."""
+"""New hours per second that one key may add to the unpublished events. Ten times as many may arrive at once."""
 
 REASONS_TOLD = 100
 """The most rejected events that an answer lists. The ledger keeps all of them."""
@@ -131,8 +131,9 @@ class Receiver:
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
         """Claim keys in one transaction. Return for each key its answer or refusal, or None if the request is new.
 
-        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes it from `spooled`,
-        so no answer is missed. `spooled` is read again afterwards, because a request in progress may have ended.
+        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes the answer from
+        `spooled`, so no answer is missed. `spooled` is read again afterwards, because a request in progress may have
+        ended.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -240,6 +241,6 @@ class _Judging:
 
 
 async def _let_others(count: int) -> None:
-    """Give other requests a turn between two slices. `count` is 0 before the first slice, which does not wait."""
+    """Give other requests a turn between two slices. Before the first slice `count` is 0: nothing waits."""
     if count:
         await asyncio.sleep(0)

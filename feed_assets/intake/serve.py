@@ -117,7 +117,7 @@ async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> N
     while not is_last:
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), pause)
-        is_last = ending.is_set()  # If it is set during a flush, one last flush follows.
+        is_last = ending.is_set()  # If `ending` is set during a flush, one last flush follows.
         await asyncio.to_thread(_look, door, 0 if is_last else seconds)
         pause = min(2 * pause, _LONGEST_PAUSE) if door.problem else LOOK_SECONDS
 

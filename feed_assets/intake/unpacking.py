@@ -49,7 +49,7 @@ class BodyMemory:
         self._remaining -= size
 
     def give_back(self, size: int) -> None:
-        """Stop counting bytes."""
+        """Stop counting bytes that are no longer in memory."""
         self._remaining += size
         if self._total:
             self._total.give_back(size)
@@ -71,7 +71,7 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """Return the number of events that the body so far counts as in rate limits."""
+        """Return the number of events that the received part of the body counts as, for rate limits."""
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:

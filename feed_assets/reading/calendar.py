@@ -1,4 +1,4 @@
-"""Conversion of days that Spark wrote in its old calendar, as Spark itself does it. Old moments are refused."""
+"""Conversion of dates in Spark's old calendar, as in Spark itself. Moments that cannot be converted are refused."""
 
 from collections.abc import Iterator
 from datetime import date

@@ -93,7 +93,7 @@ def to_pandas(table: Any) -> Any:
 
 
 def _format_of(update: Update) -> Format:
-    """Return the format that the names of an update's files show. It decides whether empty files are allowed.
+    """Return the format that the names of an update's files show. The format decides whether empty files are allowed.
 
     Return Parquet if the names show no format.
     """

@@ -75,8 +75,8 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
     name = connection.dialect.identifier_preparer.format_table(table)
     if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
         raise SourceUnavailable(
-            f"{name} is {unseen}: expected a table that shows its writers, since one of them may commit an event after "
-            "a later one. Read the primary's table."
+            f"{name} is {unseen}: expected a table that shows its writers, because a writer may commit an event after "
+            "a later event was read. Read the primary's table."
         )
     began, waited_for = waiting.clock(), None
     while writers := _writers(connection, name, waited_for):

@@ -17,7 +17,7 @@ MOMENT = "feed_assets_moment"
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 """The accepted forms of moments. Markers have no digits beyond microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""The most by which the date in a text can differ from its date in UTC: zone offsets are shorter than a day."""
+"""The largest difference between the date in a text and its date in UTC: zone offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,15 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a quoted SQL name for a statement without parameters, without the `%%` that SQLAlchemy may make of `%`."""
+    """Return quoted names, joined by dots, for a statement without parameters. Undo SQLAlchemy's doubling of `%`."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a condition for texts that `moment` accepts and that sort like moments, with this separator.
+    """Return a SQL condition that is true for a time as text, if the order of such texts is the order of the times.
+
+    The SQL function `moment` must accept the text. `separator` is between its date and its time of day.
 
     Each read checks all rows with it, so it is pure SQL. Calling `moment` would take three times as long.
     """

@@ -68,8 +68,8 @@ def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> Non
 def shrunk(file: str, size: int, read: int, unit: str) -> SourceUnavailable:
     """Return the error for a file that is shorter than the part read before."""
     return SourceUnavailable(
-        f"{file} has {size} {unit}, but {read} were read before: expected that it only grows. Have the file restored; "
-        "if its present content is right, read the source from the beginning."
+        f"{file} has {size} {unit}, but {read} were read before: expected a file that only grows. Have the file "
+        "restored; if its present content is right, read the source from the beginning."
     )
 
 

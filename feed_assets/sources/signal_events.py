@@ -21,7 +21,7 @@ from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""Fields of a signal that are not copied to the context: the event itself or the state store's reports have them."""
+"""Fields of a signal that are not copied to the context: the event itself or the reports of counts have them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TopicSignals(Messages):
 
     upstream: str
     reported: tuple[str, timedelta] | None = None
-    """The dataset to which the chunks are reported as parts, and the length of its windows."""
+    """The dataset for which the counts of each chunk are reported, and the length of the dataset's windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
         """Return up to `limit` signals after a position; None is the beginning. Raise SourceUnavailable on failure."""

@@ -47,7 +47,10 @@ ROWS_PER_FETCH = 100
 
 @dataclass(frozen=True)
 class _Place:
-    """The last `order_by` value that was read, and how often each row with it was read. More such rows may follow."""
+    """The last `order_by` value that was read, and how often each row with this value was read.
+
+    More rows with this value may follow.
+    """
 
     last: Any = None
     read: Counter[str] = field(default_factory=Counter[str])

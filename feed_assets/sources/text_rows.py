@@ -92,7 +92,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return the Record of a row. If `row` is the reason why it is invalid, the Record has that and the text."""
+    """Return the Record of a row. If `row` is a reason for rejection, the Record has the reason and the text."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)
