@@ -50,7 +50,7 @@ def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update]
 
 
 def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
-    """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
+    """Return a function that looks up an update in the ledger. It returns `UNKNOWN` if there is no ledger."""
     from feed_assets.runs.deep_verification import UNKNOWN, published_of
 
     ledger = _ledger(is_ours=is_ours)
@@ -58,7 +58,7 @@ def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
 
 
 def _ledger(*, is_ours: bool) -> "Ledger | None":
-    """Return the ledger of the settings; None if there is none, or if it belongs to another blackboard."""
+    """Return the ledger of the settings. Return None if it does not exist, or belongs to another blackboard."""
     try:
         return ledger_of_settings(makes=False) if is_ours else None
     except LedgerUnavailable:

@@ -1,6 +1,7 @@
-"""Access control of the web UI. Only its own pages, and programs that send the token, get an answer.
+"""Access control of the web UI. Only the UI's own pages, and programs that send the token, get an answer.
 
-Dagster's web server has no authentication. Any web page could make it execute a mutation, by the address of an `<img>`.
+Dagster's web server has no authentication. Without this control, any web page could make the server execute a mutation,
+by the address of an `<img>`.
 """
 
 import html
@@ -33,7 +34,7 @@ _WHERE_IT_IS = (
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """The parts of a request that are checked. The request may be a WebSocket handshake, with the method GET.
+    """The parts of a request that are checked. A WebSocket handshake is a request with the method GET.
 
     An `Upgrade` header alone is not a handshake: the server answers such a request like any other GET.
     """

@@ -64,9 +64,10 @@ def report(
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition with this path if one of our runs has built it. Otherwise return None.
+    """Return the partition with this path if the ledger has it, because one of our runs built it.
 
-    If there is one, the command need not load the declarations.
+    Otherwise return None. If the ledger has the partition, the command need not load the declarations, which takes
+    long.
     """
     from feed_assets.ledger import updates
 

@@ -1,4 +1,4 @@
-"""A new user project. It is built in a hidden folder, which is then renamed: no half-made project ever appears."""
+"""A new user project. It is built in a hidden folder, which is renamed at the end, so no half-made project appears."""
 
 import fcntl
 import os
@@ -87,7 +87,7 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     _check_is_unknown(name, target)
     with _alone(above):
         unfinished = above / f".{name}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # A killed call may have left it.
+        shutil.rmtree(unfinished, ignore_errors=True)  # A killed call may have left this folder.
         try:
             _write(name, unfinished, content)
             _publish_sample(name, unfinished)

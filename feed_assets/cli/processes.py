@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The environment variable with the web UI's token. Other users can read a command line, but not an environment."""
+"""The environment variable with the web UI's token.
+
+Other users can read a process's command line, but not its environment.
+"""
 
 NOWHERE = f"{os.devnull}/nowhere"
 """A folder that cannot exist, for an option of Dagster. Dagster puts the option's folder first in `sys.path`."""
@@ -109,8 +112,9 @@ def group(
 
 
 def end(groups: "Sequence[Started]") -> None:
-    """End some groups at the same time, so that each can still use the others while it finishes."""
-    for _ in range(2):  # The first round may miss a process that is just starting: it has no mark yet.
+    """End some groups at the same time, so that a process that is finishing can still use those of other groups."""
+    # The first round may miss a process that is just starting, because it does not have the variable GROUP yet.
+    for _ in range(2):
         _end_families({each.process.pid: _all_of(each) for each in groups})
     for each in groups:
         each.process.wait()

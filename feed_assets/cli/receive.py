@@ -116,7 +116,8 @@ def add(
 ) -> None:
     """Make a key for a partner and print it. It is printed only once: only its digest is kept.
 
-    The feeds and sources may be declared later. Lines on stderr name those that are unknown, or that take no events.
+    The feeds and sources may be declared later. If a feed or source is unknown, or takes no events, a line on stderr
+    says so.
     """
     from feed_assets.intake import authentication
 
@@ -170,7 +171,10 @@ def rotate(
     hours: Annotated[float, typer.Option(min=0, help="Hours for which the previous keys stay valid.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """Make another key with the same rights as the partner's keys, and print it. The old keys end after an overlap."""
+    """Make another key with the same rights as the partner's keys, and print it.
+
+    The old keys stay valid for some hours.
+    """
     from feed_assets.intake import authentication
 
     _print(

@@ -19,8 +19,9 @@ def retire(
 ) -> None:
     """Stop building a dataset, also by hand, so that its declaration can be removed. Fails while something reads it.
 
-    Readers are datasets and tables of this code location. Those of other locations on this ledger count if they have
-    read all changes that are older than an hour. The dataset's updates stay as they are. The command is logged.
+    Readers are datasets and tables of this code location. Readers of another location on this ledger count only if that
+    location has read all changes that are older than an hour. The dataset's updates stay as they are. The command is
+    logged.
     """
     from feed_assets.ledger import closures
     from feed_assets.orchestration.decide.alert_owner import readers_of

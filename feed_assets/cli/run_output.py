@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.run_outcomes import Ended
 
 NAMED = 5
-"""The most partitions of a kind that are named at the end of a command; the others are counted."""
+"""The most partitions of a kind that are named at the end of a command. Further partitions are only counted."""
 
 
 class EndedView(View):
@@ -47,7 +47,7 @@ class UnfinishedView(View):
 
     @classmethod
     def of(cls, reasons: "Mapping[Any, str]") -> "tuple[UnfinishedView, ...]":
-        """Return a view of each subject with its reason."""
+        """Return a view for each entry of `reasons`."""
         return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
 
@@ -83,7 +83,7 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """Prints how each run ended: as lines for people, or all of it as JSON when the command finishes.
+    """The output about runs: how each run ended, as lines for people, or all of it as JSON when the command finishes.
 
     `check` is called after each run. It raises an error if the command must stop.
     """
@@ -155,7 +155,7 @@ class Teller:
 
 
 def wrapped(line: str) -> str:
-    """Break a long line between words for a terminal. Elsewhere it stays one line, which scripts can search."""
+    """Break a long line between words for a terminal. Elsewhere keep it in one line, so that scripts can search it."""
     if (width := terminal_width()) is None:
         return line
     return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)

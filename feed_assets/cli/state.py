@@ -202,8 +202,8 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
     node = graph.node(dataset)
     if not isinstance(node.declaration, Dataset | StateTable) and not node.expects_partitions:
         raise InvalidName(
-            f"{dataset} is written by others, whom this command cannot stop: expected a dataset, a state table, or a "
-            "feed whose partitions are expected by a cadence. Close the datasets that read it."
+            f"{dataset} is written by another team, which this command cannot stop: expected a dataset, a state "
+            "table, or a feed whose partitions are expected by a cadence. Close the datasets that read it."
         )
     with dynamic_partitions(graph):
         keys = keys_of(node, within(node, typed), datetime.now(UTC))

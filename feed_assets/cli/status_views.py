@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED = 4
-"""The most partitions that a line names; the others are counted."""
+"""The most partitions that a line names. Further partitions are only counted."""
 
 Line = Annotated[str, BeforeValidator(first_line)]
 
@@ -61,7 +61,10 @@ class RowView(MarkView):
 
 
 class ReasonView(View):
-    """Partitions of one row in one state, and the reason of the first one. `all` is for links and is not printed."""
+    """Partitions of one row in one state, and the reason of the first one. `all` has every partition.
+
+    It is used for links, and is not printed.
+    """
 
     all: Annotated[tuple[Partition, ...], Field(exclude=True)]
     state: str

@@ -21,7 +21,7 @@ from feed_assets.cli.terminal import echo
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""Seconds in which a repeated signal is not a second Ctrl-C: `timeout`, `uv run` and others pass the first one on."""
+"""Seconds in which a repeated signal is not a second Ctrl-C: `timeout` and `uv run` pass a signal on once more."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Signals:
     def look(self) -> bool:
         """Record arrived signals. Return whether more can arrive. A second Ctrl-C ends the process at once.
 
-        Any thread may call this, and only one of them gets an arrived signal.
+        Any thread may call this. If several do, only one of them gets an arrived signal.
         """
         with self._lock, suppress(BlockingIOError):
             came = self.inbox.recv(100)

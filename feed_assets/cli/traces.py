@@ -1,4 +1,7 @@
-"""Errors in one line: known ones in their own words, others with the place where they arose. `-v` adds stack traces."""
+"""Errors in one line: known errors in their own words, other errors with the place in the code.
+
+The option `-v` adds stack traces.
+"""
 
 import sys
 import traceback

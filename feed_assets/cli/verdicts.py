@@ -160,7 +160,7 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that started last: why it ran or who requested it, where, and its parameters."""
+    """The last run of a partition: why it ran or who requested it, where, and its parameters."""
 
     state: str
     started: datetime

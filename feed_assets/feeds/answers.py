@@ -1,8 +1,8 @@
 """Time limits for requests to another team's store. A request without an answer in time raises an error.
 
-The store may never answer, or may send one byte every few seconds. No socket timeout ends that. So another thread sends
-the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for AGAIN_SECONDS.
-Without this pause, every tick would wait that long for every feed.
+The store may never answer, or may send one byte every few seconds. No socket timeout ends such a request. So another
+thread sends the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for
+AGAIN_SECONDS. Without this pause, every tick would wait that long for every feed.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,10 @@ from typing import TypeVar
 from feed_assets.core.time_limits import in_time
 
 ANSWER_SECONDS = 10.0
-"""Seconds to wait for one answer, including retries: a listing, or the head of an object. Bodies have another limit."""
+"""Seconds to wait for one answer, including retries: a listing, or the head of an object.
+
+For bodies of objects, there is another limit.
+"""
 
 AGAIN_SECONDS = 60.0
 """Seconds of pause after a request without an answer. During the pause, the store gets no requests."""
@@ -33,9 +36,10 @@ class Answers:
         self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, or at once in a pause.
+        """Return what `ask` returns, or raise the error of `ask`.
 
-        An abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
+        Raise OSError after ANSWER_SECONDS, or at once in a pause. An abandoned request keeps its thread until it ends.
+        Until then no request is sent, so threads do not pile up.
         """
         if not self._ended.is_set() or self._now() < self._until:
             raise OSError(

@@ -1,8 +1,8 @@
 """Reading of partitions of appendable feeds: the newest valid update of every batch, as one set.
 
 A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded like any
-other. The set holds the batches that are valid now. A batch without a valid update is left out, and listed with the
-reasons.
+other partition. The set has the newest valid update of each batch. A batch without a valid update is left out, and
+listed with the reasons.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class SetReading:
 
     @cached_property
     def replaced(self) -> dict[Partition, Partition]:
-        """Return the replaced batches. Each maps to the range (one batch made of several) that now holds its rows."""
+        """Return the replaced batches, each with the range (one batch made of several) that now holds its rows."""
         return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property

@@ -175,11 +175,14 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Return whether a listing is a snapshot. Folders on local disk, and several pages, are read one by one."""
+        """Return whether a listing is a snapshot of one moment.
+
+        Folders on local disk, and pages, are read one after another.
+        """
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
-        """Return the files that a killed writer left on local disk. obstore hides them, other readers do not."""
+        """Return the files that a killed writer left on local disk. obstore hides these files, other readers do not."""
         if not self._root:
             return ()
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
@@ -207,7 +210,7 @@ class Blackboard:
                 return None
             if limit is None or stored.meta["size"] <= limit:
                 return bytes(stored.bytes())
-            # A range request fails for an empty object, so stream the body, and drop the rest.
+            # A range request fails for an empty object, so stream the body, and ignore the bytes after `limit`.
             return bytes(next(iter(stored.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
@@ -237,7 +240,7 @@ class Blackboard:
                 if _MISSING.search(str(error)):
                     raise
                 return None
-            except NotADirectoryError:  # A file on local disk where the key has a folder.
+            except NotADirectoryError:  # On local disk, a part of the key's path is a file, not a folder.
                 return None
 
     def put(self, key: str, data: bytes | Path) -> None:
@@ -312,14 +315,15 @@ class Blackboard:
             if _MISSING.search(str(error)):
                 raise
             return None
-        except NotADirectoryError:  # A file on local disk where the key has a folder.
+        except NotADirectoryError:  # On local disk, a part of the key's path is a file, not a folder.
             return None
 
     @contextmanager
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
-        """Translate obstore's errors into ours by their text, because their class often does not say what failed.
+        """Translate obstore's errors into ours.
 
-        Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard itself.
+        The text of an error decides, because its class often does not say what failed. Every key is checked here, so no
+        key leads out of the blackboard. The folder '' is the blackboard itself.
         """
         for key in keys:
             if key or not is_folder:

@@ -20,9 +20,10 @@ def newest_first(
 ) -> Iterator[list[str]]:
     """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
-    If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. It takes
-    one more request if updates arrive steadily, else about twice the logarithm of the number of pages. With `known_id`
-    the search starts at that update: one request suffices if at most one page is newer. The result is the same.
+    If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. A search
+    takes one more request if updates arrive steadily, or else about twice the logarithm of the number of pages. With
+    `known_id` the search starts at that update: one request suffices if at most one page is newer. `known_id` never
+    changes the result.
     """
     last = update_id(until) if until else None
     if not board.is_paged:

@@ -44,7 +44,9 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue at a URL, which contains the endpoint and region. The default profile has boto3's default credentials.
+    """A queue at a URL, which contains the endpoint and region.
+
+    Without a profile, boto3's default credentials are used.
 
     Each request is tried once. If it fails, it raises QueueUnavailable.
     """

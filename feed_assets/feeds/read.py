@@ -3,8 +3,8 @@
 A reader reads the manifest first and lists the files second. A producer writes its manifest last, so all counted files
 exist by then. In the other order, an update finished in between would look incomplete. The listing must show the
 manifest, too: otherwise the update was invalidated between the two requests. A slow listing may miss files that a prune
-removes, and the number of the others may be right by accident. A prune removes the manifest first, so the reader looks
-for the manifest once more after a slow listing.
+removes, and the number of the remaining files may be right by accident. A prune removes the manifest first, so the
+reader looks for the manifest once more after a slow listing.
 """
 
 import logging
@@ -83,7 +83,7 @@ def latest(
         kept = kept_from(board, partition)
         if kept is None or (reading.update and reading.update.id >= kept):
             return reading
-        if kept == promised:  # No prune happened in between, so the reading is right.
+        if kept == promised:  # No prune happened during the reading, so the reading is right.
             return reading if as_of is None else _refuse_pruned(reading, as_of, kept)
         promised = kept  # A prune may have removed an update during the reading, so read again.
 
@@ -100,7 +100,7 @@ def promises(board: Blackboard, partition: Partition) -> list[str]:
     """Return the ids of the promises of prunes of a partition, in order. Only the last one is valid."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
-    return [name for name in names if "/" not in name]  # The other promises are of partitions below this one.
+    return [name for name in names if "/" not in name]  # The other promises belong to partitions below this one.
 
 
 def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
@@ -195,7 +195,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
         if is_appendable and is_update_id(name):
             continue
         if not key and feed.version is None and Version.parse(name):
-            continue  # The same name with a version is another feed.
+            continue  # The same name with a version is a different feed.
         below = f"{key}/{name}" if key else name
         try:
             check_partition(Partition(feed, below))

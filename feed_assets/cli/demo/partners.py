@@ -104,9 +104,9 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Return a day's rows on time, and its late rows. The late rows are from the ends of the busiest hours.
+    """Return the rows of a day that arrive on time, and those that arrive late.
 
-    With the late rows the day grows by `share`.
+    The late rows are from the ends of the busiest hours. With the late rows the day grows by `share`.
     """
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
@@ -128,7 +128,10 @@ def _write(name: str, rows: Iterable[Row]) -> None:
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
-    """Compare the days with the sample's own rows. The first day has all rows, the others have those on time."""
+    """Compare the days with the sample's own rows.
+
+    The first day has all rows, the other days have only the rows that arrived on time.
+    """
     women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()

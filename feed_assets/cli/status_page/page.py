@@ -31,7 +31,8 @@ def page(status: "Status", *, is_live: bool) -> str:
 
     Args:
         status: The status to show. A single requested dataset has its own page, with its partitions.
-        is_live: True if the page is served beside Dagster's own pages. Then it links to these, and to other days.
+        is_live: True if the page is served beside Dagster's own pages. Then it links to Dagster's pages, and to other
+            days.
     """
     title = str(status.requested[0]) if len(status.requested) == 1 else "Status of all datasets"
     parts = _one(status, is_live=is_live) if len(status.requested) == 1 else _all(status, is_live=is_live)
