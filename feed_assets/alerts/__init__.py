@@ -177,7 +177,7 @@ class _Webhook:
         try:
             with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
-        except RequestException as error:  # its text contains the whole URL
+        except RequestException as error:  # the error's text contains the whole URL
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")

@@ -72,7 +72,7 @@ def every(version: Version = False, verbose: Verbose = False) -> None:
 def _end_quickly() -> None:
     """Skip the last garbage collection, which scans all loaded objects: a third of a short command's time.
 
-    Afterwards stderr is closed. Otherwise DuckDB would list there what it has not freed yet.
+    Afterwards stderr is closed. Otherwise DuckDB would print there which objects it has not freed yet.
     """
     gc.freeze()
     if "duckdb" in sys.modules:

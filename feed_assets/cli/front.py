@@ -162,7 +162,7 @@ def _checked_request(scope: "Scope") -> CheckedRequest:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = (
             f"{headers[key]}\n{text}" if key in headers else text
-        )  # A repeated header matches no expected value.
+        )  # The joined values match no expected value.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return CheckedRequest(
         scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket"

@@ -171,7 +171,7 @@ def _publish_sample(name: str, folder: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """Rename the project's folder to its final name. Replace an empty folder, but not one that has content by now."""
+    """Rename the project's folder to its final name. Replace an empty folder, but not a folder that has content."""
     try:
         unfinished.rename(target)
     except OSError:

@@ -113,7 +113,7 @@ class TrendView(View):
 
 
 class GroupView(View):
-    """The partitions of a dataset in one state: how many, the first keys, and the reason of the first."""
+    """The partitions of a dataset in one state: their number, the first keys, and the reason of the first one."""
 
     state: str
     count: int

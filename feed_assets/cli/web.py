@@ -29,7 +29,7 @@ from feed_assets.core.addresses import LOOPBACK
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
-"""The values that Dagster's own command uses."""
+"""The defaults of Dagster's own command for these options."""
 
 
 def serve(port: int, file: Path, name: str) -> None:

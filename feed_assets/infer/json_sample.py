@@ -156,7 +156,7 @@ def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColu
 def _count_other_kinds(
     database: Any, rejects: RejectedRecords, columns: Sequence[InferredColumn], kinds: dict[str, set[str]]
 ) -> None:
-    """Count the records that a run would reject because a column of texts has another value."""
+    """Count the records that a run would reject because a column of texts has a value that is not a text."""
     mixed = [at for at, column in enumerate(columns) if len(kinds[column.name] - {"null"}) > 1]
     if not mixed:
         return

@@ -35,7 +35,7 @@ _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
 """The most bytes of request bodies in memory: for all requests together, and for one key.
 
-A body counts with its bytes as sent. A small body counts with its unpacked bytes, too.
+Each body counts with its bytes as sent. A small body also counts with its bytes after unpacking.
 """
 
 RETRY_SECONDS = 5

@@ -201,8 +201,8 @@ class _FileListing:
     def _withdraw(self, batch: Partition) -> None:
         """Invalidate the batch of a file that another pulled file has replaced by a rename.
 
-        The partner no longer has the data of that batch. The registry is written later, so after a kill in between the
-        next scan repeats this.
+        The partner no longer has the data of that batch. The registry is written after this step. If the process is
+        killed in between, the next scan repeats the step.
         """
         board, ledger = self.services.board, self.services.ledger
         while valid := read.latest(board, batch).update:

@@ -109,9 +109,9 @@ class Receiver:
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
-        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes it.
+        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes the frame.
 
-        After a kill in between, this receiver owns the key, but its spool has no frame with it. So it accepts a
+        After a kill in between, this receiver owns the key, but its spool has no frame with the key. So it accepts a
         repeated request like a new one.
         """
         requested = Taken(frame.name, key, digest, self.spool.receiver)

@@ -87,7 +87,8 @@ def to_pandas(table: Any) -> Any:
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
     frame = table.to_pandas(types_mapper=integers.get)
     for each in (each for each in table.schema if pa.types.is_nested(each.type)):
-        # Inside of lists and structs a NULL would also turn integers into floats. So these become Python objects.
+        # Inside of lists and structs a NULL would also turn integers into floats. So lists and structs become Python
+        # objects.
         frame[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=frame.index)
     return frame
 

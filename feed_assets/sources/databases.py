@@ -25,7 +25,7 @@ ANSWER_SECONDS = 30
 """Seconds for all queries of one read: Dagster stops a tick after 60."""
 
 LATE_SECONDS = 2
-"""Seconds to connect, and to read, if the time of the tick is already over. libpq allows no shorter time to connect."""
+"""Seconds to connect, and to read, even if the tick's time is already over. libpq allows no shorter time to connect."""
 
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""

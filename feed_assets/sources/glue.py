@@ -104,7 +104,7 @@ class GlueTable:
 
 @dataclass(frozen=True)
 class Registered:
-    """A batch to register: the values of its partition keys, and its location, or None without a valid update."""
+    """A batch to register: the values of its partition keys, and its location, which is None without a valid update."""
 
     table: GlueTable
     values: tuple[str, ...]

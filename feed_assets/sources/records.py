@@ -59,9 +59,9 @@ def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> Non
     if missing or len({*columns}) < len(columns):
         column_text = excerpt(", ".join(columns), REASON_BYTES // 2)
         raise SourceUnavailable(
-            f"{file} has the columns {column_text!a}: expected each once, and {', '.join(missing) or 'no more'}. "
-            "Declare the names of its columns, and None for missing facts; or have the file corrected or "
-            "removed."
+            f"{file} has the columns {column_text!a}: expected each column once, and "
+            f"{', '.join(missing) or 'no more'}. Declare the names of its columns, and None for missing facts; or "
+            "have the file corrected or removed."
         )
 
 

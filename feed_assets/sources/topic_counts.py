@@ -57,7 +57,7 @@ class SourceCounts:
                 return self._by_reading(place, after, topic_id, seconds)
             if why := message_counts.refusal(
                 self.clients, self.topic
-            ):  # Checked each time, as a topic's settings may change.
+            ):  # This is checked each time, because a topic's settings may change.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after, topic_id)
 
