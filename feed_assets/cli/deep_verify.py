@@ -1,4 +1,4 @@
-"""`feed-assets feed verify --deep`: updates that are read to the last byte."""
+"""`feed-assets feed verify --deep`: read updates to the last byte, and show their damage."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING

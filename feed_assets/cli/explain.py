@@ -38,7 +38,7 @@ GROUPS = 50
 """The most lines that `explain` prints without a dataset. Each line is one dataset in one state."""
 
 DIED = "died; the next tick records its end"
-"""State of a run whose process has ended without a report."""
+"""The state of a run whose process has ended without reporting an end."""
 
 READERS = 10
 """The most readers of an old version that are listed."""

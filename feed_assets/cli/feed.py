@@ -1,4 +1,4 @@
-"""`feed-assets feed`: any File Feed on any blackboard."""
+"""`feed-assets feed`: look at, copy and invalidate updates of any File Feed on any blackboard."""
 
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -22,7 +22,7 @@ OF_OURS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-"""Headers of the pages that feed_assets serves, not Dagster."""
+"""Headers of the pages that feed_assets itself serves. Dagster's pages have other headers."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "

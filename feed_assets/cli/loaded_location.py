@@ -177,10 +177,10 @@ DAGSTERS = ("history", "schedules", "storage")
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """Make the home folder, with our dagster.yaml if it has none. Set DAGSTER_HOME for all processes started here.
 
-    Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two versions in
-    Dagster's SQLite database for good. If a process was killed meanwhile, Dagster itself completes the tables. An
-    existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if another
-    process works here for more than `patience` seconds.
+    Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two schema versions
+    in Dagster's SQLite database, permanently. If a process was killed meanwhile, Dagster itself completes the tables.
+    An existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if
+    another process works here for more than `patience` seconds.
     """
     import dagster as dg
 

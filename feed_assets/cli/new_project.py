@@ -107,7 +107,7 @@ def _check_is_unknown(name: str, target: Path) -> None:
 
 
 def _places(name: str) -> list[str]:
-    """Return the files or folders where Python finds a module now; several for a package without `__init__.py`."""
+    """Return the files or folders where Python finds a module now. A package without `__init__.py` may have several."""
     spec = find_spec(name)
     if spec is None:
         return []
@@ -128,7 +128,7 @@ def check_is_free(target: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Hold a folder's lock, which ends with the process. On a network disk without locks, hold none."""
+    """Hold a folder's lock, which ends with the process. Hold no lock if the disk, such as a network disk, has none."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

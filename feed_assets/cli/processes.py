@@ -149,7 +149,10 @@ def _lives(process: "psutil.Process") -> bool:
 
 
 def _all_of(started: Started) -> "list[psutil.Process]":
-    """Return the family, and marked processes whose parents have ended, such as a run of a killed daemon."""
+    """Return the process with its descendants, and further processes that have its mark.
+
+    Those are processes whose parents have ended, such as a run of a killed daemon.
+    """
     import psutil
 
     family = _family(started.process.pid)

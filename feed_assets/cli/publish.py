@@ -48,7 +48,7 @@ def publish(
     """Publish files as a new update of a partition, or with --tree one update for each folder DIR/2019-11-24/men.
 
     First, partitions, format and header are checked against the feed's declaration in the given module, or in the
-    project. With --blackboard they are checked only if a module is given.
+    project. With --blackboard, the files are checked only if a module is given.
     """
     from feed_assets.feeds import write
 

@@ -1,4 +1,4 @@
-"""`feed-assets run`: sensors, conditions and the runs that they request, in this process."""
+"""`feed-assets run`: evaluate sensors and conditions, and execute the runs that they request, in this process."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -93,16 +93,19 @@ class Teller:
     as_json: bool = False
     runs: list[EndedView] = field(default_factory=list[EndedView])
     _printed: set[str] = field(default_factory=set[str])
-    """The errors of runs that were printed."""
+    """The errors of runs that were already printed."""
     _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
     """The problems of each sensor at its last evaluation."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
-        """Call `check`, then print how a run ended. Raise ServiceUnavailable if a service that all runs need is out."""
+        """Call `check`, then print how a run ended.
+
+        Raise ServiceUnavailable if all runs need a service that does not answer.
+        """
         from feed_assets.orchestration.run_outcomes import ends_of, outage
 
         self.check()
-        why = outage(result)  # An outage is printed once, by the error below, not for each partition.
+        why = outage(result)  # The error below prints an outage once, instead of once for each partition.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
                 self._tell(each, result.run_id)

@@ -45,7 +45,7 @@ class GridPartitionView(View):
 
 
 class MarkView(View):
-    """The time up to which a row of the grid has no hole, if known, and the time up to which it has data."""
+    """Two times of a row of the grid: the end of its data without a hole, if known, and the end of its data."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str

@@ -16,7 +16,10 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Libraries whose errors concern data or a database, not our code. Only names, because few commands load them."""
+"""Libraries whose errors concern data or a database, not our code.
+
+The list has only names, because few commands load these libraries.
+"""
 
 _WANTED: set[str] = set()
 

@@ -94,11 +94,11 @@ def quoted_for(connection: sa.Connection, *names: str) -> str:
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a SQL condition that is true for a time as text, if the order of such texts is the order of the times.
+    """Return a SQL condition that is true for texts that `moment` accepts, and whose order is that of the times.
 
-    The SQL function `moment` must accept the text. `separator` is between its date and its time of day.
+    `separator` is the character between the date and the time of day.
 
-    Each read checks all rows with it, so it is pure SQL. Calling `moment` would take three times as long.
+    Each read checks all rows with this condition, so it is pure SQL. Calling `moment` would take three times as long.
     """
     # Without `+0 days` SQLite accepts 2024-02-31 as a day. IS never returns NULL.
     second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"

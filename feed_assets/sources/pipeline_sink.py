@@ -57,8 +57,8 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 class SqlPipelines:
     """A SQLite or PostgreSQL table with all published versions of the pipelines, and a view of the newest version.
 
-    Table and view are created if they are missing. Their columns are those of `PipelineTable` plus `published_at`: the
-    time of publishing (UTC), as text in the format of event markers, so that it sorts by time.
+    Table and view are created if they are missing. Their columns are those of `PipelineTable` and `published_at`, the
+    time of publishing (UTC). Like event markers in a SqlSink, this time is a text that sorts by time.
     """
 
     url: str = field(repr=False)

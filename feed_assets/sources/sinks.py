@@ -147,9 +147,9 @@ class SqlSink:
 class FileSink:
     """JSON lines in a folder of the blackboard: a file for each batch, named by its first sequence number.
 
-    If two of our processes publish, beginning with the same event, they use the same file name, and the second finds
-    the file of the first. A file is ours if it contains what we would write. Any other file is skipped and never
-    overwritten.
+    If two of our processes publish batches that begin with the same event, both use the same file name. The second
+    process then finds the file of the first. A file is ours if it contains what we would write. Any other file is
+    skipped and never overwritten.
     """
 
     board: Blackboard

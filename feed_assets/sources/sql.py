@@ -103,7 +103,7 @@ class SqlEvents:
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Return up to `limit` unread rows, or fewer if they have `READ_BYTES`, and whether these are all."""
+        """Return up to `limit` unread rows, and whether no more exist. Return fewer rows if they reach `READ_BYTES`."""
         size, new = 0, list[dict[str, Any]]()
         rows = self._rows(connection, place, final, limit + place.read.total() + 1)
         first = next(rows, None)
