@@ -166,7 +166,7 @@ class _Webhook:
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
-        from requests import RequestException  # imported here: most processes never post
+        from requests import RequestException  # imported here, because most processes never post
 
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()

@@ -98,7 +98,7 @@ def no_command(request: CheckedRequest) -> str | None:
         kind = request.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
     first = request.header("accept").partition("\n")[0]  # Dagster reads only the first `Accept` header.
-    is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
+    is_page = "text/html" in first  # Dagster answers such a request with the GraphiQL page, and executes no query.
     return None if is_page else "GraphQL needs a POST with application/json."
 
 
@@ -116,7 +116,7 @@ def _is_visit(request: CheckedRequest) -> bool:
 def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
     """Redirect to the same page without the token, so that the token is in no browser history and no referrer."""
     query = urlencode([(name, value) for name, value in request.query if name != "token"])
-    path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which leads to another host.
+    path = "/" + quote(request.path.lstrip("/"))  # A path that begins with `//host` would lead to another host.
     place = path + ("?" + query if query else "")
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
     return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
@@ -151,7 +151,7 @@ class Front:
         elif scope["type"] == "websocket":
             await send(
                 {"type": "websocket.close", "code": 1008}
-            )  # The handshake is not complete: the server answers 403.
+            )  # The handshake is not complete yet, so the server answers 403.
         else:
             await _say(answer, _checked_request(scope), send)
 

@@ -33,7 +33,7 @@ def ls(
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
     decisions = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not decisions:  # Raise an error if there is no dataset with this name.
+    if feed and not decisions:  # This raises an error if there is no dataset with this name.
         load_graph(module).dataset_of(Feed.parse(feed))
     _list(decisions, as_json)
 

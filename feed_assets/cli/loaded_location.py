@@ -57,7 +57,7 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
     from dagster.components.definitions import LazyDefinitions
 
     folders = [Path.cwd()]
-    with suppress(InvalidSetting):  # A named module needs no project.
+    with suppress(InvalidSetting):  # If a module is named, no project is needed.
         folders.append(module_of_project()[1])
     reach(*folders)
     values: list[Any] = list(vars(import_module(module)).values())

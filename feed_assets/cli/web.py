@@ -48,7 +48,7 @@ def serve(port: int, file: Path, name: str) -> None:
         instance.optimize_for_webserver(_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW)
         with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), __version__) as context:
             app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
-            # Requests are not logged: the first one's address contains the token.
+            # Requests are not logged, because the address of the first request contains the token.
             uvicorn.run(
                 Front(StatusPage(app, name.partition(":")[0] or None), port, token),
                 host=LOOPBACK,

@@ -56,7 +56,7 @@ class Answers:
         try:
             return in_time(answer, lambda: self._now() > over, ())
         except TimeoutError:
-            if ended.is_set():  # It is the store's own error.
+            if ended.is_set():  # `ask` has ended, so the error is its own.
                 raise
             self._until, self._ended = self._now() + AGAIN_SECONDS, ended
             raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
-_UNREADABLE = re.compile(r"Filenames containing trailing")  # `#<digits>` on local disk.
+# On local disk, obstore cannot read names that end in `#<digits>`.
+_UNREADABLE = re.compile(r"Filenames containing trailing")
 
 
 class Blackboard:
@@ -302,7 +303,7 @@ class Blackboard:
         return served
 
     def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
-        # A separate generator, because errors of writing the copy are not errors of the store.
+        # This is a separate generator, because an error of writing the copy is not an error of the store.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 

@@ -62,7 +62,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     rows, column_spans = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        if group.num_rows == 0:  # No rows are read, and some writers omit the offsets.
+        if group.num_rows == 0:  # Nobody reads an empty row group, and some writers omit its offsets.
             continue
         spans = [_span(group.column(each)) for each in range(group.num_columns)]
         values = [group.column(each).num_values for each in range(group.num_columns)]
@@ -101,7 +101,7 @@ def metadata_in(file: File, end: bytes) -> Any:
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
-    pa, pq = (pyarrow, parquet)  # They have no type hints.
+    pa, pq = (pyarrow, parquet)  # pyarrow has no type hints.
     size = int.from_bytes(end[-_END:-_START], "little")
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))

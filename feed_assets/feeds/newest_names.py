@@ -30,7 +30,7 @@ def newest_first(
         yield from _all(board.names(prefix), last)
         return
     pages = _up_to(lambda after: board.page(prefix, after), last)
-    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only the first guess.
+    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only where the search begins.
     moment = _seconds(known_id) if known_id and known_id <= (last or known_id) else None
     if moment:
         before = _name(moment - 1)

@@ -82,7 +82,7 @@ def columns_of(key: str, metadata: Any) -> FileColumns:
     """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers support."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
-    pa: Any = pyarrow  # It has no type hints.
+    pa: Any = pyarrow  # pyarrow has no type hints.
     try:
         fields = [*metadata.schema.to_arrow_schema()]
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.

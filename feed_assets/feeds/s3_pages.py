@@ -124,7 +124,7 @@ class S3Pages:
             ResponseParserError,
             ValueError,
         ) as error:  # ValueError is raised for invalid headers.
-            response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have no answer.
+            response: dict[str, Any] = getattr(error, "response", None) or {}  # An error by timeout has no response.
             code = response.get("Error", {}).get("Code", "none")
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
             kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
@@ -147,7 +147,7 @@ class S3Pages:
         connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         timeout = self._patience.timeout
         retries = {"mode": "standard", "total_max_attempts": self._patience.retries + 1}
-        style = {"addressing_style": "path"}  # obstore uses the same style.
+        style = {"addressing_style": "path"}  # obstore also puts the bucket's name into the path.
         return connect(
             "s3",
             endpoint_url=self._endpoint,

@@ -192,7 +192,9 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
         """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
         key = _key(door, request, feed)
         door.rates.count(key, 1)
-        if key in waking:  # A store may never answer. With one wake per key, it blocks only the wakes of one key.
+        # A store may never answer. Because each key has at most one wake, such a store blocks only the wakes of one
+        # key.
+        if key in waking:
             why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
             raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
         waking.add(key)

@@ -59,7 +59,8 @@ class QuickLines:
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
         text = b"[" + b",\n".join(lines) + b"]"
-        if text.count(b",") > VALUES:  # Otherwise the parser would create all values before it refuses the first one.
+        # Otherwise the parser would create too many values in memory before it refuses one.
+        if text.count(b",") > VALUES:
             return None
         try:
             events: list[dict[str, str]] = self._array.validate_json(text)

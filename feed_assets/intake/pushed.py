@@ -62,7 +62,8 @@ class PushedFeed:
     @cached_property
     def _columns(self) -> Mapping[str, "_Column"]:
         columns = {name: _column(kind) for name, kind in column_types(self.schema)}
-        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # `window` parses its text.
+        # `window` parses the event time itself, from the text.
+        return {**columns, self.event_time: _Column("timestamp", _TEXT)}
 
     @cached_property
     def _quick(self) -> QuickLines:

@@ -11,7 +11,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.parquet_values import FIRST_NEW_DAY, OLD_DAY, OLD_MOMENT, OLD_MOMENTS, REBASED, TOO_LARGE
 from feed_assets.feeds.parquet_columns import FileColumns
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pc: Any = pyarrow.compute
 
 _1970 = date(1970, 1, 1)

@@ -25,7 +25,7 @@ from feed_assets.reading.calendar import check_years, in_todays_calendar
 from feed_assets.reading.joint_schema import Found, fitted, unified, with_column
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pq: Any = pyarrow.parquet
 
 _AT_A_TIME = 8

@@ -22,7 +22,7 @@ import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.data_version import SLICES, data_version
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pc: Any = pyarrow.compute
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]

@@ -75,8 +75,10 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # The query has just ended, or cannot be canceled. Then `shut` follows.
-        driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` would hold the GIL until the server answers.
+    # The query may have just ended. If it cannot be canceled, `shut` closes the connection later.
+    with suppress(Exception):
+        # psycopg's older `cancel` would hold the GIL until the server answers.
+        driver.cancel_safe(timeout=_CANCEL_SECONDS)
 
 
 def engine_of(url: str) -> sa.Engine:

@@ -231,7 +231,8 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
     If the bytes before `place` have changed, the file is read from its beginning. Repeated rows are harmless, but
     skipped rows are not.
     """
-    if place.etag and place.etag == file.etag:  # The last read did not reach the end, so bytes follow.
+    # The file is unchanged. The last read did not reach its end.
+    if place.etag and place.etag == file.etag:
         served, chunks = _served(board, file.key, place.offset)
         if served.etag == place.etag:
             return served.size, place, chunks

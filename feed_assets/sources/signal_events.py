@@ -82,7 +82,8 @@ class TopicSignals(Messages):
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_message.check_place(signal, self.upstream, partition)
         context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        context["bytes"] = context.pop("size")  # All events use this name, and rules read it.
+        # The contexts of all events use this name, because rules for runs read it.
+        context["bytes"] = context.pop("size")
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,

@@ -79,7 +79,7 @@ class SqlEvents:
         """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
-            if connection.dialect.name == "postgresql":  # Each statement then sees the latest commits.
+            if connection.dialect.name == "postgresql":  # With autocommit, each statement sees the latest commits.
                 connection.execution_options(isolation_level="AUTOCOMMIT")
             self._look_up(connection)
             final, waits = self._final(connection, place)
@@ -202,7 +202,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # In ORDER BY, the bare name would mean the cut value.
+        return self._from.c[self.order_by]  # In ORDER BY, the column's name alone would mean the cut value.
 
     @property
     def _positions(self) -> Positions:
