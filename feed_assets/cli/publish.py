@@ -85,7 +85,7 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 
     parts: dict[str, bytes | Path] = {file.name: file for file in files}
     if len(parts) < len(files):
-        raise InvalidName("Two of the files have the same name: expected a name for each part. Rename one.")
+        raise InvalidName("Two of the files have the same name: expected a different name for each part. Rename one.")
     for file in files:
         try:
             write.check_part(file.name)

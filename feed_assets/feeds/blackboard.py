@@ -129,7 +129,7 @@ class Blackboard:
             listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
-                "%s: %s: a key that no store can share. It is skipped: rename it.", self.title, shortened(odd, 3)
+                "%s: %s is not a valid key on every store. It is skipped: rename it.", self.title, shortened(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
@@ -342,7 +342,7 @@ class Blackboard:
         message = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.title}"
         if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(message):
-            return InvalidName(f"{where}: a key that no store can share ({message}). Rename or remove it.")
+            return InvalidName(f"{where}: a key that is not valid on every store ({message}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return BlackboardRefused(f"{where}: access refused ({message}). Check the credentials and their rights.")
         if _MISSING.search(message):

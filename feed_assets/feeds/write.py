@@ -205,8 +205,9 @@ def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
         name = file.key.removeprefix(f"{path}/")
         if name == file.key or _UNFINISHED.search(name):
             raise UpdateAbandoned(
-                f"{file.key} cannot be part of {path}: expected keys under it without '_temporary', segments that "
-                "begin with '.' or '_', or names that end in '#' and digits. Write the update again under another id."
+                f"{file.key} cannot be part of {path}: expected a key below this folder without '_temporary', with no "
+                "segment that begins with '.' or '_', and no name that ends in '#' and digits. Write the update "
+                "again under another id."
             )
 
 

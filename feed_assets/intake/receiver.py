@@ -211,7 +211,7 @@ class _Judging:
         self.rejected.append(rejected)
         self.rejected_size += len(rejected.raw) + len(rejected.reason)
         if self.rejected_size > REJECTED_BYTES:
-            why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first with"
+            why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first because of"
             raise RefusedRequest(
                 413, f"{why} {self.rejected[0].reason!r}: no event was accepted. Correct the events, or send fewer"
             )

@@ -92,7 +92,8 @@ def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[D
         example = "folder" if BOARDS in missing[min(missing)] else "rows"
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not {listed}. Give rows, a path or a URL, as in "
-            f"`Harness(definitions, sources={{{min(missing)!r}: {example}}})`, or leave it out by `selection=`."
+            f"`Harness(definitions, sources={{{min(missing)!r}: {example}}})`, or leave out what reads it by "
+            "`selection=`."
         )
 
 
