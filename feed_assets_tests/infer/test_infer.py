@@ -234,8 +234,8 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     code = infer([Path("day=2024-01-31/x.csv")]).code
     assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
     guesses = {
-        "o/2024-01-01_01.csv": "A guess from the paths: the number after the date is an hour. If the number counts files, "
-        "declare days.",
+        "o/2024-01-01_01.csv": "A guess from the paths: the number after the date is an hour. If the number "
+        "counts files, declare days.",
         "o/data_20240131_20241231.csv": "A file's name has two dates: declare the partitions yourself.",
     }
     for name, guess in guesses.items():
