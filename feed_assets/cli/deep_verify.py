@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
     """Read updates to the last byte and show the damage of each. Raise UnreadableUpdate if one is damaged.
 
-    `is_ours`: whether the ledger of the settings belongs to this blackboard.
+    `is_ours` is True if the ledger of the settings belongs to this blackboard.
     """
     published = _published(is_ours=is_ours)
     deep_views = [_looked(board, update, published) for update in updates]

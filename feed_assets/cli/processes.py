@@ -121,7 +121,7 @@ def end(groups: "Sequence[Started]") -> None:
 
 
 def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
-    """Terminate all processes by way of their groups. Kill those that still live after the time limit."""
+    """Terminate all processes by signals to their groups. Kill the processes that still live after the time limit."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])

@@ -37,9 +37,10 @@ class NoFooter(UnreadableUpdate):
 
 
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Check the footer of each file against the file. Return the numbers of rows that the footers announce, by key.
+    """Check the footer of each file against the file.
 
-    This costs one request of at most 64 KiB for each file, rarely two.
+    Return the number of rows that each footer announces, by the file's key. This costs one request of at most 64 KiB
+    for each file, rarely two.
 
     Raises:
         UnreadableUpdate: A file has no footer, or its footer does not fit the file.

@@ -91,7 +91,8 @@ def latest(
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
     """Return the update id from which on no valid update has been pruned. Return None if there was never a prune.
 
-    A prune writes this id before it removes anything. So a call after a reading finds every prune during the reading.
+    A prune writes this id before it removes anything. So a call after a reading finds every prune that happened during
+    the reading.
     """
     return max(promises(board, partition), default=None)
 

@@ -132,9 +132,10 @@ def _look(door: Door, seconds: float) -> None:
 
 
 def _flushed(door: Door, seconds: float) -> str:
-    """Seal a segment that is `seconds` old, and flush sealed segments. Return why some could not be flushed, or ''.
+    """Seal a segment that is `seconds` old, and flush sealed segments.
 
-    At the end of the process, `seconds` is 0: all segments are flushed, without a limit.
+    Return why a segment could not be flushed, or ''. At the end of the process, `seconds` is 0: all segments are
+    flushed, without a limit.
     """
     spool = door.receiver.spool
     spool.seal(older_than=seconds)

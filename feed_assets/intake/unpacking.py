@@ -22,7 +22,7 @@ The events are estimated by line breaks, or by commas in an array.
 """
 
 EVENT_BYTES = 2048
-"""Bytes that count as one event in rate limits. The average event has a tenth of these bytes."""
+"""Number of bytes that count as one event in rate limits. An average event has a tenth of this size."""
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 

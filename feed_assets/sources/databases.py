@@ -147,7 +147,7 @@ def columns_of(
     needed: Iterable[str],
     cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is missing."""
+    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed column is missing."""
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:

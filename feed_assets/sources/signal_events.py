@@ -26,7 +26,7 @@ _NAMED = ("topic", "partition", "minutes")
 
 @dataclass(frozen=True)
 class TopicSignals(Messages):
-    """The signals of an upstream topic as events. A signal gives the same event each time it is read.
+    """The signals of an upstream topic as events. Each time a signal is read, it gives the same event.
 
     The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
     previous event up to its own.

@@ -180,7 +180,7 @@ class SqlEvents:
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
         """Return conditions, on PostgreSQL, that exclude extreme `order_by` values such as infinity.
 
-        No later value could follow such a value.
+        No new row could sort after such a value.
         """
         kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)

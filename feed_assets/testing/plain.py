@@ -38,7 +38,7 @@ class Given:
 
     Args:
         rows: The dataset's rows. They are written as JSON lines; equal rows have equal data versions.
-        rejects: The rows of its feed of rejects.
+        rejects: The rows of the dataset's feed of rejects.
         failed: The figure that each failing check found, by the check's name. Every other check passes. A deep check
             can only fail if the given measures make the profile run the deep checks.
         windows: Number of the dataset's rows in each window, by the window's start (UTC). None: not counted. Only
@@ -115,7 +115,7 @@ class PlainMade:
         return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Return the counts of the task's inputs that the test gives."""
+        """Return the counts that the test gives for the task's inputs."""
         uncounted = self.task.uncounted.items()
         return [(update, self.test_data.counted.get(name, ())) for name, updates in uncounted for update in updates]
 

@@ -50,7 +50,7 @@ def play(stage: "Stage") -> None:
 
 
 def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
-    """Return the visits of a day before the till went offline, and those after."""
+    """Return the visits of a day before the till went offline, and the visits after that."""
     visited = visits(day)
     since = [each for each in visited if each.visited_at >= OFFLINE]
     return [each for each in visited if each.visited_at < OFFLINE], since
