@@ -87,7 +87,8 @@ def make_home(folder: Path) -> None:
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise InvalidSetting(
             f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage reads as parts of a "
-            "URL. It would make its files elsewhere: expected a path without these. Set DAGSTER_HOME to another folder."
+            "URL. Dagster would make its files elsewhere: expected a path without these. Set DAGSTER_HOME to another "
+            "folder."
         )
     make_folder(folder, "the home folder", 0o700)
 

@@ -114,7 +114,7 @@ def add(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key for a partner and print it. It is printed only once: only its digest is kept.
+    """Make a key for a partner and print it. The key is printed only once, because only its digest is stored.
 
     The feeds and sources may be declared later. If a feed or source is unknown, or takes no events, a line on stderr
     says so.

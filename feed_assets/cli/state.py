@@ -212,7 +212,7 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
 
 def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
-    """Return the windows that the user typed, of a dataset whose windows are reported or declared."""
+    """Return the windows that the user typed. The windows of the dataset must have been reported or declared."""
     from feed_assets.ledger import subscriptions, update_counts
     from feed_assets.ledger.states import window_policies, window_queries
 

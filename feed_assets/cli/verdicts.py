@@ -139,7 +139,7 @@ class OverviewView(View):
 
 
 class _OfFeed(View):
-    """A view of one dataset, whose name comes first."""
+    """A view of one dataset. The dataset's name is the first column."""
 
     feed: Text
 

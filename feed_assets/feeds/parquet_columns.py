@@ -1,7 +1,7 @@
 """Columns of Parquet files in the types that all readers use: Spark in a run, and `feed_assets.read`.
 
-The footer's own types decide. Some writers add a second schema (Arrow's, or Spark's as JSON). It is ignored, because it
-may be out of date after a rename or cast, and Spark would trust it.
+The footer's own types decide. Some writers add a second schema (Arrow's, or Spark's as JSON). This schema is ignored,
+because it may be out of date after a rename or cast. Spark itself would trust it.
 
 | in a file | here |
 |---|---|

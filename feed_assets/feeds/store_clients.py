@@ -81,7 +81,7 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """A client for local disk. It uses only regular files. obstore would follow links, or wait for a FIFO.
+    """A client for local disk. It uses only regular files, while obstore would follow links, or wait for a FIFO.
 
     Writes go through obstore, so that files appear atomically.
     """

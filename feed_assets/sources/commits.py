@@ -88,7 +88,7 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """Return the transactions that write to a table. With `among`, return only those of them whose ids are in it.
+    """Return the transactions that write to a table. With `among`, return only those with an id in `among`.
 
     Prepared transactions, which have no pid, are always returned.
     """

@@ -27,7 +27,7 @@ BoardNamed = Callable[[str | None], Blackboard]
 @typed
 @dataclass(frozen=True)
 class SqlTable:
-    """Events in a table or view of a database. It is only read.
+    """Events in a table or view of a database. feed_assets only reads it.
 
     Args:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.

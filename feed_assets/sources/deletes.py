@@ -1,4 +1,7 @@
-"""A table of deletes: the removed rows of another table, with their times. It is the alternative to DELETE events."""
+"""A table of deletes: the removed rows of another table, with their times.
+
+Such a table is an alternative to DELETE events.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +24,7 @@ _ROWS_PER_READ = 10_000
 @typed
 @dataclass(frozen=True)
 class DeletesTable:
-    """A table or view that lists the removed rows of another table, with their times. It is only read.
+    """A table or view that lists the removed rows of another table, with their times. feed_assets only reads it.
 
     With an index on `deleted_at`, the database reads only the rows of the result. If the column contains texts, as in
     SQLite, the database reads all rows.

@@ -58,7 +58,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class SqlEvents:
-    """The events in a table or view at any SQLAlchemy URL. It needs only SELECT.
+    """The events in a table or view at any SQLAlchemy URL. Reading needs only the right SELECT.
 
     `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
     insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. If several rows have

@@ -31,7 +31,10 @@ LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
 
 
 AHEAD = 8
-"""Hours by which the demo's clock is ahead of the real one at the end, for two pulls of the partner's files."""
+"""Hours by which the demo's clock is ahead of the real clock at the end.
+
+The partner's files are pulled twice, some hours apart.
+"""
 
 
 def play(stage: "Stage") -> None:

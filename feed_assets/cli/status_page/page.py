@@ -74,7 +74,7 @@ def _query(status: "Status", *pairs: tuple[str, str]) -> str:
 
 
 def _filter(status: "Status") -> str:
-    """Return how many partitions are in which state, and the fields of the filter, which the page's script shows."""
+    """Return the number of partitions in each state, and the filter's fields, which the page's script shows."""
     is_shown = [*CellState] if status.slots else [state for state in CellState if state is not CellState.LATER]
     by_state = "".join(_count(CellState(state), count) for state, count in counts(status).items() if state in is_shown)
     name = '<input type="search" name="name" placeholder="filter by name" aria-label="filter by name">'
