@@ -29,7 +29,7 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """Those of the updates named by events and by `consumed` that are still valid."""
+    """The updates named by events or by `consumed` that are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
