@@ -87,7 +87,8 @@ def make_home(folder: Path) -> None:
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise InvalidSetting(
             f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage reads as parts of a "
-            "URL. It would make its files elsewhere: expected a path without these. Set DAGSTER_HOME to another folder."
+            "URL. Dagster would make its files elsewhere: expected a path without these. Set DAGSTER_HOME to another "
+            "folder."
         )
     make_folder(folder, "the home folder", 0o700)
 
@@ -104,7 +105,7 @@ def say_who_enters(folder: Path) -> None:
 def say_who_reads(output: int) -> None:
     """Warn if other users may read the file that `output` writes to.
 
-    The web UI's address, with its token, follows there.
+    The command then writes the web UI's address, with its token, into this file.
     """
     status = os.fstat(output)
     if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:

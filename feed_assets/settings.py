@@ -90,7 +90,7 @@ class Settings(Declaring):
     """URL of the store that feeds live on: `file://`, `s3://`, `az://`, `gs://`."""
 
     ledger: Database = Field(default_factory=lambda: _sqlite(home() / "ledger.db"))
-    """SQLAlchemy URL of the global state store."""
+    """SQLAlchemy URL of the ledger, the global state store."""
 
     s3_endpoint: Endpoint | None = None
     """Endpoint of an S3-compatible store that is not AWS; credentials come from boto3's chain."""
@@ -123,7 +123,7 @@ class Settings(Declaring):
     """
 
     history_days: int = Field(default=7, ge=0, le=36_500)
-    """Number of days after the end of its time window for which a partition is new.
+    """Number of days for which a partition is new, from the end of its time window on.
 
     After that it is history, built last.
     """
@@ -150,7 +150,7 @@ class Settings(Declaring):
     """Seconds that a sensor tick may take, including the time in which Dagster processes its result."""
 
     max_attempts: int = Field(default=3, ge=1)
-    """Number of runs of a partition that may fail, with the same inputs and recipe, before a person must act."""
+    """Number of runs of a partition that may fail, with the same inputs and code, before a person must act."""
 
     run_cost: float = Field(default=0, ge=0)
     """Cost of a second of a run, in the unit of `Late(value_per_gb=…)`.

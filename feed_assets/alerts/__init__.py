@@ -115,7 +115,7 @@ def _delivery_error(
 
 
 def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
-    """Deliver a notice. Raise AlertChannelDown if that takes too long: other notices would take as long."""
+    """Deliver a notice. Raise AlertChannelDown if that takes too long, because other notices would, too."""
     began, opened = monotonic(), list[Opened]()
 
     def is_over() -> bool:
@@ -166,7 +166,7 @@ class _Webhook:
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
-        from requests import RequestException  # imported here: most processes never post
+        from requests import RequestException  # imported here, because most processes never post
 
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
@@ -177,7 +177,7 @@ class _Webhook:
         try:
             with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
-        except RequestException as error:  # its text contains the whole URL
+        except RequestException as error:  # the error's text contains the whole URL
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")

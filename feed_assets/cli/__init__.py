@@ -70,9 +70,9 @@ def every(version: Version = False, verbose: Verbose = False) -> None:
 
 
 def _end_quickly() -> None:
-    """Skip the last garbage collection, which scans all loaded objects: a third of a short command's time.
+    """Skip Python's garbage collection at exit. It scans all loaded objects, a third of a short command's time.
 
-    Afterwards stderr is closed. Otherwise DuckDB would list there what it has not freed yet.
+    Afterwards stderr is closed. Otherwise DuckDB would print there which objects it has not freed yet.
     """
     gc.freeze()
     if "duckdb" in sys.modules:
@@ -81,7 +81,10 @@ def _end_quickly() -> None:
 
 
 def collect_rarely() -> None:
-    """Let Python's garbage collector run rarely: it scans all of Dagster, which takes a seventh of the CPU of `run`."""
+    """Let Python's garbage collector run rarely.
+
+    It scans all of Dagster, which takes a seventh of the CPU time of `run`.
+    """
     gc.set_threshold(50_000, 20, 20)
 
 

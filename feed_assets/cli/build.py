@@ -74,12 +74,13 @@ def build(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build partitions by hand, one after the other, inputs first. Each is built for its own key, not for today.
+    """Build partitions by hand, one after the other, inputs first.
 
-    Partitions that wait for a person are built, too: those that failed too often, were refused, are paused, or have
-    late data below the threshold. A partition without its inputs is not built. New partitions are built before history.
-    A daily limit may apply to history. Partitions beyond the limit are left: repeat the command the next day (UTC). The
-    exit code is 1 if a partition could not be built, or is left.
+    Each partition is built for the time in its own key, not for today. Partitions that wait for a person are built,
+    too: those that failed too often, were refused, are paused, or have late data below the threshold. A partition is
+    not built if its inputs are missing. New partitions are built before history. A daily limit may apply to history.
+    Partitions beyond the limit are not built: repeat the command the next day (UTC). The exit code is 1 if a partition
+    was not built.
     """
     import dagster as dg
 

@@ -1,4 +1,7 @@
-"""Shell completion: its script and its answers. Other commands do not load Typer's code for this."""
+"""Shell completion: the script for the shell, and the answers to the shell's requests.
+
+Other commands do not load Typer's code for this.
+"""
 
 import os
 from typing import Annotated, Literal
@@ -6,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 VARIABLE = "_FEED_ASSETS_COMPLETE"
-"""The environment variable with the shell's request, as Typer reads it."""
+"""The environment variable in which the shell passes its request to Typer."""
 
 
 def completion(

@@ -85,7 +85,7 @@ def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]"
 
 
 def _near(name: str, table_by_topic: "Mapping[str, EventTable]") -> str:
-    """Return a note that suggests the declared topic with a similar name, of itself or its table; '' without one."""
+    """Return a note that suggests a declared topic, if its name or its table's name is similar. Return '' otherwise."""
     topics = {
         **{str(table.feed): topic for topic, table in table_by_topic.items()},
         **{topic: topic for topic in table_by_topic},

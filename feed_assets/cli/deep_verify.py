@@ -1,4 +1,4 @@
-"""`feed-assets feed verify --deep`: updates that are read to the last byte."""
+"""`feed-assets feed verify --deep`: read updates to the last byte, and show their damage."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bool, as_json: bool) -> None:
     """Read updates to the last byte and show the damage of each. Raise UnreadableUpdate if one is damaged.
 
-    `is_ours`: whether the ledger of the settings belongs to this blackboard.
+    `is_ours` is True if the ledger of the settings belongs to this blackboard.
     """
     published = _published(is_ours=is_ours)
     deep_views = [_looked(board, update, published) for update in updates]
@@ -28,7 +28,10 @@ def verify_deep(board: "Blackboard", updates: "Sequence[Update]", *, is_ours: bo
 
 
 def edits(updates: "Sequence[Update]", *, is_ours: bool) -> "dict[Partition, tuple[str, str]]":
-    """Return, by partition, an error if its update differs from the ledger's record, and a note if it may differ."""
+    """Return, for each partition, an error if its update differs from the ledger's record, or a note if it may.
+
+    Each value is the pair (error, note); a missing one is ''.
+    """
     from feed_assets.ledger.updates import recorded
     from feed_assets.runs.deep_verification import edits_of
 
@@ -47,7 +50,7 @@ def _looked(board: "Blackboard", update: "Update", published: "Callable[[Update]
 
 
 def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
-    """Return a lookup of ledger facts. Without a ledger every update is `UNKNOWN`."""
+    """Return a function that looks up an update in the ledger. It returns `UNKNOWN` if there is no ledger."""
     from feed_assets.runs.deep_verification import UNKNOWN, published_of
 
     ledger = _ledger(is_ours=is_ours)
@@ -55,7 +58,7 @@ def _published(*, is_ours: bool) -> "Callable[[Update], PublishedFacts]":
 
 
 def _ledger(*, is_ours: bool) -> "Ledger | None":
-    """Return the ledger of the settings; None if there is none, or if it belongs to another blackboard."""
+    """Return the ledger of the settings. Return None if it does not exist, or belongs to another blackboard."""
     try:
         return ledger_of_settings(makes=False) if is_ours else None
     except LedgerUnavailable:

@@ -61,7 +61,7 @@ def doctor(
 
 
 def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
-    """Return the outcome of a check. An error is an outcome, too, so that the other checks still run."""
+    """Return the outcome of a check. Turn an error into a failed check, so that the other checks still run."""
     try:
         return Diagnosis(what=subject, state=OK, said=look())
     except Doubtful as doubt:
@@ -72,7 +72,7 @@ def _looked(subject: str, look: Callable[[], str]) -> Diagnosis:
 
 @dataclass(frozen=True)
 class _Doctor:
-    """The checks. Each returns its findings as text, or raises an error."""
+    """The checks of `feed-assets doctor`. Each check returns what it found as text, or raises an error."""
 
     settings: "Settings"
     module: str | None
@@ -211,7 +211,7 @@ class _Doctor:
         return f"free: {listed}"
 
     def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
-        """Return pairs of this machine's time and another clock's time, by that clock's name.
+        """Return, by the name of another clock, the pair of this machine's time and that clock's time.
 
         Clocks that cannot be read are left out.
         """

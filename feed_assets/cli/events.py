@@ -169,7 +169,10 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """Return the due propagations by partition. The next run takes none if the partition also waits for an input."""
+    """Return the due propagations by partition.
+
+    If a partition also waits for an input, its next run takes no propagation.
+    """
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts
 
@@ -219,7 +222,7 @@ def resume(consumer: Consumer, module: Module = None, as_json: AsJson = False) -
 @app.command()
 def stats(
     first: Annotated[str, typer.Argument(metavar="FROM", help="The table where updates begin.")],
-    last: Annotated[str, typer.Argument(metavar="TO", help="The table that they reach.")],
+    last: Annotated[str, typer.Argument(metavar="TO", help="The table that the updates reach.")],
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:

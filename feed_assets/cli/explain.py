@@ -38,7 +38,7 @@ GROUPS = 50
 """The most lines that `explain` prints without a dataset. Each line is one dataset in one state."""
 
 DIED = "died; the next tick records its end"
-"""State of a run whose process has ended without a report."""
+"""The state of a run whose process has ended without reporting an end."""
 
 READERS = 10
 """The most readers of an old version that are listed."""
@@ -47,15 +47,15 @@ LATE = 3
 """The most decisions about a partition's late data that are shown, the newest ones."""
 
 DECISIONS = 1000
-"""The most partitions that one call decides. For the others, the last verdict is shown."""
+"""The most partitions that one call decides. For further partitions, the last verdict is shown."""
 
 
 def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
     """Show whether a partition is built or ready, or what it waits for. The sensor would decide the same now.
 
-    Without a partition, show how many partitions are in each state, with the first few of each. Holes and partitions
-    without any data count, too. Without a dataset, show everything that waits. Event sources are read first, as in the
-    next tick. If a source cannot be read, the reason is shown, and the time of its last read.
+    Without a partition, show how many partitions are in each state, and the first few partitions of each state. Holes
+    and partitions without any data count, too. Without a dataset, show everything that waits. Event sources are read
+    first, as in the next tick. If a source cannot be read, the reason is shown, and the time of its last read.
     """
     graph = load_graph(module)
     services = open_services(graph, makes=False)
@@ -92,7 +92,10 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
 
 
 def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Do what the next ticks of these datasets would, except requests. Return notes on what is still not up to date."""
+    """Do what the next ticks of these datasets would do, but request no runs.
+
+    Return notes on what is still not up to date.
+    """
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = ingest_for(graph, services, nodes, services.now())
@@ -101,7 +104,7 @@ def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> 
 
 
 def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
-    """Return notes on datasets whose declaration has changed, while the ledger still judges by the old one."""
+    """Return notes on datasets whose declaration has changed, if the ledger still has the old declaration."""
     from feed_assets.ledger.states import window_policies
 
     names = {parent.feed for node in nodes for parent in [node, *graph.parents(node)]}
@@ -113,7 +116,10 @@ def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -
 
 
 def _versions(graph: "Graph", services: "Services", node: "Node") -> list[str]:
-    """Return notes on newer versions of a dataset and of its inputs. If it has a newer one, also list its readers."""
+    """Return notes on newer versions of a dataset and of its inputs.
+
+    If the dataset has a newer version, also list the readers of this version.
+    """
     from feed_assets.ledger.closures import still_reading
     from feed_assets.orchestration.decide.alert_owner import readers_of
 
@@ -146,7 +152,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
 
 
 def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
-    """Decide what the next ticks would, but request no runs. Partitions beyond DECISIONS keep their last verdict."""
+    """Decide as the next ticks would, but request no runs. Partitions beyond DECISIONS keep their last verdict."""
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
@@ -204,7 +210,7 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
-    """Return the verdict as of now, not of the last tick: inputs are read from the blackboard first."""
+    """Return the present verdict, not that of the last tick: read the inputs from the blackboard first."""
     from feed_assets.ledger import batch_sets, due, expected_cursor, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.output_needs import deadline_said, need_of, waits_for
@@ -233,7 +239,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
-    """Return changed fields of the verdict if a ready partition of history waits for room in the daily limit."""
+    """Return the verdict's changed fields if a partition of history is ready, but waits because of the daily limit."""
     from feed_assets.core.readiness import State
     from feed_assets.ledger import due, history_budget
 
@@ -250,7 +256,7 @@ def _held(services: "Services", verdict: "Verdict") -> dict[str, object]:
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """Return the parts of inputs that a run would not read, judged by the blackboard as it is now."""
+    """Return the parts of inputs that a run would not read, according to the blackboard's present content."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(
@@ -261,7 +267,7 @@ def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ..
 
 
 def _ledger_facts(connection: "Connection", output: Partition) -> dict[str, object]:
-    """Return the other facts about a partition that are in the ledger, as fields of its verdict."""
+    """Return further facts about a partition from the ledger, as fields of its verdict."""
     from feed_assets.ledger import due, inbox, late_decisions, quality, runs
     from feed_assets.runs.services import is_dead
 

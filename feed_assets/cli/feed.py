@@ -1,4 +1,4 @@
-"""`feed-assets feed`: any File Feed on any blackboard."""
+"""`feed-assets feed`: look at, copy and invalidate updates of any File Feed on any blackboard."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ class How(StrEnum):
 
 
 def report(action: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
-    """Print that a command changed a feed. Record the change in the ledger, if it belongs to this blackboard."""
+    """Print that a command changed a feed. If the ledger belongs to this blackboard, record the change there."""
     from feed_assets.runs.sync import sync_one
 
     if _is_of_settings(board):
@@ -74,7 +74,7 @@ def list_feeds(
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition.
 
-    With --unknown, list feeds, and partitions of declared feeds, that no declaration covers. Nobody reads these.
+    With --unknown, list feeds, and partitions of declared feeds, that no declaration covers. No dataset reads them.
     """
     from feed_assets.feeds import batch_set, read
     from feed_assets.feeds.opened import name_in
@@ -146,7 +146,7 @@ def _refuse_batches(reading: "Reading") -> None:
 
 
 def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
-    """Return the inputs that one of our updates was built without, and how many inputs it needed, from the ledger."""
+    """Return, from the ledger, the inputs that one of our updates was built without, and how many inputs it needed."""
     from feed_assets.ledger import updates
 
     if not _is_of_settings(board):
@@ -262,9 +262,10 @@ def invalidate(
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """Open the blackboard of a URL or a name. Without one, print and open that of the settings.
+    """Open the blackboard of a URL or a name.
 
-    `makes` creates its folder if it is missing. Only commands that write set it.
+    Without a URL or name, open the blackboard of the settings, and print which one it is. `makes` creates the
+    blackboard's folder if the folder is missing. Only commands that write set `makes`.
     """
     from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings

@@ -1,6 +1,7 @@
-"""Access control of the web UI. Only its own pages, and programs that send the token, get an answer.
+"""Access control of the web UI. Only the UI's own pages, and programs that send the token, get an answer.
 
-Dagster's web server has no authentication. Any web page could make it execute a mutation, by the address of an `<img>`.
+Dagster's web server has no authentication. Without this control, any web page could make the server execute a mutation,
+by the address of an `<img>`.
 """
 
 import html
@@ -21,7 +22,7 @@ OF_OURS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-"""Headers of the pages that feed_assets serves, not Dagster."""
+"""Headers of the pages that feed_assets itself serves. Dagster's pages have other headers."""
 
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
@@ -33,7 +34,7 @@ _WHERE_IT_IS = (
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """The parts of a request that are checked. The request may be a WebSocket handshake, with the method GET.
+    """The parts of a request that are checked. A WebSocket handshake is a request with the method GET.
 
     An `Upgrade` header alone is not a handshake: the server answers such a request like any other GET.
     """
@@ -97,7 +98,7 @@ def no_command(request: CheckedRequest) -> str | None:
         kind = request.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
     first = request.header("accept").partition("\n")[0]  # Dagster reads only the first `Accept` header.
-    is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
+    is_page = "text/html" in first  # Dagster answers such a request with the GraphiQL page, and executes no query.
     return None if is_page else "GraphQL needs a POST with application/json."
 
 
@@ -115,7 +116,7 @@ def _is_visit(request: CheckedRequest) -> bool:
 def _enter(request: CheckedRequest, port: int, token: str) -> FrontAnswer:
     """Redirect to the same page without the token, so that the token is in no browser history and no referrer."""
     query = urlencode([(name, value) for name, value in request.query if name != "token"])
-    path = "/" + quote(request.path.lstrip("/"))  # Never `//host`, which leads to another host.
+    path = "/" + quote(request.path.lstrip("/"))  # A path that begins with `//host` would lead to another host.
     place = path + ("?" + query if query else "")
     cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
     return FrontAnswer(303, headers=(("location", place), ("set-cookie", cookie)))
@@ -150,7 +151,7 @@ class Front:
         elif scope["type"] == "websocket":
             await send(
                 {"type": "websocket.close", "code": 1008}
-            )  # The handshake is not complete: the server answers 403.
+            )  # The handshake is not complete yet, so the server answers 403.
         else:
             await _say(answer, _checked_request(scope), send)
 
@@ -161,7 +162,7 @@ def _checked_request(scope: "Scope") -> CheckedRequest:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = (
             f"{headers[key]}\n{text}" if key in headers else text
-        )  # A repeated header matches no expected value.
+        )  # The joined values match no expected value.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return CheckedRequest(
         scope.get("method", "GET"), scope["path"], tuple(query), headers, scope["type"] == "websocket"

@@ -48,7 +48,7 @@ def init(
     from feed_assets.infer.declaration import infer
 
     if more and not files:
-        raise typer.BadParameter(f"{more[0]} comes after the name {name}: write --from before it.")
+        raise typer.BadParameter(f"{more[0]} comes after the name {name}: write --from before that file.")
     content = Content.of(infer([*files, *(more or ())], above=name)) if files else Content()
     make_project(name, Path.cwd(), content)
     echo(_NEXT.format(name=name, **content.named(name)))

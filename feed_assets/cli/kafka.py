@@ -119,8 +119,8 @@ def dead_letters(
     """List the messages that are not valid records, newest first, each with its partition, offset and reason.
 
     A dead letter is open until somebody replays or drops it. A replayed message that is still invalid becomes a new
-    dead letter, so mend its cause first. A replayed message counts as the newest of its key, even if newer messages
-    were produced meanwhile.
+    dead letter, so first mend the cause of the error. A replayed message counts as the newest of its key, even if newer
+    messages were produced meanwhile.
     """
     from feed_assets.kafka import dead_letters as letters
     from feed_assets.sources.topic_events import clients_for

@@ -20,7 +20,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class KafkaLooks:
-    """The checks. Each returns its findings as text, or raises an error."""
+    """The checks for Kafka. Each check returns what it found as text, or raises an error."""
 
     settings: "Settings"
     module: str | None

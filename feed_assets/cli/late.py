@@ -33,7 +33,7 @@ def ls(
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
     decisions = _decisions(Feed.parse(feed) if feed else None, limit)
-    if feed and not decisions:  # Raise an error if there is no dataset with this name.
+    if feed and not decisions:  # This raises an error if there is no dataset with this name.
         load_graph(module).dataset_of(Feed.parse(feed))
     _list(decisions, as_json)
 
@@ -64,9 +64,10 @@ def report(
 
 
 def _built_partition(feed: Feed, key: str) -> Partition | None:
-    """Return the partition with this path if one of our runs has built it. Otherwise return None.
+    """Return the partition with this path if the ledger has it, because one of our runs built it.
 
-    If there is one, the command need not load the declarations.
+    Otherwise return None. If the ledger has the partition, the command need not load the declarations. Loading them
+    takes long.
     """
     from feed_assets.ledger import updates
 

@@ -1,7 +1,7 @@
 """`/status` of the web UI: the page of `feed-assets status` as of now.
 
-A separate process makes each page. It loads the definitions anew, so that the page shows their latest state. By
-Dagster's design, the web server itself loads no user code.
+A separate process makes each page. The process loads the definitions anew, so that the page shows their latest state.
+By Dagster's design, the web server itself loads no user code.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEPT_SECONDS = 30
-"""Seconds after which a request makes the page of a query anew. Until that is done, requests get the previous page."""
+"""Seconds after which a requested page is made again. Until the new page is ready, requests get the previous one."""
 
 SOON_SECONDS = 2
 """Seconds after which a browser reloads while the page is being made."""
@@ -77,7 +77,10 @@ class StatusPage:
         self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer or pass on a request. When the server starts, make the page of all datasets for the first visit."""
+        """Answer a request, or pass it on.
+
+        When the server starts, make the page of all datasets for the first visit.
+        """
         if scope["type"] == "lifespan":
             self._page(b"")
         if scope["type"] != "http" or scope["path"] != STATUS or scope["method"] not in ("GET", "HEAD"):
@@ -116,7 +119,10 @@ class StatusPage:
 
 
 def _arguments(query: bytes, module: str | None) -> tuple[str, ...]:
-    """Return the command's options. Each is one argument, so that a query's value cannot act as another option."""
+    """Return the command's options.
+
+    Name and value are one argument, so that no value of a query can act as an option.
+    """
     options = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
     arguments = [f"--{name}={value}" for name, value in options if value.isprintable()]
     return (*arguments, *([f"--module={module}"] if module else []))

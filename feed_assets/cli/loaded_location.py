@@ -57,7 +57,7 @@ def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
     from dagster.components.definitions import LazyDefinitions
 
     folders = [Path.cwd()]
-    with suppress(InvalidSetting):  # A named module needs no project.
+    with suppress(InvalidSetting):  # If a module is named, no project is needed.
         folders.append(module_of_project()[1])
     reach(*folders)
     values: list[Any] = list(vars(import_module(module)).values())
@@ -102,7 +102,7 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
 def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
     """Open blackboard, ledger and Spark of the settings, and the other blackboards that a graph's feeds use.
 
-    `makes` creates what is missing. Commands that only read do not set it.
+    `makes` creates a missing blackboard or ledger. Commands that only read do not set `makes`.
     """
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
@@ -120,7 +120,10 @@ def _look_at_home(*, makes: bool) -> None:
 
 
 def ledger_of_settings(*, makes: bool = True) -> "Ledger":
-    """Open the ledger of the settings for a command that needs nothing else. If `makes` is set, make a missing one."""
+    """Open the ledger of the settings for a command that needs nothing else.
+
+    With `makes`, create the ledger if it is missing.
+    """
     from feed_assets.ledger.database import found_ledger, open_ledger
     from feed_assets.settings import make_board, settings
 
@@ -132,10 +135,10 @@ def ledger_of_settings(*, makes: bool = True) -> "Ledger":
 
 
 def open_instance() -> "dg.DagsterInstance":
-    """Open this home's Dagster instance. Make it if it is missing. The output of its runs is printed here.
+    """Open this home's Dagster instance. Create it if it is missing. This process prints the output of its runs.
 
-    By default, Dagster starts four processes for each run to capture the output, only to copy it here. Ctrl-C reaches
-    these processes, too, and they print stack traces.
+    By default, Dagster starts four processes for each run to capture the output, and copies the captured output to this
+    process. Ctrl-C also reaches these processes, which then print stack traces.
     """
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
@@ -174,10 +177,10 @@ DAGSTERS = ("history", "schedules", "storage")
 def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """Make the home folder, with our dagster.yaml if it has none. Set DAGSTER_HOME for all processes started here.
 
-    Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two versions in
-    Dagster's SQLite database for good. If a process was killed meanwhile, Dagster itself completes the tables. An
-    existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if another
-    process works here for more than `patience` seconds.
+    Dagster's tables are made here, too, by one process at a time. Two processes at once would leave two schema versions
+    in Dagster's SQLite database, permanently. If a process was killed meanwhile, Dagster itself completes the tables.
+    An existing home keeps its permissions, and a warning is printed if other users can read it. Raise HomeBusy if
+    another process works here for more than `patience` seconds.
     """
     import dagster as dg
 

@@ -1,4 +1,4 @@
-"""A new user project. It is built in a hidden folder, which is then renamed: no half-made project ever appears."""
+"""A new user project. It is built in a hidden folder, which is renamed at the end, so no half-made project appears."""
 
 import fcntl
 import os
@@ -87,7 +87,7 @@ def make_project(name: str, above: Path, content: Content = Content()) -> Path:
     _check_is_unknown(name, target)
     with _alone(above):
         unfinished = above / f".{name}.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # A killed call may have left it.
+        shutil.rmtree(unfinished, ignore_errors=True)  # A killed call may have left this folder.
         try:
             _write(name, unfinished, content)
             _publish_sample(name, unfinished)
@@ -107,7 +107,7 @@ def _check_is_unknown(name: str, target: Path) -> None:
 
 
 def _places(name: str) -> list[str]:
-    """Return the files or folders where Python finds a module now; several for a package without `__init__.py`."""
+    """Return the files or folders where Python finds a module now. A package without `__init__.py` may have several."""
     spec = find_spec(name)
     if spec is None:
         return []
@@ -128,7 +128,7 @@ def check_is_free(target: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Hold a folder's lock, which ends with the process. On a network disk without locks, hold none."""
+    """Hold a folder's lock, which ends with the process. Hold no lock if the disk, such as a network disk, has none."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -171,7 +171,7 @@ def _publish_sample(name: str, folder: Path) -> None:
 
 
 def _move(unfinished: Path, target: Path) -> None:
-    """Rename the project's folder to its final name. Replace an empty folder, but not one that has content by now."""
+    """Rename the project's folder to its final name. Replace an empty folder, but not a folder that has content."""
     try:
         unfinished.rename(target)
     except OSError:

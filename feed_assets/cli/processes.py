@@ -1,4 +1,4 @@
-"""Processes that a command starts. They end with it, together with their own child processes."""
+"""Processes that a command starts. They and their child processes end when the command ends."""
 
 import os
 import signal
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     import psutil
 
 TOKEN = "UI_TOKEN"  # noqa: S105
-"""The environment variable with the web UI's token. Other users can read a command line, but not an environment."""
+"""The environment variable with the web UI's token.
+
+Other users can read a process's command line, but not its environment.
+"""
 
 NOWHERE = f"{os.devnull}/nowhere"
 """A folder that cannot exist, for an option of Dagster. Dagster puts the option's folder first in `sys.path`."""
@@ -109,15 +112,16 @@ def group(
 
 
 def end(groups: "Sequence[Started]") -> None:
-    """End some groups at the same time, so that each can still use the others while it finishes."""
-    for _ in range(2):  # The first round may miss a process that is just starting: it has no mark yet.
+    """End some groups at the same time, so that a process that is finishing can still use those of other groups."""
+    # The first round may miss a process that is just starting, because it does not have the variable GROUP yet.
+    for _ in range(2):
         _end_families({each.process.pid: _all_of(each) for each in groups})
     for each in groups:
         each.process.wait()
 
 
 def _end_families(families: "Mapping[int, list[psutil.Process]]") -> None:
-    """Terminate all processes by way of their groups. Kill those that still live after the time limit."""
+    """Terminate all processes by signals to their groups. Kill the processes that still live after the time limit."""
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
     alive = _wait([each for family in families.values() for each in family])
@@ -145,7 +149,10 @@ def _lives(process: "psutil.Process") -> bool:
 
 
 def _all_of(started: Started) -> "list[psutil.Process]":
-    """Return the family, and marked processes whose parents have ended, such as a run of a killed daemon."""
+    """Return the process with its descendants, and further processes that have its mark.
+
+    Those are processes whose parents have ended, such as a run of a killed daemon.
+    """
     import psutil
 
     family = _family(started.process.pid)
@@ -210,7 +217,8 @@ def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
 
 
 def _has(server: Started, port: int) -> bool:
-    is_taken = not is_free(port)  # Checked first: if the server listens, the family below contains the listener.
+    # Check the port first. If the server already listens, the family, which is read later, contains the listener.
+    is_taken = not is_free(port)
     is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
     if is_taken and not is_its_own:
         raise ProcessFailed(

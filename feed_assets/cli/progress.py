@@ -43,7 +43,7 @@ class Progress:
 
     @contextmanager
     def cleared(self) -> Generator[None]:
-        """Remove the line when a block ends. If an error ends it, the reason is printed next, in the line's place."""
+        """Remove the line when a block ends. If an error ends the block, the error is printed in the line's place."""
         try:
             yield
         finally:

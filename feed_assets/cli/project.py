@@ -42,7 +42,7 @@ def module_of_project() -> tuple[str, Path]:
 
 
 def location_of(module: str) -> str:
-    """Return Dagster's name for a module's code location: the name of its project or folder, or else the module's."""
+    """Return Dagster's name for a module's code location: the project's or folder's name, or else the module's name."""
     project = project_here()
     if project is None or project[0] != module:
         return module
@@ -81,7 +81,11 @@ def loading(module: str) -> Generator[None]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error of a chain that users should see: one of ours, else the first that is not Dagster's, if any."""
+    """Return the error of a chain that users should see.
+
+    This is the first error of ours. If there is none, it is the first error that Dagster did not raise, or else the
+    last error.
+    """
     chain = [error]
     while parent := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(parent)

@@ -1,6 +1,7 @@
-"""A module that Dagster's processes load instead of the user's module. They request an attribute that names the latter.
+"""A module that Dagster's processes load instead of the user's module.
 
-Dagster itself would put the user's folder before the installed packages, so that a file in it may hide a library.
+The processes request an attribute whose name contains the name of the user's module. Dagster itself would put the
+user's folder before the installed packages. A file in that folder could then hide a library.
 """
 
 from importlib import import_module
@@ -15,12 +16,14 @@ from feed_assets.core.errors import InvalidDefinition
 
 
 def attribute_for(module: str, attribute: str | None, folder: str) -> str:
-    """Return the attribute of this module that stands for one attribute, or all definitions, of a user's module."""
+    """Return a name that `__getattr__` resolves to one attribute of a user's module, or to all its definitions."""
     return f"{module}:{attribute or ''}:{folder}"
 
 
 def __getattr__(name: str) -> object:
-    """Return the definitions of the user's module that `name` contains. Raise ModuleNotLoaded for a mistake in it.
+    """Return what `name` encodes: an attribute of the user's module, or all its definitions.
+
+    Raise ModuleNotLoaded if the module has a mistake.
 
     Dagster would report an AttributeError as a missing attribute, without the reason.
     """

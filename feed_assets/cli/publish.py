@@ -48,7 +48,7 @@ def publish(
     """Publish files as a new update of a partition, or with --tree one update for each folder DIR/2019-11-24/men.
 
     First, partitions, format and header are checked against the feed's declaration in the given module, or in the
-    project. With --blackboard they are checked only if a module is given.
+    project. With --blackboard, the files are checked only if a module is given.
     """
     from feed_assets.feeds import write
 
@@ -85,7 +85,7 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
 
     parts: dict[str, bytes | Path] = {file.name: file for file in files}
     if len(parts) < len(files):
-        raise InvalidName("Two of the files have the same name: expected a name for each part. Rename one.")
+        raise InvalidName("Two of the files have the same name: expected a different name for each part. Rename one.")
     for file in files:
         try:
             write.check_part(file.name)
@@ -105,7 +105,7 @@ def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str 
     node = graph.node(feed)
     declared = node.declaration
     if not isinstance(declared, Foreign):
-        raise InvalidName(f"{feed} is a {node.role} feed, which only runs publish: expected a foreign feed.")
+        raise InvalidName(f"{feed} is a {node.role} feed, and only a run may publish it: expected a foreign feed.")
     with dynamic_partitions(graph):
         strange = unknown_partitions(node, [at.key for at in parts], datetime.now(UTC))
     if strange:

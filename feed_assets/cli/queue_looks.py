@@ -20,7 +20,7 @@ class Doubtful(Exception):
 
 @dataclass(frozen=True)
 class QueueLooks:
-    """The checks. Each returns its findings as text, or raises an error."""
+    """The checks for queues. Each check returns what it found as text, or raises an error."""
 
     settings: "Settings"
 

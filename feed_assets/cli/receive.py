@@ -114,9 +114,10 @@ def add(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key for a partner and print it. It is printed only once: only its digest is kept.
+    """Make a key for a partner and print it. The key is printed only once, because only its digest is stored.
 
-    The feeds and sources may be declared later. Lines on stderr name those that are unknown, or that take no events.
+    The feeds and sources may be declared later. If a feed or source is unknown, or takes no events, a line on stderr
+    says so.
     """
     from feed_assets.intake import authentication
 
@@ -170,7 +171,10 @@ def rotate(
     hours: Annotated[float, typer.Option(min=0, help="Hours for which the previous keys stay valid.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """Make another key with the same rights as the partner's keys, and print it. The old keys end after an overlap."""
+    """Make another key with the same rights as the partner's keys, and print it.
+
+    The old keys stay valid for some hours.
+    """
     from feed_assets.intake import authentication
 
     _print(
@@ -186,7 +190,7 @@ def revoke(
     key: Annotated[str | None, typer.Option(help="One key, by the name that `ls` shows; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """End the keys of a partner: receivers notice within seconds."""
+    """Revoke the keys of a partner. Receivers refuse them within seconds."""
     from feed_assets.intake import authentication
 
     ended = authentication.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))
@@ -195,7 +199,7 @@ def revoke(
 
 @keys.command()
 def ls(as_json: AsJson = False) -> None:
-    """List the keys, also those that have ended. No secret is shown, and none is stored."""
+    """List the keys, including invalid ones. No secret is shown, and none is stored."""
     from feed_assets.ledger import api_keys
 
     now = datetime.now(UTC)

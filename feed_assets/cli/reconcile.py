@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from feed_assets.runs.orphan_sweep import OrphanAction
 
 Unknown = Annotated[
-    bool, typer.Option("--unknown", help="Also sweep parts without a manifest that the ledger does not know.")
+    bool, typer.Option("--unknown", help="Also sweep parts that have no manifest and are unknown to the ledger.")
 ]
 
 
@@ -41,7 +41,10 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
 
 def _reconcile(module: str | None, unknown: bool) -> "tuple[list[OrphanAction], int]":
-    """Finish dead runs, then sweep unclaimed parts, then old claims. In this order no claim of swept parts remains."""
+    """Finish dead runs, then sweep unclaimed parts, then old claims.
+
+    In this order, no claim remains whose parts were swept.
+    """
     from feed_assets.orchestration.ticks.dead_runs import finish_left
     from feed_assets.runs.orphan_sweep import sweep, sweep_unclaimed
 

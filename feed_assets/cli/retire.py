@@ -17,10 +17,11 @@ Undo = Annotated[bool, typer.Option("--undo", help="Build the dataset again, wit
 def retire(
     feed: FeedName, why: Why, who: Who = None, undo: Undo = False, module: Module = None, as_json: AsJson = False
 ) -> None:
-    """Stop building a dataset, also by hand, so that its declaration can be removed. Fails while something reads it.
+    """Stop building a dataset, also by hand, so that its declaration can be removed.
 
-    Readers are datasets and tables of this code location. Those of other locations on this ledger count if they have
-    read all changes that are older than an hour. The dataset's updates stay as they are. The command is logged.
+    The command fails while a reader exists. Readers are datasets and tables of this code location. Readers of another
+    location on this ledger count only if that location has read all changes that are older than an hour. The dataset's
+    updates stay as they are. The command is logged.
     """
     from feed_assets.ledger import closures
     from feed_assets.orchestration.decide.alert_owner import readers_of

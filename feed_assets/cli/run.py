@@ -1,4 +1,4 @@
-"""`feed-assets run`: sensors, conditions and the runs that they request, in this process."""
+"""`feed-assets run`: evaluate sensors and conditions, and execute the runs that they request, in this process."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ NOT_BUILT, FOR_A_PERSON = 1, 3
 """Exit codes of `run`. docs/operations.md lists all exit codes."""
 
 STARTING_SPARK = "starting Spark"
-"""The name of this step in `orchestration.runner`. It is repeated here, because that module loads later."""
+"""The name of the step in `orchestration.runner`. It is repeated here, because importing that module takes long."""
 
 
 def run(
@@ -106,4 +106,4 @@ def _say_who_waits(teller: Teller, waiting: "Mapping[Partition, str]") -> None:
 
 
 def _not_built(count: int) -> str:
-    return f"{count} partition{'s' * (count > 1)} ready and not built; mend the cause, then run it again"
+    return f"{count} partition{'s' * (count > 1)} ready and not built; mend the cause, then repeat the command"

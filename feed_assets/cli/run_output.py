@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.run_outcomes import Ended
 
 NAMED = 5
-"""The most partitions of a kind that are named at the end of a command; the others are counted."""
+"""The most partitions of a kind that are named at the end of a command. Further partitions are only counted."""
 
 
 class EndedView(View):
@@ -47,7 +47,7 @@ class UnfinishedView(View):
 
     @classmethod
     def of(cls, reasons: "Mapping[Any, str]") -> "tuple[UnfinishedView, ...]":
-        """Return a view of each subject with its reason."""
+        """Return a view for each entry of `reasons`."""
         return tuple(cls(what=str(subject), why=why) for subject, why in reasons.items())
 
 
@@ -83,23 +83,29 @@ def alerts_once() -> Generator[None]:
 
 @dataclass
 class Teller:
-    """A printer of the ends of runs: lines for people, or JSON at the end. `check` raises to stop the command."""
+    """The output about runs: how each run ended, as lines for people, or all of it as JSON when the command finishes.
+
+    `check` is called after each run. It raises an error if the command must stop.
+    """
 
     progress: Progress
     check: "Callable[[], None]"
     as_json: bool = False
     runs: list[EndedView] = field(default_factory=list[EndedView])
     _printed: set[str] = field(default_factory=set[str])
-    """The errors of runs that were printed."""
+    """The errors of runs that were already printed."""
     _problems: "dict[str, Mapping[str, str]]" = field(default_factory=dict[str, "Mapping[str, str]"])
     """The problems of each sensor at its last evaluation."""
 
     def hear(self, result: "dg.ExecuteInProcessResult") -> None:
-        """Call `check`, then print how a run ended. Raise ServiceUnavailable if a service that all runs need is out."""
+        """Call `check`, then print how a run ended.
+
+        Raise ServiceUnavailable if all runs need a service that does not answer.
+        """
         from feed_assets.orchestration.run_outcomes import ends_of, outage
 
         self.check()
-        why = outage(result)  # An outage is printed once, by the error below, not for each partition.
+        why = outage(result)  # The error below prints an outage once, instead of once for each partition.
         for each in ends_of(result):
             if not (why and each.is_by_outage):
                 self._tell(each, result.run_id)
@@ -152,7 +158,7 @@ class Teller:
 
 
 def wrapped(line: str) -> str:
-    """Break a long line between words for a terminal. Elsewhere it stays one line, which scripts can search."""
+    """Break a long line between words for a terminal. Elsewhere keep it in one line, so that scripts can search it."""
     if (width := terminal_width()) is None:
         return line
     return textwrap.fill(line, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)

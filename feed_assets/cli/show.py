@@ -67,7 +67,7 @@ def _is_of_this_process() -> bool:
 
 @contextmanager
 def json_alone() -> Generator[None]:
-    """Let only `show` print on stdout. Other output, such as that of a project's code or Spark, goes to stderr."""
+    """Let only `show` print on stdout. Other output, for example of a project's code or of Spark, goes to stderr."""
     if not _is_of_this_process():
         yield
         return
@@ -128,7 +128,7 @@ def terminal_width() -> int | None:
 
 
 def _table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
-    """Yield a header and a line for each row, without empty columns. Values too large for a cell follow their row.
+    """Yield a header and a line for each row, without empty columns. A value too large for a cell follows its row.
 
     In a table wider than `width` the widest column is wrapped.
     """
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
 
 
 def _fitting(widths: list[int], width: int | None) -> list[int]:
-    """Return the widths of columns: the widest gets the space that the others leave."""
+    """Return the widths of columns. The widest column gets the space that the other columns leave."""
     if not widths or width is None:
         return widths
     other_width = sum(widths) - max(widths) + 2 * (len(widths) - 1)

@@ -1,4 +1,4 @@
-"""`feed-assets state`: report counts to the state store, and show which windows are complete and since when."""
+"""`feed-assets state`: report counts to the ledger, and show which windows are complete and since when."""
 
 from datetime import UTC, datetime
 from getpass import getuser
@@ -183,7 +183,7 @@ def _close(
 
 
 def who_says(why: str, by: str | None) -> str:
-    """Return who gives the reason, by default the user. Raise InvalidName if either has more than one line."""
+    """Return who gives the reason, by default the user. Raise InvalidName if `why` or `by` has several lines."""
     by = by if by is not None else getuser()
     check_line("--why", why, REASON_BYTES)
     check_line("--who", by, NAME_BYTES)
@@ -202,8 +202,8 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
     node = graph.node(dataset)
     if not isinstance(node.declaration, Dataset | StateTable) and not node.expects_partitions:
         raise InvalidName(
-            f"{dataset} is written by others, whom this command cannot stop: expected a dataset, a state table, or a "
-            "feed whose partitions are expected by a cadence. Close the datasets that read it."
+            f"{dataset} is written by another team, which this command cannot stop: expected a dataset, a state "
+            "table, or a feed whose partitions are expected by a cadence. Close the datasets that read it."
         )
     with dynamic_partitions(graph):
         keys = keys_of(node, within(node, typed), datetime.now(UTC))
@@ -212,7 +212,7 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
 
 
 def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
-    """Return the windows that the user typed, of a dataset whose windows are reported or declared."""
+    """Return the windows that the user typed. The windows of the dataset must have been reported or declared."""
     from feed_assets.ledger import subscriptions, update_counts
     from feed_assets.ledger.states import window_policies, window_queries
 
@@ -238,7 +238,7 @@ def accept(
     who: Who = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count a window as complete that will never be complete. The log keeps who accepted it, and why."""
+    """Count a window that will never be complete as complete. The log keeps who accepted it, and why."""
     from feed_assets.ledger.states import window_queries
 
     who = who_says(why, who)

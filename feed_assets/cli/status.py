@@ -108,7 +108,7 @@ def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
 
 
 def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: "Slots | None") -> "Status":
-    """Return the status as of now. First read, record and decide what the next tick would."""
+    """Return the status as of now. First do what the next tick would do: read, record and decide."""
     from dataclasses import replace
 
     from feed_assets.cli.explain import caught_up

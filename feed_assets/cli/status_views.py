@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.decide.status_grid import GridRow, Status
 
 NAMED = 4
-"""The most partitions that a line names; the others are counted."""
+"""The most partitions that a line names. Further partitions are only counted."""
 
 Line = Annotated[str, BeforeValidator(first_line)]
 
@@ -45,7 +45,7 @@ class GridPartitionView(View):
 
 
 class MarkView(View):
-    """The time up to which a row of the grid has no hole, if known, and the time up to which it has data."""
+    """Two times of a row of the grid: the end of its data without a hole, if known, and the end of its data."""
 
     dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
     of: str
@@ -61,7 +61,10 @@ class RowView(MarkView):
 
 
 class ReasonView(View):
-    """Partitions of one row in one state, and the reason of the first one. `all` is for links and is not printed."""
+    """Partitions of one row in one state, and the reason of the first one. `all` has every partition.
+
+    It is used for links, and is not printed.
+    """
 
     all: Annotated[tuple[Partition, ...], Field(exclude=True)]
     state: str

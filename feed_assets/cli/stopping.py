@@ -1,7 +1,7 @@
 """The immediate and orderly end of a command by Ctrl-C, whatever Dagster and Spark do with signals meanwhile.
 
-Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are
-counted in a socket: Python writes every signal to it, whichever handler is in place.
+Both replace our signal handlers during a run, and Dagster swallows signals between two steps. So signals are counted in
+a socket: Python writes every signal to it, whichever handler is installed.
 """
 
 import os
@@ -21,7 +21,7 @@ from feed_assets.cli.terminal import echo
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SAME_REQUEST_SECONDS = 0.5
-"""Seconds in which a repeated signal is not a second Ctrl-C: `timeout`, `uv run` and others pass the first one on."""
+"""Seconds in which a repeated signal is not a second Ctrl-C: `timeout` and `uv run` pass a signal on once more."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Signals:
     def look(self) -> bool:
         """Record arrived signals. Return whether more can arrive. A second Ctrl-C ends the process at once.
 
-        Any thread may call this, and only one of them gets an arrived signal.
+        Any thread may call this. If several do, only one of them gets an arrived signal.
         """
         with self._lock, suppress(BlockingIOError):
             came = self.inbox.recv(100)
@@ -101,7 +101,7 @@ def _end(number: int) -> NoReturn:
 
 @contextmanager
 def _signals() -> Generator[_Signals]:
-    """Count signals. The first raises KeyboardInterrupt unless another handler is in place."""
+    """Count signals. The first raises KeyboardInterrupt, unless other code has replaced our handler."""
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)

@@ -1,4 +1,7 @@
-"""Errors in one line: known ones in their own words, others with the place where they arose. `-v` adds stack traces."""
+"""Errors in one line: known errors in their own words, other errors with the place in the code.
+
+The option `-v` adds stack traces.
+"""
 
 import sys
 import traceback
@@ -13,7 +16,10 @@ from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import masked
 
 _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
-"""Libraries whose errors concern data or a database, not our code. Only names, because few commands load them."""
+"""Libraries whose errors concern data or a database, not our code.
+
+The list has only names, because few commands load these libraries.
+"""
 
 _WANTED: set[str] = set()
 

@@ -33,7 +33,10 @@ def prune(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old updates that no run reads, or list them. If both limits are given, each of them can keep an update."""
+    """Remove old updates that no run reads, or list them.
+
+    If both limits are given, an update stays if either limit keeps it.
+    """
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)

@@ -99,7 +99,10 @@ class ConsumerView(View):
 
 
 class TrendView(View):
-    """Durations of updates, in seconds, under one version of code; `change` is relative to the median of `against`."""
+    """Durations of updates, in seconds, under one version of code.
+
+    `change` compares their median with that of the previous code version (`against`): 0.5 means 50 % longer.
+    """
 
     code_version: str | None
     count: int
@@ -110,7 +113,7 @@ class TrendView(View):
 
 
 class GroupView(View):
-    """The partitions of a dataset in one state: how many, the first keys, and the reason of the first."""
+    """The partitions of a dataset in one state: their number, the first keys, and the reason of the first one."""
 
     state: str
     count: int
@@ -136,7 +139,7 @@ class OverviewView(View):
 
 
 class _OfFeed(View):
-    """A view of one dataset, whose name comes first."""
+    """A view of one dataset. The dataset's name is the first column."""
 
     feed: Text
 
@@ -157,7 +160,7 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that started last: why it ran or who requested it, where, and its parameters."""
+    """The last run of a partition: why it ran or who requested it, where, and its parameters."""
 
     state: str
     started: datetime

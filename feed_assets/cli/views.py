@@ -158,7 +158,7 @@ class PrunedView(View):
 
 
 class PrunedLedgerView(View):
-    """How many rows of each kind, older than `before`, nothing needs. `applied` is true if they were removed."""
+    """How many rows of each kind are older than `before` and not needed. `applied` is true if they were removed."""
 
     before: datetime
     changes: int

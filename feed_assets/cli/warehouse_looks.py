@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WarehouseLooks:
-    """The checks. Each returns its findings as text, or raises an error. Nothing is created."""
+    """The checks for warehouses. Each check returns what it found as text, or raises an error. Nothing is created."""
 
     settings: "Settings"
 

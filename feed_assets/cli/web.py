@@ -29,7 +29,7 @@ from feed_assets.core.addresses import LOOPBACK
 
 _POLL_MS = 2000
 _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
-"""The values that Dagster's own command uses."""
+"""The defaults of Dagster's own command for these options."""
 
 
 def serve(port: int, file: Path, name: str) -> None:
@@ -48,7 +48,7 @@ def serve(port: int, file: Path, name: str) -> None:
         instance.optimize_for_webserver(_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW)
         with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), __version__) as context:
             app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
-            # Requests are not logged: the first one's address contains the token.
+            # Requests are not logged, because the address of the first request contains the token.
             uvicorn.run(
                 Front(StatusPage(app, name.partition(":")[0] or None), port, token),
                 host=LOOPBACK,
@@ -60,7 +60,10 @@ def serve(port: int, file: Path, name: str) -> None:
 
 
 def workspace() -> WorkspaceLoadTarget:
-    """Return the target of `workspace.yaml`. `project_code` loads its modules, and Dagster its files and packages."""
+    """Return the code locations of `workspace.yaml`.
+
+    `project_code` loads those that are modules. Dagster itself loads those that are files or packages.
+    """
     return _Mended(["workspace.yaml"])
 
 

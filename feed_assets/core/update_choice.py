@@ -29,7 +29,7 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """The pins from which the output's newest update was built."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """The updates that events and `consumed` name, as far as they are still valid."""
+    """The updates that events or `consumed` name, as far as they are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
 
 

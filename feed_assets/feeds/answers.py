@@ -1,8 +1,8 @@
 """Time limits for requests to another team's store. A request without an answer in time raises an error.
 
-The store may never answer, or may send one byte every few seconds. No socket timeout ends that. So another thread sends
-the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for AGAIN_SECONDS.
-Without this pause, every tick would wait that long for every feed.
+The store may never answer, or may send one byte every few seconds. No socket timeout ends such a request. So another
+thread sends the request, and the caller stops waiting after ANSWER_SECONDS. Then the store gets no requests for
+AGAIN_SECONDS. Without this pause, every tick would wait that long for every feed.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,10 @@ from typing import TypeVar
 from feed_assets.core.time_limits import in_time
 
 ANSWER_SECONDS = 10.0
-"""Seconds to wait for one answer, including retries: a listing, or the head of an object. Bodies have another limit."""
+"""Seconds to wait for one answer, including retries: a listing, or the head of an object.
+
+For bodies of objects, there is another limit.
+"""
 
 AGAIN_SECONDS = 60.0
 """Seconds of pause after a request without an answer. During the pause, the store gets no requests."""
@@ -29,13 +32,14 @@ class Answers:
         self._now = now
         self._until = float("-inf")
         self._ended = Event()
-        """Set once the request that was abandoned last has ended."""
+        """An event that is set when the last abandoned request has ended."""
         self._ended.set()
 
     def within(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, or raise its error. Raise OSError after ANSWER_SECONDS, or at once in a pause.
+        """Return what `ask` returns, or raise the error of `ask`.
 
-        An abandoned request keeps its thread until it ends. Until then no request is sent, so threads do not pile up.
+        Raise OSError after ANSWER_SECONDS, or at once in a pause. An abandoned request keeps its thread until it ends.
+        Until then no request is sent, so threads do not pile up.
         """
         if not self._ended.is_set() or self._now() < self._until:
             raise OSError(
@@ -52,7 +56,7 @@ class Answers:
         try:
             return in_time(answer, lambda: self._now() > over, ())
         except TimeoutError:
-            if ended.is_set():  # It is the store's own error.
+            if ended.is_set():  # `ask` has ended, so the error is its own.
                 raise
             self._until, self._ended = self._now() + AGAIN_SECONDS, ended
             raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
@@ -60,5 +64,8 @@ class Answers:
 
 @cache
 def answers_of(url: str, endpoint: str | None) -> Answers:  # noqa: ARG001 (the key)
-    """Return the `Answers` of the store at a URL. All blackboards of a process share it: each tick opens new ones."""
+    """Return the `Answers` of the store at a URL.
+
+    Each tick opens new blackboards. All blackboards of a process with this URL share the object.
+    """
     return Answers()

@@ -1,8 +1,8 @@
 """Reading of partitions of appendable feeds: the newest valid update of every batch, as one set.
 
 A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded like any
-other. The set holds the batches that are valid now. A batch without a valid update is left out, and listed with the
-reasons.
+other partition. The set has the newest valid update of each batch. A batch without a valid update is left out, and
+listed with the reasons.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class SetReading:
 
     @cached_property
     def replaced(self) -> dict[Partition, Partition]:
-        """Return the replaced batches. Each maps to the range (one batch made of several) that now holds its rows."""
+        """Return the replaced batches, each with the range (one batch made of several) that now holds its rows."""
         return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property
@@ -59,7 +59,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     readings = {batch: look.result() for batch, look in looks.items() if not _is_pruned(look)}
     valid = {batch for batch, reading in readings.items() if reading.update}
     for batch in looks.keys() - readings.keys():
-        if not batch_names.held_by(batch, valid):  # Otherwise another batch has its rows.
+        if not batch_names.held_by(batch, valid):  # If another valid batch holds its rows, nothing is missing.
             looks[batch].result()  # This raises UpdatePruned.
     return SetReading(partition, tuple(readings.values()), tuple(strange))
 
@@ -69,7 +69,10 @@ def _is_pruned(look: "Future[read.Reading]") -> bool:
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:
-    """Return the valid range that holds the rows of one of our batches, even of an invalid batch; None without one."""
+    """Return the valid range (one batch made of several) that holds the rows of one of our batches.
+
+    The batch itself may be invalid. Return None if no range holds its rows.
+    """
     if batch.parent is None or numbers_in(batch.name) is None:
         return None  # This saves the listing of the partition.
     return batch_names.held_by(batch, (update.partition for update in latest(board, batch.parent).updates))

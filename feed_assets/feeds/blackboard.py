@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
-_UNREADABLE = re.compile(r"Filenames containing trailing")  # `#<digits>` on local disk.
+# On local disk, obstore cannot read names that end in `#<digits>`.
+_UNREADABLE = re.compile(r"Filenames containing trailing")
 
 
 class Blackboard:
@@ -128,7 +129,7 @@ class Blackboard:
             listed = [_file(meta) for meta in metas if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
-                "%s: %s: a key that no store can share. It is skipped: rename it.", self.title, shortened(odd, 3)
+                "%s: %s is not a valid key on every store. It is skipped: rename it.", self.title, shortened(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
@@ -175,11 +176,14 @@ class Blackboard:
             return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Return whether a listing is a snapshot. Folders on local disk, and several pages, are read one by one."""
+        """Return whether a listing is a snapshot of one moment.
+
+        Folders on local disk, and pages, are read one after another.
+        """
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
-        """Return the files that a killed writer left on local disk. obstore hides them, other readers do not."""
+        """Return the files that a killed writer left on local disk. obstore hides these files, other readers do not."""
         if not self._root:
             return ()
         with self._translated(f"list {prefix}/", prefix, is_folder=True):
@@ -207,7 +211,7 @@ class Blackboard:
                 return None
             if limit is None or stored.meta["size"] <= limit:
                 return bytes(stored.bytes())
-            # A range request fails for an empty object, so stream the body, and drop the rest.
+            # A range request fails for an empty object, so stream the body, and ignore the bytes after `limit`.
             return bytes(next(iter(stored.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
@@ -237,7 +241,7 @@ class Blackboard:
                 if _MISSING.search(str(error)):
                     raise
                 return None
-            except NotADirectoryError:  # A file on local disk where the key has a folder.
+            except NotADirectoryError:  # On local disk, a part of the key's path is a file, not a folder.
                 return None
 
     def put(self, key: str, data: bytes | Path) -> None:
@@ -299,7 +303,7 @@ class Blackboard:
         return served
 
     def _chunks(self, key: str, stored: "StoredObject") -> Iterator[bytes]:
-        # A separate generator, because errors of writing the copy are not errors of the store.
+        # This is a separate generator, because an error of writing the copy is not an error of the store.
         with self._translated(f"read {key}", key):
             yield from stored.stream()
 
@@ -312,14 +316,15 @@ class Blackboard:
             if _MISSING.search(str(error)):
                 raise
             return None
-        except NotADirectoryError:  # A file on local disk where the key has a folder.
+        except NotADirectoryError:  # On local disk, a part of the key's path is a file, not a folder.
             return None
 
     @contextmanager
     def _translated(self, action: str, *keys: str, is_folder: bool = False) -> Generator[None]:
-        """Translate obstore's errors into ours by their text, because their class often does not say what failed.
+        """Translate obstore's errors into ours.
 
-        Every key is checked here, so no key leads out of the blackboard. The folder '' is the blackboard itself.
+        The text of an error decides, because its class often does not say what failed. Every key is checked here, so no
+        key leads out of the blackboard. The folder '' is the blackboard itself.
         """
         for key in keys:
             if key or not is_folder:
@@ -337,7 +342,7 @@ class Blackboard:
         message = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.title}"
         if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(message):
-            return InvalidName(f"{where}: a key that no store can share ({message}). Rename or remove it.")
+            return InvalidName(f"{where}: a key that is not valid on every store ({message}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return BlackboardRefused(f"{where}: access refused ({message}). Check the credentials and their rights.")
         if _MISSING.search(message):

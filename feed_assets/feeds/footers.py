@@ -37,9 +37,10 @@ class NoFooter(UnreadableUpdate):
 
 
 def check_footers(board: Blackboard, updates: Sequence[Update]) -> dict[str, int]:
-    """Check the footer of each file against the file. Return the numbers of rows that the footers announce, by key.
+    """Check the footer of each file against the file.
 
-    This costs one request of at most 64 KiB for each file, rarely two.
+    Return the number of rows that each footer announces, by the file's key. This costs one request of at most 64 KiB
+    for each file, rarely two.
 
     Raises:
         UnreadableUpdate: A file has no footer, or its footer does not fit the file.
@@ -62,7 +63,7 @@ def check_footer(file: File, metadata: Any, end: int) -> int:
     rows, column_spans = 0, list[tuple[int, int]]()
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        if group.num_rows == 0:  # No rows are read, and some writers omit the offsets.
+        if group.num_rows == 0:  # Nobody reads an empty row group, and some writers omit its offsets.
             continue
         spans = [_span(group.column(each)) for each in range(group.num_columns)]
         values = [group.column(each).num_values for each in range(group.num_columns)]
@@ -101,7 +102,7 @@ def metadata_in(file: File, end: bytes) -> Any:
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
-    pa, pq = (pyarrow, parquet)  # They have no type hints.
+    pa, pq = (pyarrow, parquet)  # pyarrow has no type hints.
     size = int.from_bytes(end[-_END:-_START], "little")
     try:
         metadata = pq.read_metadata(pa.BufferReader(end))
@@ -168,7 +169,7 @@ def _wrong(
             return f"column {number} is at bytes {start:,} to {start + length:,} of {size:,}, the footer at {end:,}"
     middle = spans[0][0] + sum(length for _, length in spans) // 2 if spans else 0
     if not 0 <= middle < size:
-        return f"its middle is at byte {middle:,} of {size:,}: Spark would leave it out"
+        return f"its middle is at byte {middle:,} of {size:,}: Spark would skip the row group"
     for number, (count, is_flat) in enumerate(values):
         if count != rows if is_flat else count < rows:
             return f"it announces {rows} rows, and {count} values of column {number}"

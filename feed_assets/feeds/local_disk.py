@@ -29,12 +29,13 @@ DEPTH = 64
 """The most path segments of a listed folder. Our longest keys have less than half as many."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # Opening a FIFO must not wait: it is refused.
+# Without O_NONBLOCK, opening a FIFO would wait for a writer. A FIFO is refused.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _BYTES_PER_READ = 1 << 20
 _EARLIEST, _LATEST = (
     -62_000_000_000,
     253_000_000_000,
-)  # In the years 5 and 9987. Disks can store times that Python's datetime cannot.
+)  # These moments are in the years 5 and 9987. Disks can store times that Python's datetime cannot represent.
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -86,7 +87,7 @@ def opened(root: Path, key: str, start: int = 0, length: int | None = None) -> L
 
 
 def looked_at(root: Path, key: str) -> "ObjectMeta":
-    """Return the metadata of an object without opening it. Raise what `opened` raises."""
+    """Return the metadata of an object without opening it. Raise the same errors as `opened`."""
     parent, name = _split(key)
     with folder(root, parent) as above:
         status = os.stat(name, dir_fd=above, follow_symlinks=False)
@@ -222,7 +223,10 @@ def _clear(above: int, name: str) -> None:
 
 
 def _remove(above: int, name: str, top: int) -> None:
-    """Remove a file, link or folder. A full folder directly in `top` is emptied first. Move a deeper one to `top`."""
+    """Remove a file, link or folder. A full folder directly in `top` is emptied first.
+
+    A full folder deeper down is moved into `top` instead, because recursion into it could be too deep.
+    """
     with suppress(FileNotFoundError):  # Another process has removed it meanwhile.
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=above)

@@ -20,16 +20,17 @@ def newest_first(
 ) -> Iterator[list[str]]:
     """Yield lists of all names one level under `prefix`, newest first, up to `until` (timezone-aware).
 
-    If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. It takes
-    one more request if updates arrive steadily, else about twice the logarithm of the number of pages. With `known_id`
-    the search starts at that update: one request suffices if at most one page is newer. The result is the same.
+    If all names fit into one page, this is one request and one list. Otherwise each list is found by a search. A search
+    takes one more request if updates arrive steadily, or else about twice the logarithm of the number of pages. With
+    `known_id` the search starts at that update: one request suffices if at most one page is newer. `known_id` never
+    changes the result.
     """
     last = update_id(until) if until else None
     if not board.is_paged:
         yield from _all(board.names(prefix), last)
         return
     pages = _up_to(lambda after: board.page(prefix, after), last)
-    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only the first guess.
+    end = _seconds(update_id(until or datetime.now(UTC))) or 0  # This is only where the search begins.
     moment = _seconds(known_id) if known_id and known_id <= (last or known_id) else None
     if moment:
         before = _name(moment - 1)
@@ -102,6 +103,6 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 
 
 def _cut(page: Page, last: str) -> Page:
-    """Return the page without the names after `last`. If there were any, it becomes the last page."""
+    """Return the page without the names after `last`. If there are such names, the page becomes the last one."""
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

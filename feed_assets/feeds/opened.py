@@ -17,7 +17,7 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
 
 
 def open_as_owner(settings: Settings, name: str) -> Blackboard:
-    """Open a foreign blackboard for writing, as its owner would. Only the demo and tests do this."""
+    """Open a foreign blackboard for writing, as its owner would. Only the demo and tests call this."""
     return _open(settings.place(name), "")
 
 

@@ -1,7 +1,7 @@
 """Columns of Parquet files in the types that all readers use: Spark in a run, and `feed_assets.read`.
 
-The footer's own types decide. Some writers add a second schema (Arrow's, or Spark's as JSON). It is ignored, because it
-may be out of date after a rename or cast, and Spark would trust it.
+The footer's own types decide. Some writers add a second schema (Arrow's, or Spark's as JSON). This schema is ignored,
+because it may be out of date after a rename or cast. Spark itself would trust it.
 
 | in a file | here |
 |---|---|
@@ -82,7 +82,7 @@ def columns_of(key: str, metadata: Any) -> FileColumns:
     """Return the columns of a file by its footer. Raise UnreadableUpdate for columns that not all readers support."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
-    pa: Any = pyarrow  # It has no type hints.
+    pa: Any = pyarrow  # pyarrow has no type hints.
     try:
         fields = [*metadata.schema.to_arrow_schema()]
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors are of these classes.
@@ -262,7 +262,7 @@ def _inner(pa: Any, kind: Any) -> Iterator[Any]:
 class _Shape:
     """Groups of a schema, parsed from its text, because pyarrow shows their annotations nowhere else.
 
-    A name may look like an annotation. The worst result is that the file is refused.
+    A column's name may look like an annotation. At worst, the file is then refused.
     """
 
     def __init__(self, text: str, maps: int) -> None:

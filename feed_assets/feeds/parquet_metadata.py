@@ -49,10 +49,10 @@ def wrong_codecs(metadata: Any) -> Iterator[tuple[str, str]]:
 
 
 def _open(metadata: Any, groups: list[int], **how: Any) -> None:
-    """Let pyarrow begin to read row groups, up to the first page."""
+    """Let pyarrow begin to read row groups, up to the first page, to find damage without reading the data."""
     from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
-    pq: Any = parquet  # It has no type hints.
+    pq: Any = parquet  # pyarrow has no type hints.
     opened = pq.ParquetFile(_NoPages(), metadata=metadata, **how)
     try:
         opened.reader.read_row_groups(groups, column_indices=[*range(metadata.num_columns)], use_threads=False)

@@ -44,7 +44,9 @@ class QueueMessage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue at a URL, which also names endpoint and region. Without a profile, boto3's default credentials are used.
+    """A queue at a URL, which contains the endpoint and region.
+
+    Without a profile, boto3's default credentials are used.
 
     Each request is tried once. If it fails, it raises QueueUnavailable.
     """
@@ -84,7 +86,8 @@ class Queue:
         try:
             yield
         except (BotoCoreError, ClientError, ValueError) as error:
-            _client.cache_clear()  # Credentials may have been renewed: the next client reads them again.
+            # Credentials may have been renewed. The next request makes a client, which reads them again.
+            _client.cache_clear()
             raise QueueUnavailable(
                 f"{self.url} cannot be read: {sentence(str(error))} Listings find the new objects, but later. Check "
                 "the URL, the credentials, and that they may receive and delete messages."

@@ -3,8 +3,8 @@
 A reader reads the manifest first and lists the files second. A producer writes its manifest last, so all counted files
 exist by then. In the other order, an update finished in between would look incomplete. The listing must show the
 manifest, too: otherwise the update was invalidated between the two requests. A slow listing may miss files that a prune
-removes, and the number of the others may be right by accident. A prune removes the manifest first, so the reader looks
-for the manifest once more after a slow listing.
+removes, and the number of the remaining files may be right by accident. A prune removes the manifest first, so the
+reader looks for the manifest once more after a slow listing.
 """
 
 import logging
@@ -83,7 +83,7 @@ def latest(
         kept = kept_from(board, partition)
         if kept is None or (reading.update and reading.update.id >= kept):
             return reading
-        if kept == promised:  # No prune happened in between, so the reading is right.
+        if kept == promised:  # No prune happened during the reading, so the reading is right.
             return reading if as_of is None else _refuse_pruned(reading, as_of, kept)
         promised = kept  # A prune may have removed an update during the reading, so read again.
 
@@ -91,16 +91,17 @@ def latest(
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
     """Return the update id from which on no valid update has been pruned. Return None if there was never a prune.
 
-    A prune writes this id before it removes anything. So a call after a reading finds every prune during the reading.
+    A prune writes this id before it removes anything. So a call after a reading finds every prune that happened during
+    the reading.
     """
     return max(promises(board, partition), default=None)
 
 
 def promises(board: Blackboard, partition: Partition) -> list[str]:
-    """Return the ids of the promises of prunes of a partition, in order. The last one counts."""
+    """Return the ids of the promises of prunes of a partition, in order. Only the last one is valid."""
     prefix = f"{PRUNED}/{partition.path}"
     names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
-    return [name for name in names if "/" not in name]  # The other promises are of partitions below this one.
+    return [name for name in names if "/" not in name]  # The other promises belong to partitions below this one.
 
 
 def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
@@ -195,7 +196,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
         if is_appendable and is_update_id(name):
             continue
         if not key and feed.version is None and Version.parse(name):
-            continue  # The same name with a version is another feed.
+            continue  # The same name with a version is a different feed.
         below = f"{key}/{name}" if key else name
         try:
             check_partition(Partition(feed, below))
@@ -289,7 +290,7 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
 
 
 def _in_the_way(board: Blackboard, path: str) -> str:
-    """Describe the first names under an update that are not files. Return '' if there are none."""
+    """Describe the first names that are not files under an update. Return '' if there are none."""
     irregular = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
     return f"; not counted: {shortened(irregular, _REASONS_SHOWN)}" if irregular else ""
 

@@ -33,7 +33,7 @@ def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipp
 
 
 def promise(board: Blackboard, partition: Partition, kept: str) -> None:
-    """Write the promise that no valid update from `kept` on is missing. The last of several promises counts."""
+    """Write the promise that no valid update from `kept` on is missing. Only the last of several promises is valid."""
     board.put(f"{read.PRUNED}/{partition.path}/{kept}", b"")
 
 

@@ -1,6 +1,7 @@
 """Reads from other teams' buckets, by boto3. obstore would send our session token along with a redirect (ADR 68).
 
-Such a store may send endless data, or one byte a second. So each body is limited to its announced size, and to a time.
+Another team's store may send endless data, or one byte a second. So each body is limited to its announced size, and to
+a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 SLOWEST = 64 << 10
-"""The lowest average speed of a body, in bytes a second. A body may also take `PATIENCE.timeout` seconds longer."""
+"""The lowest average speed of a body, in bytes a second. In addition, each body gets `PATIENCE.timeout` seconds."""
 
 _AT_ONCE = 1 << 20
 

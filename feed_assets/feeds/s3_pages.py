@@ -54,8 +54,8 @@ class S3Pages:
         # `/~` sorts after all keys of the update `after`. With `after` alone, AWS lists this update, SeaweedFS not.
         for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
             names += _names(page, below)
-            # The next call begins after the last name. So there must be one, and it must be the key itself, which an
-            # unreadable name is not.
+            # The next call begins after the last name. So each page needs a last name, and this name must be a real
+            # key, without replaced characters.
             if names and UNREADABLE not in names[-1]:
                 return Page(tuple(names), not page["IsTruncated"])
         return Page(tuple(names), is_last=True)
@@ -124,7 +124,7 @@ class S3Pages:
             ResponseParserError,
             ValueError,
         ) as error:  # ValueError is raised for invalid headers.
-            response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have no answer.
+            response: dict[str, Any] = getattr(error, "response", None) or {}  # An error by timeout has no response.
             code = response.get("Error", {}).get("Code", "none")
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
             kind = FileNotFoundError if code in ("NoSuchKey", "404") else OSError
@@ -147,7 +147,7 @@ class S3Pages:
         connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         timeout = self._patience.timeout
         retries = {"mode": "standard", "total_max_attempts": self._patience.retries + 1}
-        style = {"addressing_style": "path"}  # obstore uses the same style.
+        style = {"addressing_style": "path"}  # obstore also puts the bucket's name into the path.
         return connect(
             "s3",
             endpoint_url=self._endpoint,

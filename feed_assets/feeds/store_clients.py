@@ -81,7 +81,7 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """A client for local disk. It uses only regular files. obstore would follow links, or wait for a FIFO.
+    """A client for local disk. It uses only regular files, while obstore would follow links, or wait for a FIFO.
 
     Writes go through obstore, so that files appear atomically.
     """
@@ -95,13 +95,13 @@ class LocalClient(ObstoreClient):
         return [[*local_disk.objects(self._root, prefix or "", after or "")]]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """Return the names of the direct subfolders, by one listing. For an invalid prefix obstore raises its error."""
+        """Return the names of the direct subfolders, by one listing. obstore raises the error for an invalid prefix."""
         if prefix and not all(segment.strip(".") for segment in prefix.split("/")):
             return super().children(prefix)
         return local_disk.folders(self._root, prefix or "")
 
     def get(self, key: str, /, start: int = 0) -> "StoredObject":
-        """Return one file from byte `start` on. For half-written files obstore raises its error."""
+        """Return one file from byte `start` on. Let obstore raise the error for the name of a half-written file."""
         return (
             super().get(key, start)
             if local_disk.HALF_WRITTEN.search(key)
@@ -113,7 +113,7 @@ class LocalClient(ObstoreClient):
         return local_disk.opened(self._root, key, start, length)
 
     def head(self, key: str, /) -> "ObjectMeta":
-        """Return the metadata of one file. For half-written files obstore raises its error."""
+        """Return the metadata of one file. Let obstore raise the error for the name of a half-written file."""
         is_half_written = local_disk.HALF_WRITTEN.search(key)
         return super().head(key) if is_half_written else local_disk.looked_at(self._root, key)
 

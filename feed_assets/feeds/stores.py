@@ -47,7 +47,7 @@ def store_at(url: str, patience: RequestLimits = PATIENCE) -> ObjectStore:
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return MemoryStore()
-    if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
+    if scheme in ("az", "gs"):  # This is not tested. obstore documents the variables that configure these stores.
         return obstore.store.from_url(url, retry_config=patience.retry_config)
     raise InvalidName(
         f"{url!r} is not the URL of a blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
@@ -92,7 +92,7 @@ def s3_region(provider: "S3CredentialProvider") -> str:
 
 
 def _is_plain(endpoint: str | None) -> bool:
-    """Return whether S3 is reached by plain HTTP. Otherwise redirects to plain HTTP are forbidden."""
+    """Return whether S3 is reached by plain HTTP. If it is not, the caller forbids redirects to it."""
     endpoints = [endpoint] if endpoint else [environ.get(name, "") for name in _ENDPOINTS]
     return any(each.lower().startswith("http://") for each in endpoints)
 

@@ -46,8 +46,8 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
     """Claim a new update id, greater than `after` and than every id and claim in the partition.
 
     `token` identifies this writer. If the reply to a create request is lost, the client sends the request again. The
-    writer then recognises the existing claim by the token. A kill leaves at worst one unused id. Raise InvalidName for
-    a partition that listings would not show.
+    writer then recognises the existing claim by the token. At worst, a kill leaves one id that is never used. Raise
+    InvalidName for a partition whose key listings would skip.
     """
     claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
@@ -61,7 +61,8 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
     """Create the claim, or read an existing one. Return whether it belongs to this writer.
 
-    If a reply was lost, the store may apply the request even later. To send it again is safe: the token is the same.
+    If a reply was lost, the store may apply the request even later. Sending the request again is safe, because the
+    token is the same.
     """
     for _ in range(_CLAIM_TRIES):
         try:
@@ -204,13 +205,14 @@ def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
         name = file.key.removeprefix(f"{path}/")
         if name == file.key or _UNFINISHED.search(name):
             raise UpdateAbandoned(
-                f"{file.key} cannot be part of {path}: expected keys under it without '_temporary', segments that "
-                "begin with '.' or '_', or names that end in '#' and digits. Write the update again under another id."
+                f"{file.key} cannot be part of {path}: expected a key below this folder without '_temporary', with no "
+                "segment that begins with '.' or '_', and no name that ends in '#' and digits. Write the update "
+                "again under another id."
             )
 
 
 def _clear_half_written(board: Blackboard, path: str, expected: Sequence[File]) -> None:
-    """Remove leftovers of our own killed put (local disk only). Leftovers of others still count as files."""
+    """Remove leftovers of our own killed put (local disk only). Leftovers of other writers still count as files."""
     own_keys = {f"{path}/{MANIFEST}", *(file.key for file in expected)}
     half_written = board.half_written(path)
     board.delete([file.key for file in half_written if HALF_WRITTEN.sub("", file.key) in own_keys])

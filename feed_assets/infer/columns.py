@@ -11,8 +11,10 @@ NULLS = (r"\N", "NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "None", "-")
 """Texts that producers write for NULL."""
 
 BIGINT_DIGITS, DOUBLE_DIGITS, MOST_DIGITS = 19, 15, 38
-"""Numbers of digits. From the first on, an integer may exceed a bigint. A double keeps the second number of digits
-exactly. A decimal has at most the third."""
+"""Numbers of digits: with the first or more, an integer may exceed a bigint; the second is exact in a double.
+
+The third is the most that a decimal can have.
+"""
 LONG_INTEGER = f"decimal({MOST_DIGITS},0)"
 
 MONEY_DIGITS, MONEY_SCALE = 18, 4
@@ -100,7 +102,7 @@ class TextCounts:
         }
         for form, count in count_by_form.items():
             if count == self.texts:
-                return InferredColumn(name, "string", f"{form}: the function has to convert them")
+                return InferredColumn(name, "string", f"{form}: the dataset's function must convert them")
         typed = {
             "a timestamp": self.moments,
             "a date": self.days,

@@ -132,8 +132,8 @@ def _refuse_uneven(file: Path, form: _Candidate) -> None:
 def _has_header(form: _Candidate) -> bool:
     """Return whether the first record names the columns.
 
-    It does if no field of it looks like a value. It also does if a column has values such as numbers or dates in all
-    other records, but not in the first.
+    It does so if none of its fields looks like a value. It also does so if a column has values, such as numbers or
+    dates, in all other records, but not in the first.
     """
     first, count = form.records[0].fields, form.fields
     rows = [each.fields for each in form.records[1:] if len(each.fields) == count]

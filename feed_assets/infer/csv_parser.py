@@ -91,7 +91,7 @@ def _quoted_record(text: str, at: int, delimiter: str, quote: str, line_end: str
 def _after_quote(tail: str, quote: str) -> str | None:
     if not tail:
         return None
-    return f"text after a closing quote, or a quote within that is not {quote}{quote}"
+    return f"text after a closing quote, or a quote inside a quoted field that is not written as {quote}{quote}"
 
 
 def _misplaced(field: str, quote: str) -> str | None:

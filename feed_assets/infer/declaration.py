@@ -76,7 +76,7 @@ class Inferred:
     def _guess(every: str) -> str:
         if every != "hour":
             return "A guess from the paths."
-        return "A guess from the paths: the number after the date is an hour. If it counts parts, declare days."
+        return "A guess from the paths: the number after the date is an hour. If the number counts files, declare days."
 
     def _schema(self) -> list[str]:
         line = f"    schema={literal(self.sample.schema)},"

@@ -32,7 +32,7 @@ class FirstBytes:
 
 
 def first_bytes_of(files: Sequence[Path]) -> list[FirstBytes]:
-    """Return the beginning of each file, of `SAMPLE_BYTES` in total."""
+    """Return the beginning of each file: an equal share of `SAMPLE_BYTES`, but at least `HEAD_BYTES`."""
     size = max(SAMPLE_BYTES // len(files), HEAD_BYTES)
     beginnings: list[FirstBytes] = []
     for file in files:
@@ -73,7 +73,7 @@ def _encoding_of_one(beginning: FirstBytes) -> Encoding:
     if control := _CONTROLS.search(data):
         line = data.count(b"\n", 0, control.start()) + 1
         raise InvalidName(
-            f"{beginning.file}: line {line} has the byte {control[0].hex()}, which Windows-1252 has but no "
-            "encoding of a feed: expected UTF-8, UTF-16 or Latin-1. Have the producer write UTF-8."
+            f"{beginning.file}: line {line} has the byte {control[0].hex()}, which is valid in Windows-1252, but "
+            "feeds cannot use Windows-1252: expected UTF-8, UTF-16 or Latin-1. Have the producer write UTF-8."
         )
     return "Latin-1"

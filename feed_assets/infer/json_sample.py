@@ -138,13 +138,13 @@ def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColu
     """Return a column whose type fits the JSON types of its values. A run does not convert between JSON types."""
     if nested := kinds & {"objects", "arrays"}:
         raise InvalidName(
-            f"{file}: {column.name} has {min(nested)}, which a JSON feed cannot have: expected texts, "
-            "numbers and booleans. Have the producer write them flat, or Parquet."
+            f"{file}: {column.name} has {min(nested)}, which a JSON feed cannot have: expected texts, numbers and "
+            "booleans. Have the producer write flat columns, or write Parquet."
         )
     if len(kinds) > 1:
         both = " and ".join(sorted(kinds))
         return InferredColumn(
-            column.name, "string", f"the files have {both}: a run rejects records in which it is not a text"
+            column.name, "string", f"the values are {both}: a run rejects records whose value is not a text"
         )
     if kinds == {"texts"}:
         return column if column.kind in ("string", "date", "timestamp") else InferredColumn(column.name, "string")
@@ -156,7 +156,7 @@ def _column(file: Path, column: InferredColumn, kinds: set[str]) -> InferredColu
 def _count_other_kinds(
     database: Any, rejects: RejectedRecords, columns: Sequence[InferredColumn], kinds: dict[str, set[str]]
 ) -> None:
-    """Count the records that a run would reject because a column of texts has another value."""
+    """Count the records that a run would reject because a column of texts has a value that is not a text."""
     mixed = [at for at, column in enumerate(columns) if len(kinds[column.name] - {"null"}) > 1]
     if not mixed:
         return

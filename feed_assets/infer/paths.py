@@ -72,8 +72,8 @@ def name_with_two_dates(files: Sequence[Path]) -> str | None:
 def feed_name(files: Sequence[Path]) -> str | None:
     """Return a feed name for these files. Return None if the paths contain none.
 
-    If there are folders such as `day=2026-01-01`, it is the name of the folder above: file names mean nothing then.
-    Otherwise it is the first file's name without dates and numbers, or the name of the folder above.
+    If there are folders such as `day=2026-01-01`, file names mean nothing: the feed has the name of the folder above.
+    Otherwise the feed has the first file's name without dates and numbers, or the name of the folder above.
     """
     path = files[0]
     in_keys = next((at for at, part in enumerate(path.parent.parts) if _KEY.match(part)), None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 
 BATCH = 20_000
 """Number of records that are buffered before they are put into the table."""

@@ -35,7 +35,7 @@ _EVENTS_PATH = re.compile(EVENTS_PATH.replace("{feed:path}", "(?P<feed>.*)"))
 HELD_BYTES, HELD_OF_KEY = 64 << 20, 32 << 20
 """The most bytes of request bodies in memory: for all requests together, and for one key.
 
-A body counts with its bytes as sent. A small body counts with its unpacked bytes, too.
+Each body counts with its bytes as sent. A small body also counts with its bytes after unpacking.
 """
 
 RETRY_SECONDS = 5
@@ -192,8 +192,10 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
         """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
         key = _key(door, request, feed)
         door.rates.count(key, 1)
-        if key in waking:  # A store may never answer. With one wake per key, it blocks only the wakes of one key.
-            why = f"another wake with this key is in progress: send the wake of {feed!r} after its answer"
+        # A store may never answer. Because each key has at most one wake, such a store blocks only the wakes of one
+        # key.
+        if key in waking:
+            why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
             raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
         waking.add(key)
         try:

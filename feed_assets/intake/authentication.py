@@ -60,7 +60,7 @@ def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> s
 
 
 def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> str:
-    """Return a new key with all scopes of the partner's valid keys. Those keys end after `overlap`.
+    """Return a new key with all scopes of the partner's valid keys. Those keys become invalid after `overlap`.
 
     Raise InvalidKey if the partner has no valid key.
     """
@@ -73,7 +73,7 @@ def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> s
 
 
 def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tuple[str, ...]:
-    """End all keys of a partner, or only the key `name`. Return the ids of the ended keys.
+    """Revoke all keys of a partner, or only the key `name`. Return the ids of the revoked keys.
 
     Raise InvalidKey if there is no such valid key.
     """
@@ -175,5 +175,5 @@ class Rates:
 
     @property
     def _most(self) -> float:
-        """Return the most events that may arrive at once: those of ten seconds."""
+        """Return the most events that may arrive at once: as many as the limit allows in ten seconds."""
         return 10 * self.per_second

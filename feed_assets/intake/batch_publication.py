@@ -25,7 +25,8 @@ class BatchContent:
     Args:
         partition: The batch as a partition: the last segment of its key is the name of the batch.
         parts: Contents of the part files by name. A content that is a path is not read into memory.
-        windows: Record counts by window of event time (UTC). If None, the first dataset that reads the batch counts.
+        windows: Record counts by window of event time (UTC). If None, the first dataset that reads the batch counts
+            them.
     """
 
     partition: Partition

@@ -85,7 +85,7 @@ def sent(raw: bytes) -> Sent:
 def _needs_its_text(text: bytes, value: Any) -> bool:
     """Return whether an event must be parsed again, more slowly, from its text.
 
-    That is the case if it has repeated keys, or numbers whose digits may be lost in a float.
+    This is the case if the event has repeated keys, or numbers whose digits may be lost in a float.
     """
     if not isinstance(value, dict):
         return False

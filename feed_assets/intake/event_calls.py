@@ -35,7 +35,7 @@ _COLUMNS = Columns()
 class WrittenSource:
     """An event source whose owners may send events.
 
-    `named` returns an event under the name that feed_assets uses for its table, or a rejected event.
+    `named` gives the event's table the name that feed_assets uses. If it cannot, it returns a rejected event.
     """
 
     name: str
@@ -52,7 +52,7 @@ class _CheckedEvents:
 
 @dataclass
 class Calls:
-    """Handlers of these calls.
+    """Handlers of calls by other teams.
 
     `sources` has the event sources by name. `polled` has the names of polled foreign feeds, and whether each is
     appendable.

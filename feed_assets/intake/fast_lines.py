@@ -59,7 +59,8 @@ class QuickLines:
         if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
             return None
         text = b"[" + b",\n".join(lines) + b"]"
-        if text.count(b",") > VALUES:  # Otherwise the parser would create all values before it refuses the first one.
+        # Otherwise the parser would create too many values in memory before it refuses one.
+        if text.count(b",") > VALUES:
             return None
         try:
             events: list[dict[str, str]] = self._array.validate_json(text)
@@ -83,7 +84,10 @@ def _long_number(name: str) -> re.Pattern[bytes]:
 
 
 def _may_have_a_key_twice(text: bytes, keys: int) -> bool:
-    """Return whether a line may repeat a key. The parser keeps only its last value, and so returns fewer `keys`."""
+    """Return whether a line may repeat a key. `keys` is the number of keys that the parser returned.
+
+    The parser keeps only the last value of a repeated key, so it returns fewer keys than the text has.
+    """
     return text.count(b'":') != keys or any(space in text for space in _SPACES)
 
 

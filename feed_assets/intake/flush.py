@@ -88,8 +88,8 @@ class _Gathered:
 def flush(receiver: Receiver, segment: Path, limit: int | None = None) -> int:
     """Publish a sealed segment, record it in the ledger, and remove its file. Keep the file if it is damaged.
 
-    At most `limit` batches of large feeds are published now, and the rest by later calls. Return how many were
-    published now.
+    Publish all batches of feeds with at most LARGE hours. Of larger feeds publish at most `limit` batches, and leave
+    the rest to later calls. Return the number of batches of larger feeds that this call published.
 
     The call may be repeated, for example after a kill. A sealed segment never changes, so its batches always have the
     same names and parts, and batches that are already published stay as they are. The file is removed last, when the

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 DIGITS = 38
-"""The most digits of a number that a run keeps exactly. It reads a longer one as a double."""
+"""The most digits of a number that a run keeps exactly. A run reads a longer number as a double."""
 
 LONG_NUMBER = rb"(?:[0-9.]{17}|[0-9.]+[eE])"
 """Pattern of numbers that a float might not represent exactly."""

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PullSource:
-    """A feed, and the pull that fills it. `key_of` returns the feed's partition key for a time, or None without one."""
+    """A feed, and the pull that fills it. `key_of` returns the partition key for a time, or None if there is none."""
 
     feed: Feed
     pull: Pull
@@ -118,7 +118,7 @@ class _FileListing:
         return _At.load(cursor) if cursor else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
-        """Pull the new files of a day. Return the position where the time ended, or None if the day is done."""
+        """Pull the new files of a day. Return the position to continue from. Return None if the day is done."""
         self.existing_keys.clear()
         for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
             pulled_by_key = self._pulled_by_key(page)
@@ -201,8 +201,8 @@ class _FileListing:
     def _withdraw(self, batch: Partition) -> None:
         """Invalidate the batch of a file that another pulled file has replaced by a rename.
 
-        The partner no longer has the data of that batch. The registry is written later, so after a kill in between the
-        next scan repeats this.
+        The partner no longer has the data of that batch. The registry is written after this step. If the process is
+        killed in between, the next scan repeats the step.
         """
         board, ledger = self.services.board, self.services.ledger
         while valid := read.latest(board, batch).update:

@@ -62,7 +62,8 @@ class PushedFeed:
     @cached_property
     def _columns(self) -> Mapping[str, "_Column"]:
         columns = {name: _column(kind) for name, kind in column_types(self.schema)}
-        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # `window` parses its text.
+        # `window` parses the event time itself, from the text.
+        return {**columns, self.event_time: _Column("timestamp", _TEXT)}
 
     @cached_property
     def _quick(self) -> QuickLines:
@@ -108,9 +109,9 @@ class PushedFeed:
     def window(self, event: object, latest: float, broken: str = "") -> int:
         """Return the start, in seconds since 1970, of the window that counts an event.
 
-        Raise InvalidEvent if the event is invalid. The error has the reason why its text is `broken`, or else all
-        problems of its values, or else the problem of its event time. That time must be between the beginning of the
-        first partition and `latest`.
+        Raise InvalidEvent if the event is invalid. The error has the reason `broken`, if the text could not be parsed.
+        Otherwise it has all problems of the event's values, or else the problem of the event time. The event time must
+        be between the beginning of the first partition and `latest`.
         """
         if broken or not isinstance(event, dict):
             raise InvalidEvent(broken or "malformed: expected one JSON object")

@@ -28,7 +28,7 @@ HOURS_PER_REQUEST = 1_000
 """The most different hours in the events of one request. Each hour becomes a batch with its own files."""
 
 HOURS_PER_SECOND = 10
-"""New hours per second that one key may add to those that wait to be published. Ten times as many may come at once."""
+"""New hours per second that one key may add to the unpublished events. Ten times as many may arrive at once."""
 
 REASONS_TOLD = 100
 """The most rejected events that an answer lists. The ledger keeps all of them."""
@@ -109,9 +109,9 @@ class Receiver:
         return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
 
     async def _accept_once(self, frame: Frame, answer: RequestAnswer, key: str, digest: str) -> RequestAnswer:
-        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes it.
+        """Claim the key in the ledger before the frame is written, so that only one of two receivers writes the frame.
 
-        After a kill in between, this receiver owns the key, but its spool has no frame with it. So it accepts a
+        After a kill in between, this receiver owns the key, but its spool has no frame with the key. So it accepts a
         repeated request like a new one.
         """
         requested = Taken(frame.name, key, digest, self.spool.receiver)
@@ -131,8 +131,9 @@ class Receiver:
     def _take_keys(self, group: Sequence[Taken]) -> list[RequestAnswer | RefusedRequest | None]:
         """Claim keys in one transaction. Return for each key its answer or refusal, or None if the request is new.
 
-        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes it from `spooled`,
-        so no answer is missed. `spooled` is read again afterwards, because a request in progress may have ended.
+        `spooled` is read before the ledger. A flush writes an answer to the ledger before it removes the answer from
+        `spooled`, so no answer is missed. `spooled` is read again afterwards, because a request in progress may have
+        ended.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -210,7 +211,7 @@ class _Judging:
         self.rejected.append(rejected)
         self.rejected_size += len(rejected.raw) + len(rejected.reason)
         if self.rejected_size > REJECTED_BYTES:
-            why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first with"
+            why = f"the body has more than {REJECTED_BYTES} bytes of rejected events, the first because of"
             raise RefusedRequest(
                 413, f"{why} {self.rejected[0].reason!r}: no event was accepted. Correct the events, or send fewer"
             )
@@ -240,6 +241,6 @@ class _Judging:
 
 
 async def _let_others(count: int) -> None:
-    """Give other requests a turn between two slices. `count` is 0 before the first slice, which does not wait."""
+    """Give other requests a turn between two slices. Before the first slice `count` is 0: nothing waits."""
     if count:
         await asyncio.sleep(0)

@@ -117,7 +117,7 @@ async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> N
     while not is_last:
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), pause)
-        is_last = ending.is_set()  # If it is set during a flush, one last flush follows.
+        is_last = ending.is_set()  # If `ending` is set during a flush, one last flush follows.
         await asyncio.to_thread(_look, door, 0 if is_last else seconds)
         pause = min(2 * pause, _LONGEST_PAUSE) if door.problem else LOOK_SECONDS
 
@@ -132,9 +132,10 @@ def _look(door: Door, seconds: float) -> None:
 
 
 def _flushed(door: Door, seconds: float) -> str:
-    """Seal a segment that is `seconds` old, and flush sealed segments. Return why some could not be flushed, or ''.
+    """Seal a segment that is `seconds` old, and flush sealed segments.
 
-    At the end of the process, `seconds` is 0: all segments are flushed, without a limit.
+    Return why a segment could not be flushed, or ''. At the end of the process, `seconds` is 0: all segments are
+    flushed, without a limit.
     """
     spool = door.receiver.spool
     spool.seal(older_than=seconds)

@@ -84,7 +84,7 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 class Gap(NamedTuple):
-    """A damaged range of bytes in a segment. It had at least one frame, which may have been acknowledged."""
+    """A damaged range of bytes in a segment. The range had at least one frame, which may have been acknowledged."""
 
     start: int
     end: int

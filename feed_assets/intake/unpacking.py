@@ -22,7 +22,7 @@ The events are estimated by line breaks, or by commas in an array.
 """
 
 EVENT_BYTES = 2048
-"""Bytes that count as one event in rate limits. The average event has a tenth of these bytes."""
+"""Number of bytes that count as one event in rate limits. An average event has a tenth of this size."""
 
 _PIECE, _PIECES_AT_A_TIME = 1 << 16, 16
 
@@ -49,7 +49,7 @@ class BodyMemory:
         self._remaining -= size
 
     def give_back(self, size: int) -> None:
-        """Stop counting bytes."""
+        """Stop counting bytes that are no longer in memory."""
         self._remaining += size
         if self._total:
             self._total.give_back(size)
@@ -71,7 +71,7 @@ class Body:
 
     @property
     def cost(self) -> int:
-        """Return the number of events that the body so far counts as in rate limits."""
+        """Return the number of events that the received part of the body counts as, for rate limits."""
         return max(self._events if self._kind == "lines" else 0, max(self._size, self._received) // EVENT_BYTES)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> None:

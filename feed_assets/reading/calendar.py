@@ -1,4 +1,4 @@
-"""Conversion of days that Spark wrote in its old calendar, as Spark itself does it. Old moments are refused."""
+"""Conversion of dates in Spark's old calendar, as in Spark itself. Moments that cannot be converted are refused."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -11,7 +11,7 @@ from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.parquet_values import FIRST_NEW_DAY, OLD_DAY, OLD_MOMENT, OLD_MOMENTS, REBASED, TOO_LARGE
 from feed_assets.feeds.parquet_columns import FileColumns
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pc: Any = pyarrow.compute
 
 _1970 = date(1970, 1, 1)

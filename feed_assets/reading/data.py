@@ -90,7 +90,8 @@ class FeedData:
             A `pyarrow.Table` with the columns of `schema`.
 
         Raises:
-            UnreadableUpdate: A file is not Parquet, or is damaged, or parts differ; the message names it.
+            UnreadableUpdate: A file is not Parquet, is damaged, or has other columns than the other files. The message
+                names the file.
             UpdateChanged: A file is gone or altered since `read`.
             InvalidName: The feed has a column of that name.
             BlackboardError: The store refuses, or does not answer.
@@ -141,8 +142,8 @@ class FeedData:
 
         Args:
             session: A classic session or one of Spark Connect.
-            schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the rows are tagged as
-                in a run, with `_raw`, `_file` and `_reasons`, which `is_clean()` uses.
+            schema: The declared columns in Spark's DDL, required for CSV and JSON. With a schema the frame also has the
+                columns `_raw`, `_file` and `_reasons`, as in a run. `is_clean()` uses them.
             format: `csv`, `json` or `parquet`. The default is the format that the files' names show, or else Parquet.
             delimiter: The delimiter of CSV files. Give this and the next four arguments as in the feed's declaration.
             quote: The character around CSV fields, or None.

@@ -17,7 +17,7 @@ import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import UnreadableUpdate
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pc: Any = pyarrow.compute
 
 Found = tuple[str, Any]

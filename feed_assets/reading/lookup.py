@@ -71,7 +71,7 @@ class Looker:
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[LookupResult]) -> NoValidUpdate:
-        """Return the error for partitions without a valid update. It has the reasons for the first few."""
+        """Return the error for partitions without a valid update. The error has the reasons for the first few."""
         absent = [(each.partition, each.error) for each in looked if each.error]
         partition, error = absent[0]
         if len(looked) == 1:

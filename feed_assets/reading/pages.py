@@ -99,7 +99,7 @@ def _check_start(board: Blackboard, file: File) -> None:
 
 
 def _bytes(board: Blackboard, file: File, out_of_time: Callable[[], bool] | None) -> None:
-    """Read all bytes of a file of another format, and check gzip checksums."""
+    """Read all bytes of a file that is not Parquet. For a .gz file, check the checksums."""
     served, chunks = board.stream(file.key) or (None, ())
     check_served(file, served)
     size, packed = 0, _Packed(file) if file.key.endswith(".gz") else None

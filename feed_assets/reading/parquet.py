@@ -25,7 +25,7 @@ from feed_assets.reading.calendar import check_years, in_todays_calendar
 from feed_assets.reading.joint_schema import Found, fitted, unified, with_column
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pq: Any = pyarrow.parquet
 
 _AT_A_TIME = 8
@@ -87,13 +87,14 @@ def to_pandas(table: Any) -> Any:
     integers: Mapping[Any, Any] = {pa.type_for_alias(name.lower()): getattr(pd, f"{name}Dtype")() for name in names}
     frame = table.to_pandas(types_mapper=integers.get)
     for each in (each for each in table.schema if pa.types.is_nested(each.type)):
-        # Inside of lists and structs a NULL would also turn integers into floats. So these become Python objects.
+        # Inside of lists and structs a NULL would also turn integers into floats. So lists and structs become Python
+        # objects.
         frame[each.name] = pd.Series(table.column(each.name).to_pylist(), dtype=object, index=frame.index)
     return frame
 
 
 def _format_of(update: Update) -> Format:
-    """Return the format that the names of an update's files show. It decides whether empty files are allowed.
+    """Return the format that the names of an update's files show. The format decides whether empty files are allowed.
 
     Return Parquet if the names show no format.
     """

@@ -17,7 +17,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.footers import metadata_of
 from feed_assets.reading.row_stream import opened_stream, rows_by_batch
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 
 _MEMORY = "1GB"
 """Memory that DuckDB may use. Data beyond it spill to a temporary folder."""

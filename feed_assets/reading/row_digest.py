@@ -22,7 +22,7 @@ import pyarrow.compute  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.data_version import SLICES, data_version
 
-pa: Any = pyarrow  # It has no types.
+pa: Any = pyarrow  # pyarrow has no type hints.
 pc: Any = pyarrow.compute
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -177,7 +177,8 @@ def _as_bytes(column: Any, seeds: Hashes) -> Hashes:
 def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -> Hashes:
     """Hash texts of different lengths.
 
-    They are sorted by length, longest first. So the texts that have a further stripe are always in front.
+    The texts are sorted by length, longest first. So the texts that have one more stripe of `_STRIPE` bytes are always
+    in front.
     """
     order = np.argsort(-lengths, kind="stable")
     at, remaining, seed = starts[order].astype(np.int64), lengths[order].astype(np.int64), seeds[order]

@@ -9,7 +9,7 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read_only import RangedFile
 
-pq: Any = pyarrow.parquet  # It has no types.
+pq: Any = pyarrow.parquet  # pyarrow has no type hints.
 
 _BUFFERS = 64 << 20
 """Number of bytes that are read in advance, for all columns of a file together."""

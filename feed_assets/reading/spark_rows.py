@@ -25,9 +25,9 @@ def rows(
     form: Format | None,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return a frame of the rows. With a schema, the rows are tagged as in a run.
+    """Return a frame of the rows. With a schema, it also has `_raw`, `_file` and `_reasons`, as in a run.
 
-    Without one, the files must be Parquet, and `columns` returns their schema. Raise InvalidDefinition,
+    Without a schema, the files must be Parquet, and `columns` returns the schema of the files. Raise InvalidDefinition,
     UnreadableUpdate or UpdateChanged.
     """
     updates = [update for update in updates if update.files]  # Updates without files are valid, and have no rows.

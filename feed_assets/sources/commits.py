@@ -75,8 +75,8 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
     name = connection.dialect.identifier_preparer.format_table(table)
     if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
         raise SourceUnavailable(
-            f"{name} is {unseen}: expected a table that shows its writers, since one of them may commit an event after "
-            "a later one. Read the primary's table."
+            f"{name} is {unseen}: expected a table that shows its writers, because a writer may commit an event after "
+            "a later event was read. Read the primary's table."
         )
     began, waited_for = waiting.clock(), None
     while writers := _writers(connection, name, waited_for):
@@ -88,7 +88,7 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """Return the transactions that write to a table; only those of `among`, if given.
+    """Return the transactions that write to a table. With `among`, return only those with an id in `among`.
 
     Prepared transactions, which have no pid, are always returned.
     """

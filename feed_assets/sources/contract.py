@@ -18,8 +18,8 @@ class EventBatch:
 
     The next read continues at `position`, which is saved in the same transaction as these events. `is_complete` is True
     if there were no more events. `waits` explains to a person why more events must wait, for example because a writer
-    has not ended or a line is incomplete. `reports` are for the state store, in the form that `report_state` accepts. A
-    later batch may repeat them.
+    has not ended or a line is incomplete. `reports` are record counts for the ledger, in the form that `report_state`
+    accepts. A later batch may repeat them.
     """
 
     events: tuple[WriteEvent, ...]

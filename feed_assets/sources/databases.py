@@ -25,7 +25,7 @@ ANSWER_SECONDS = 30
 """Seconds for all queries of one read: Dagster stops a tick after 60."""
 
 LATE_SECONDS = 2
-"""Seconds to connect, and to read, if the time of the tick is already over. libpq allows no shorter time to connect."""
+"""Seconds to connect, and to read, even if the tick's time is already over. libpq allows no shorter time to connect."""
 
 _CANCEL_SECONDS = 5
 """Seconds for a canceled statement to end. Then the connection is closed."""
@@ -75,8 +75,10 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # The query has just ended, or cannot be canceled. Then `shut` follows.
-        driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` would hold the GIL until the server answers.
+    # The query may have just ended. If it cannot be canceled, `shut` closes the connection later.
+    with suppress(Exception):
+        # psycopg's older `cancel` would hold the GIL until the server answers.
+        driver.cancel_safe(timeout=_CANCEL_SECONDS)
 
 
 def engine_of(url: str) -> sa.Engine:
@@ -147,7 +149,7 @@ def columns_of(
     needed: Iterable[str],
     cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed one is missing."""
+    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed column is missing."""
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:

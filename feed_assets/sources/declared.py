@@ -21,13 +21,13 @@ from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 BoardNamed = Callable[[str | None], Blackboard]
-"""A function that returns the blackboard with a name. For None, it returns our own."""
+"""A function that returns the blackboard with the given name, or our own blackboard for None."""
 
 
 @typed
 @dataclass(frozen=True)
 class SqlTable:
-    """Events in a table or view of a database. It is only read.
+    """Events in a table or view of a database. feed_assets only reads it.
 
     Args:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
@@ -113,9 +113,9 @@ class EventTopic:
 @typed
 @dataclass(frozen=True)
 class TopicCounts:
-    """Rules for counting the messages of a Kafka topic, for a dataset of the state store.
+    """Rules for counting the messages of a Kafka topic, and the dataset for which the counts are reported.
 
-    The topic's chunks are reported as parts, by the timestamps of their messages.
+    Each chunk of the topic reports its messages as a part of the windows that contain their timestamps.
 
     Args:
         dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
@@ -165,7 +165,7 @@ class SignalTopic:
 @typed
 @dataclass(frozen=True)
 class CountedTopic:
-    """A Kafka topic whose messages are counted by window. The counts are reports to the state store; no events result.
+    """A Kafka topic whose messages are counted by window. The ledger stores the counts as reports.
 
     The function `kafka_topic` makes this declaration.
 
@@ -237,7 +237,10 @@ class EventSource:
     def __post_init__(self) -> None:
         check_segment(self.name, "event source")
         if not self.name.isidentifier():
-            raise InvalidDefinition(f"event source {self.name!r}: expected letters, digits and '_': it names a sensor.")
+            raise InvalidDefinition(
+                f"event source {self.name!r}: expected a name of letters, digits and '_', because a sensor gets this "
+                "name."
+            )
 
 
 _ADAPTER = TypeAdapter(EventSource)

@@ -1,4 +1,7 @@
-"""A table of deletes: the removed rows of another table, with their times. It is the alternative to DELETE events."""
+"""A table of deletes: the removed rows of another table, with their times.
+
+Such a table is an alternative to DELETE events.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,10 +24,10 @@ _ROWS_PER_READ = 10_000
 @typed
 @dataclass(frozen=True)
 class DeletesTable:
-    """A table or view that lists the removed rows of another table, with their times. It is only read.
+    """A table or view that lists the removed rows of another table, with their times. feed_assets only reads it.
 
     With an index on `deleted_at`, the database reads only the rows of the result. If the column contains texts, as in
-    SQLite, it reads all rows.
+    SQLite, the database reads all rows.
 
     Args:
         url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
@@ -55,7 +58,7 @@ class DeletesTable:
     def rows(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
         """Yield the keys like `read`, each followed by the time of its delete: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(expand(self.url), None) as connection:  # Only runs read this table, so without a time limit.
+        with reading(expand(self.url), None) as connection:  # Only runs read this table, so there is no time limit.
             column_types = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))

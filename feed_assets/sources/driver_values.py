@@ -10,7 +10,7 @@ def load_all(connection: Any, _record: object) -> None:
 
     Examples are infinite times, years beyond 9999, deeply nested JSON and, on SQLite, text that is not UTF-8.
     """
-    if hasattr(connection, "adapters"):  # psycopg has adapters.
+    if hasattr(connection, "adapters"):  # This is a connection of psycopg.
         for name in _LOADED:
             _tolerate(connection, name)
     elif hasattr(connection, "text_factory"):

@@ -61,7 +61,7 @@ class FileEvents:
                     rows += [self._row(record)] if isinstance(record, Record) else []
                     last, count, size = record.place, count + 1, size + record.size
         except SourceUnavailable as error:
-            if not last:  # A broken file does not hold back the rows before it.
+            if not last:  # Otherwise return the rows before the broken file. The next read raises the error.
                 raise
             return rows, last, str(error), False
         return rows, last, waits, True

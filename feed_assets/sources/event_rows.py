@@ -16,7 +16,7 @@ from feed_assets.core.typed import typed
 @typed
 @dataclass(frozen=True)
 class Constant:
-    """A value that is the same for every row of a source, instead of a column.
+    """A fact that is the same for every row of a source, in place of a column's name.
 
     Args:
         value: The value.

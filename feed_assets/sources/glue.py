@@ -82,7 +82,7 @@ class GlueTable:
 
     @property
     def _reading(self) -> dict[str, str]:
-        """Return parameters for reading the files. Both the table and its storage have them, because engines differ."""
+        """Return parameters for reading the files. Some engines look for them at the table, others at its storage."""
         has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
         return {"skip.header.line.count": "1"} if has_header else {}
 
@@ -104,7 +104,7 @@ class GlueTable:
 
 @dataclass(frozen=True)
 class Registered:
-    """A batch to register: the values of its partition keys, and its location, or None without a valid update."""
+    """A batch to register: the values of its partition keys, and its location, which is None without a valid update."""
 
     table: GlueTable
     values: tuple[str, ...]
@@ -128,7 +128,7 @@ class GlueSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): tables of other writers have other names."""
+        """Return (): other writers' tables have other names, so they hide none of our events."""
         return ()
 
     def _declare(self, table: GlueTable) -> None:

@@ -26,7 +26,7 @@ class Ends(Protocol):
     lines: int
     """Newlines in the record so far."""
     opened: int | None
-    """The line of the record, counted from 0, with the opening quote; None if no quote is open."""
+    """The record's line with the quote that is still open, counted from 0; None if no quote is open."""
 
     def begin(self) -> None:
         """Begin a record."""
@@ -35,8 +35,8 @@ class Ends(Protocol):
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
         """Continue the record from `start`.
 
-        Return the position up to which the bytes belong to the record, and whether the record ends there. If it does
-        not, the next data decides about the bytes after that position.
+        Return the position up to which the bytes belong to the record, and whether the record ends there. If the record
+        goes on, what the bytes after that position mean depends on the next data.
         """
         ...
 
@@ -208,9 +208,10 @@ class Lines:
         self._at = end
 
     def _go_on(self, text: Text, remainder: bytes) -> None:
-        """Put the undecided last byte before the next chunk. At the end of the file, take it as it is.
+        """Put a remaining last byte before the next chunk. At the end of the file, take the byte as it is.
 
-        If that byte is a quote, it closes the open field.
+        The next byte decides what a quote or comma means, so the remainder waits for it. At the end of the file a quote
+        closes the open field.
         """
         if (chunk := next(self._chunks, None)) is not None:
             self._data, self._at = remainder + bytes(chunk), 0
@@ -230,7 +231,8 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
     If the bytes before `place` have changed, the file is read from its beginning. Repeated rows are harmless, but
     skipped rows are not.
     """
-    if place.etag and place.etag == file.etag:  # The last read did not reach the end, so bytes follow.
+    # The file is unchanged. The last read did not reach its end.
+    if place.etag and place.etag == file.etag:
         served, chunks = _served(board, file.key, place.offset)
         if served.etag == place.etag:
             return served.size, place, chunks
@@ -239,7 +241,7 @@ def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, Fi
         raise shrunk(file.key, served.size, place.offset, "bytes")
     if (new_chunks := _after(chunks, place)) is not None:
         return served.size, replace(place, etag=served.etag), new_chunks
-    _log.warning(f"{file.key} changed before its end: it is read again from its beginning")
+    _log.warning(f"{file.key} has changed in the part that was already read: it is read again from its beginning")
     served, chunks = _served(board, file.key, 0)
     return served.size, FilePosition(file.key, served.etag), chunks
 

@@ -17,7 +17,7 @@ MOMENT = "feed_assets_moment"
 _FORM = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 """The accepted forms of moments. Markers have no digits beyond microseconds."""
 _MOST_ZONE = timedelta(days=1)
-"""The most by which the date in a text can differ from its date in UTC: zone offsets are shorter than a day."""
+"""The largest difference between the date in a text and its date in UTC: zone offsets are shorter than a day."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,17 @@ def marker_column(
 
 
 def quoted_for(connection: sa.Connection, *names: str) -> str:
-    """Return a quoted SQL name for a statement without parameters, without the `%%` that SQLAlchemy may make of `%`."""
+    """Return quoted names, joined by dots, for a statement without parameters. Undo SQLAlchemy's doubling of `%`."""
     text = ".".join(map(connection.dialect.identifier_preparer.quote, names))
     return text.replace("%%", "%") if connection.dialect.paramstyle in {"format", "pyformat"} else text
 
 
 def _sorts(sql: str, separator: str) -> str:
-    """Return a condition for texts that `moment` accepts and that sort like moments, with this separator.
+    """Return a SQL condition that is true for texts that `moment` accepts, and whose order is that of the times.
 
-    Each read checks all rows with it, so it is pure SQL. Calling `moment` would take three times as long.
+    `separator` is the character between the date and the time of day.
+
+    Each read checks all rows with this condition, so it is pure SQL. Calling `moment` would take three times as long.
     """
     # Without `+0 days` SQLite accepts 2024-02-31 as a day. IS never returns NULL.
     second = f"replace(datetime(substr({sql}, 1, 19), '+0 days'), ' ', '{separator}')"

@@ -40,7 +40,7 @@ class OpenLineageSink:
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return (): nobody else's event can take the place of ours."""
+        """Return (): another writer's event cannot take the place of ours."""
         return ()
 
 

@@ -19,7 +19,7 @@ from feed_assets.sources.lineage_table import rows_of_file
 from feed_assets.sources.sinks import PIPELINES, FileSink, Sink, SqlSink, engine_to, text_of
 
 PIPELINE_SECONDS = 5
-"""Seconds for a database to accept a version. The events are published afterwards, even if it does not."""
+"""Seconds for a database to accept a version. Events are published afterwards, even if it takes too long."""
 
 LOG = "_log"
 """The suffix that turns the view's name into the name of the table with all versions."""
@@ -45,7 +45,7 @@ class PipelineSink(Protocol):
 
 
 def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
-    """Return the place for the pipelines of a sink's events. Return None unless the sink is a table or a folder."""
+    """Return the sink for pipelines next to a sink for events. Return None unless that is a table or a folder."""
     if isinstance(sink, SqlSink):
         return SqlPipelines(sink.url, f"{sink.table}{PIPELINES}", schema=sink.schema)
     if isinstance(sink, FileSink):
@@ -55,9 +55,10 @@ def pipelines_beside(sink: Sink[Any]) -> PipelineSink | None:
 
 @dataclass(frozen=True)
 class SqlPipelines:
-    """A table on SQLite or PostgreSQL with all versions, and a view of the newest. Both are created if missing.
+    """A SQLite or PostgreSQL table with all published versions of the pipelines, and a view of the newest version.
 
-    The columns are those of `PipelineTable`, and `published_at`, a text that sorts like the markers of events (UTC).
+    Table and view are created if they are missing. Their columns are those of `PipelineTable` and `published_at`, the
+    time of publishing (UTC). Like event markers in a SqlSink, this time is a text that sorts by time.
     """
 
     url: str = field(repr=False)
@@ -130,7 +131,7 @@ def _next(
 ) -> list[dict[str, str]]:
     """Return the rows of the next version; [] if nothing changed.
 
-    Its time is after that of the newest version, even if the clock is behind.
+    The time of publishing is always after that of the newest stored version, even if the clock is behind.
     """
     stored = [*stored]
     newest = sorted(PipelineTable(**{name: row[name] for name in _NAMES}) for row in stored)

@@ -59,17 +59,17 @@ def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> Non
     if missing or len({*columns}) < len(columns):
         column_text = excerpt(", ".join(columns), REASON_BYTES // 2)
         raise SourceUnavailable(
-            f"{file} has the columns {column_text!a}: expected each once, and {', '.join(missing) or 'no more'}. "
-            "Declare the names of its columns, and None for missing facts; or have the file corrected or "
-            "removed."
+            f"{file} has the columns {column_text!a}: expected each column once, and "
+            f"{', '.join(missing) or 'no more'}. Declare the names of its columns, and None for missing facts; or "
+            "have the file corrected or removed."
         )
 
 
 def shrunk(file: str, size: int, read: int, unit: str) -> SourceUnavailable:
     """Return the error for a file that is shorter than the part read before."""
     return SourceUnavailable(
-        f"{file} has {size} {unit}, but {read} were read before: expected that it only grows. Have the file restored; "
-        "if its present content is right, read the source from the beginning."
+        f"{file} has {size} {unit}, but {read} were read before: expected a file that only grows. Have the file "
+        "restored; if its present content is right, read the source from the beginning."
     )
 
 

@@ -1,4 +1,7 @@
-"""Reports to the state store, as lines of JSON from files, pipes and programs; `core.report_lines` parses them."""
+"""Reports of counts and quality for the ledger, as JSON lines from files, pipes and programs.
+
+`core.report_lines` parses them.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +23,7 @@ from feed_assets.ledger.states.count_reports import ReportOutcome
 from feed_assets.settings import settings
 
 LINES_PER_TRANSACTION = 1000
-"""The most lines per transaction; `READ_BYTES` limits it, too. Another writer then waits for only one batch."""
+"""The most lines per transaction, which `READ_BYTES` limits, too. So other writers wait for one batch at most."""
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)
@@ -33,7 +36,7 @@ Line = str | Rejected
 
 
 def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> ReportOutcome:
-    """Report counts and quality to the state store of the settings.
+    """Report record counts and quality to the ledger of the settings.
 
     Args:
         records: The reports as mappings, in the form of the JSON lines of `feed-assets state report`. Moments may be

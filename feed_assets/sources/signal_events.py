@@ -21,12 +21,12 @@ from feed_assets.sources.contract import EventBatch, Positions
 from feed_assets.sources.topic_events import Messages, clients_for, translated
 
 _NAMED = ("topic", "partition", "minutes")
-"""Fields of a signal that are not copied to the context: the event itself or the state store's reports have them."""
+"""Fields of a signal that are not copied to the context: the event itself or the reports of counts have them."""
 
 
 @dataclass(frozen=True)
 class TopicSignals(Messages):
-    """The signals of an upstream topic as events. A signal gives the same event each time it is read.
+    """The signals of an upstream topic as events. Each time a signal is read, it gives the same event.
 
     The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
     previous event up to its own.
@@ -34,7 +34,7 @@ class TopicSignals(Messages):
 
     upstream: str
     reported: tuple[str, timedelta] | None = None
-    """The dataset to which the chunks are reported as parts, and the length of its windows."""
+    """The dataset for which the counts of each chunk are reported, and the length of the dataset's windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> EventBatch:
         """Return up to `limit` signals after a position; None is the beginning. Raise SourceUnavailable on failure."""
@@ -82,7 +82,8 @@ class TopicSignals(Messages):
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         signal_message.check_place(signal, self.upstream, partition)
         context = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
-        context["bytes"] = context.pop("size")  # All events use this name, and rules read it.
+        # The contexts of all events use this name, because rules for runs read it.
+        context["bytes"] = context.pop("size")
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,

@@ -50,7 +50,7 @@ class Sink(Protocol[_Event_contra]):
         ...
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
-        """Return items of other writers after our event number `after` that hide our next events from readers.
+        """Return other writers' items that follow our event number `after` and hide our next events from readers.
 
         `own` returns the numbers of events that another process of ours may be publishing now.
         """
@@ -75,7 +75,7 @@ def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[W
 
 
 def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
-    """Return the prefix of a sink on the blackboard, else None.
+    """Return the prefix of a sink on the blackboard. Return None for any other sink.
 
     Raise InvalidDefinition if a feed is in the sink's folder, or in the folder of its pipelines.
     """
@@ -147,15 +147,16 @@ class SqlSink:
 class FileSink:
     """JSON lines in a folder of the blackboard: a file for each batch, named by its first sequence number.
 
-    If two of our processes publish from the same event, they use the same file name, and the second finds the file of
-    the first. A file is ours if it contains what we would write. Any other file is skipped and never overwritten.
+    If two of our processes publish batches that begin with the same event, both use the same file name. The second
+    process then finds the file of the first. A file is ours if it contains what we would write. Any other file is
+    skipped and never overwritten.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
-        """Publish the events that no file of ours has yet. Return the keys of other writers' files in their place."""
+        """Publish the events that no file of ours has yet. Return the keys of other writers' files that block ours."""
         unpublished, number, foreign = self._unpublished(events)
         key = self._key(number)
         while unpublished:
@@ -199,7 +200,7 @@ class FileSink:
         return unpublished, next((each for each, _ in unpublished if each > number or not published), number), foreign
 
     def _count(self, key: str, lines: bytes) -> int:
-        """Return how many of these lines a file begins with. Return 0 if anything else is within their length."""
+        """Return how many of these lines a file begins with. Return 0 if the beginning differs."""
         content = self.board.get(key, len(lines)) or b""
         return content.count(b"\n") if content.endswith(b"\n") and lines.startswith(content) else 0
 

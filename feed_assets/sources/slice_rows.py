@@ -42,8 +42,8 @@ from feed_assets.settings import expand
 from feed_assets.sources.databases import Types, columns_of, reading
 from feed_assets.sources.marker_columns import MarkerColumn, marker_column, moment, quoted_for
 
-pa: Any = pyarrow  # It has no type hints.
-arrow: Any = arrow_types  # Its type hints are incomplete.
+pa: Any = pyarrow  # pyarrow has no type hints.
+arrow: Any = arrow_types  # The type hints of PySpark are incomplete.
 
 ROWS_PER_TASK = 500_000
 """Rows that one task reads, if markers are spread evenly over the slice."""
@@ -104,7 +104,7 @@ def _ranges(
     kind: types.TypeEngine[Any],
 ) -> list[Slice]:
     """Return adjacent parts of a slice with about equal numbers of rows."""
-    if column.is_mixed:  # Otherwise each part would read all rows of its days.
+    if column.is_mixed:  # In a part of such a slice, a query would read all rows of the part's days.
         return [piece]
     is_text = connection.dialect.name == "sqlite"  # SQLite's texts may be invalid days: `_exact` refuses them.
     by = sa.literal_column(column.sql, types.NullType() if is_text else kind)
@@ -185,7 +185,7 @@ def _by_arrow(spark: SparkSession, table: _Table, conditions: Sequence[str]) -> 
     queries: list[Any] = [
         sa.select(*columns).select_from(table.source).where(_condition(condition)) for condition in conditions
     ]
-    tasks: Any = spark.range(0, len(queries), 1, len(queries))  # Its type stubs are incomplete.
+    tasks: Any = spark.range(0, len(queries), 1, len(queries))  # The type hints of PySpark are incomplete.
     return tasks.mapInArrow(_reader(table.url, table.source.fullname, queries, kinds), kinds)
 
 

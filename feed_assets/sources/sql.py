@@ -47,7 +47,10 @@ ROWS_PER_FETCH = 100
 
 @dataclass(frozen=True)
 class _Place:
-    """The last `order_by` value that was read, and how often each row with it was read. More such rows may follow."""
+    """The last `order_by` value that was read, and how often each row with this value was read.
+
+    More rows with this value may follow.
+    """
 
     last: Any = None
     read: Counter[str] = field(default_factory=Counter[str])
@@ -55,7 +58,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class SqlEvents:
-    """The events in a table or view at any SQLAlchemy URL. It needs only SELECT.
+    """The events in a table or view at any SQLAlchemy URL. Reading needs only the right SELECT.
 
     `order_by` is a column that grows with each event and is never null: preferably a number that the database draws on
     insert, otherwise a moment. `where` selects a part of the table: the values to read, by column. If several rows have
@@ -76,7 +79,7 @@ class SqlEvents:
         """Return up to `limit` rows after a position, within `seconds`. Raise SourceUnavailable on failure."""
         place, ends = self._load(after), monotonic() + seconds
         with reading(self.url, seconds) as connection:
-            if connection.dialect.name == "postgresql":  # Each statement then sees the latest commits.
+            if connection.dialect.name == "postgresql":  # With autocommit, each statement sees the latest commits.
                 connection.execution_options(isolation_level="READ COMMITTED")
             self._look_up(connection)
             final, waits = self._final(connection, place)
@@ -100,7 +103,7 @@ class SqlEvents:
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Return up to `limit` unread rows, or fewer if they have `READ_BYTES`, and whether these are all."""
+        """Return up to `limit` unread rows, and whether no more exist. Return fewer rows if they reach `READ_BYTES`."""
         size, new = 0, list[dict[str, Any]]()
         rows = self._rows(connection, place, final, limit + place.read.total() + 1)
         first = next(rows, None)
@@ -177,7 +180,7 @@ class SqlEvents:
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
         """Return conditions, on PostgreSQL, that exclude extreme `order_by` values such as infinity.
 
-        No later value could follow such a value.
+        No new row could sort after such a value.
         """
         kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
@@ -199,7 +202,7 @@ class SqlEvents:
 
     @property
     def _order(self) -> sa.ColumnElement[Any]:
-        return self._from.c[self.order_by]  # In ORDER BY, the bare name would mean the cut value.
+        return self._from.c[self.order_by]  # In ORDER BY, the column's name alone would mean the cut value.
 
     @property
     def _positions(self) -> Positions:

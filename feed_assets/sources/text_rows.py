@@ -18,7 +18,10 @@ from feed_assets.sources.records import Blank, FilePosition, Record, Unfinished,
 def json_records(
     board: Blackboard, file: File, place: FilePosition, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Yield each line as a Record, and blank lines as Blank. A line that is not a JSON object has the reason."""
+    """Yield each line as a Record, and blank lines as Blank.
+
+    If a line is not a JSON object, its Record has the reason.
+    """
     lines = Lines(board, file, place, may_grow, Newlines())
     for text in lines:
         if isinstance(text, Blank):
@@ -42,7 +45,10 @@ def json_object(line: str) -> dict[str, Any] | str:
 def csv_records(
     board: Blackboard, file: File, place: FilePosition, columns: Columns, may_grow: bool
 ) -> Iterator[Record | Blank | Unfinished]:
-    """Yield each record after the header, by RFC 4180. An empty field is null. An invalid record has the reason."""
+    """Yield each record after the header, by RFC 4180. An empty field is null.
+
+    If a record is invalid, the Record has the reason.
+    """
     lines = Lines(board, file, place, may_grow, QuotedNewlines())
     for text in lines:
         if isinstance(text, Blank):
@@ -92,7 +98,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return the Record of a row. If `row` is the reason why it is invalid, the Record has that and the text."""
+    """Return the Record of a row. If `row` is a reason for rejection, the Record has the reason and the text."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)

@@ -1,4 +1,4 @@
-"""Source counts of a topic: the number of messages in each window, as reports to the state store.
+"""Source counts of a topic: the number of messages in each window, as reports to the ledger.
 
 | tier | who counts |
 |---|---|
@@ -35,7 +35,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """The source counts of one topic for a dataset of the state store, by windows of the length `step`.
+    """The source counts of one topic, which are reported for a dataset, by windows of the length `step`.
 
     The broker's count of a window is reported when the window has been over for one more `step`, because clocks differ.
     Reports may be repeated: a later report of the same window, or of the same block of offsets, is equal or newer.
@@ -57,7 +57,7 @@ class SourceCounts:
                 return self._by_reading(place, after, topic_id, seconds)
             if why := message_counts.refusal(
                 self.clients, self.topic
-            ):  # Checked each time, as a topic's settings may change.
+            ):  # This is checked each time, because a topic's settings may change.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after, topic_id)
 

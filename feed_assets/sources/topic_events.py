@@ -43,7 +43,7 @@ class Messages(ABC):
         return replace(batch, reports=tuple(self._reports(page.messages)))
 
     def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
-        """Return the messages' reports to the state store."""
+        """Return the messages' reports for the ledger."""
         return ()
 
     @abstractmethod

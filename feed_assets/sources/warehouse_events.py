@@ -79,7 +79,7 @@ class TableLoads:
         return EventBatch(events, (), position if events else after, is_complete)
 
     def _declared(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Return for Dagster the columns of each table, and its owners as one text, as its schema declares them."""
+        """Return, for Dagster, the columns and the owners (as one text) that each table's schema declares."""
         shapes = {each: load_state.read(connection, each).shape for each in tables}
         return {
             table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}

@@ -202,7 +202,11 @@ class Grammar:
                     begins & raw.rlike(rf"{self._mark}[ \t]++(?:{self._delimiter}|\z)"),
                     "blanks after a closing quote",
                 ),
-                (begins, f"text after a closing quote, or a quote within that is not {quote}{quote}"),
+                (
+                    begins,
+                    "text after a closing quote, or a quote inside a quoted field that is not written as "
+                    f"{quote}{quote}",
+                ),
                 (unquoted.rlike(rf"{at}[ \t]++{any_quote}"), "blanks before an opening quote"),
                 (within.contains(quote), "a quote within a field that is not in quotes"),
             ]

@@ -28,7 +28,10 @@ def _of_the_shell() -> list[Mapping[str, str | None]]:
 
 
 _ENVIRONMENTS = _of_the_shell()
-"""Variables at the start of the tests, and of each open `fresh_home`. If a value differs now, the test has set it."""
+"""The environment at the start of the tests, and at the start of each open `fresh_home`.
+
+If a variable now has another value, the test has set it.
+"""
 
 
 @contextmanager

@@ -129,7 +129,11 @@ class Harness:
         return open_board(self._settings)
 
     def _board_of(self, feed: str) -> Blackboard:
-        """Return the declared blackboard of a feed, with the owner's right to write: other teams may only read it."""
+        """Return the blackboard on which a feed is declared.
+
+        If another team owns it, open it as that team: opened as ours it is read-only, and the test could not write to
+        it.
+        """
         __tracebackhide__ = True
         name = Graph(self.definitions.resolve_asset_graph()).elsewhere.get(Feed.parse(feed))
         return open_as_owner(self._settings, name) if name else self.board
@@ -172,7 +176,7 @@ class Harness:
         self._add_partitions(source, rows)
 
     def _add_partitions(self, source: str, rows: Rows) -> None:
-        """Add the partitions named in rows to Dagster, as a tick does for Kafka."""
+        """Add the partitions named in rows to Dagster, as a tick does with the partitions of a Kafka topic."""
         for name, keys in dynamic_partitions(self.definitions, source, rows).items():
             self.instance.add_dynamic_partitions(name, keys)
 

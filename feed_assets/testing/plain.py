@@ -38,13 +38,13 @@ class Given:
 
     Args:
         rows: The dataset's rows. They are written as JSON lines; equal rows have equal data versions.
-        rejects: The rows of its feed of rejects.
-        failed: The figure that each failing check found, by the check's name. Every other check passes. A deep
-            check can only fail if the profile makes it run.
+        rejects: The rows of the dataset's feed of rejects.
+        failed: The figure that each failing check found, by the check's name. Every other check passes. A deep check
+            can only fail if the given measures make the profile run the deep checks.
         windows: Number of the dataset's rows in each window, by the window's start (UTC). None: not counted. Only
             for a dataset with `completeness`.
         counted: Record counts for the updates that nobody has counted yet, by the name of the input. Only inputs of
-            other teams whose records are counted need them. An input not listed has no records.
+            other teams whose records are counted need them. An input that is not listed counts as empty.
         measures: The values of the profile's measures, by name. A measure not listed is NULL.
         figures: The dataset's key figures, by name. A figure not listed is NULL.
     """
@@ -115,12 +115,12 @@ class PlainMade:
         return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 
     def counted(self) -> list[tuple[Update, Counts]]:
-        """Return the counts of the task's inputs that the test gives."""
+        """Return the counts that the test gives for the task's inputs."""
         uncounted = self.task.uncounted.items()
         return [(update, self.test_data.counted.get(name, ())) for name, updates in uncounted for update in updates]
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """Return the result of every check of the recipe as the test gives it."""
+        """Return, for every check of the dataset, the result that the test gave."""
         recipe = self.task.recipe
         if unknown := sorted(self.test_data.failed.keys() - {check.name for check in recipe.all_checks}):
             raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected the name of one of its checks.")

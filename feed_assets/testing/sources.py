@@ -47,7 +47,7 @@ BOARDS = f"{PREFIX}BLACKBOARDS"
 
 @contextmanager
 def given_boards(sources: Mapping[str, Source], declared: Sequence[Declaration]) -> Generator[None]:
-    """Add the other teams' blackboards that the test gives to the settings, until the block ends.
+    """Until the block ends, add to the settings the blackboards of other teams that the test gives.
 
     An event source may have the same name as a blackboard. Then a path or URL replaces the blackboard too, and rows or
     a declaration replace only the event source.
@@ -92,7 +92,8 @@ def refuse_what_is_not_given(sources: Mapping[str, Source], declared: Sequence[D
         example = "folder" if BOARDS in missing[min(missing)] else "rows"
         raise SourceNotGiven(
             f"a Harness reads only what the test gives, and not {listed}. Give rows, a path or a URL, as in "
-            f"`Harness(definitions, sources={{{min(missing)!r}: {example}}})`, or leave it out by `selection=`."
+            f"`Harness(definitions, sources={{{min(missing)!r}: {example}}})`, or leave out what reads it by "
+            "`selection=`."
         )
 
 
@@ -206,7 +207,7 @@ def _names_of(declared: Declaration) -> Iterator[str]:
 
 
 def _reached(declared: Declaration) -> Iterator[tuple[str, str]]:
-    """Yield the name and the location of each external source of a declaration that is not the test's own."""
+    """Yield the name and location of each source of a declaration that the test has not replaced by its own."""
     boards = settings().blackboards.get_secret_value()
     yield from ((name, f"a blackboard of {BOARDS}") for name in _boards_of(declared) if name not in boards)
     if isinstance(declared, EventTable):
@@ -235,7 +236,7 @@ def _boards_of(declared: Declaration) -> Iterator[str]:
 
 
 def _place_of(part: object) -> str | None:
-    """Return the location of a part of an event source. Return None if it is the test's own."""
+    """Return the real location that a part of an event source reads. Return None if the test provides the data."""
     if isinstance(part, SqlTable):
         return _sql(part)
     if isinstance(part, EventFiles):
@@ -280,7 +281,7 @@ def _event_source(declared: EventSource, source: Source, board: Blackboard) -> E
 
 
 def _put_files(board: Blackboard, folder: str, path: Path, columns: Columns) -> EventFiles:
-    """Copy a file, or all files of a folder, to the blackboard. Return the part that reads them."""
+    """Copy a file, or all files of a folder, to the blackboard. Return a declaration of events in these files."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     kinds = {file.suffix.removeprefix(".") for file in files}
     if not path.exists() or len(kinds) != 1 or not kinds <= {"csv", "jsonl", "parquet"}:

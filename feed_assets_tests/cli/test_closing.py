@@ -216,7 +216,7 @@ def test_a_partition_of_a_state_table_is_the_window_that_it_is(module):
 @pytest.mark.parametrize(
     ("dataset", "typed", "expected"),
     [
-        ("t/raw/v1.0", "2024-12-31", "written by others, whom this command cannot stop"),
+        ("t/raw/v1.0", "2024-12-31", "written by another team, which this command cannot stop"),
         ("t/sums/v1.0", "2023-12-31", "is no partition of t/sums/v1.0"),
         ("t/none/v1.0", "2024-12-31", "t/none/v1.0"),
     ],

@@ -92,7 +92,7 @@ def test_publish_accepts_a_partition_path_or_its_key_in_the_ui(key: str) -> None
             "'2020-01-02' names no batch, but each update of this feed must belong to a batch: expected 2020-",
         ),
         ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
-        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed, which only runs publish"),
+        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed, and only a run may publish it"),
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
     ],
 )

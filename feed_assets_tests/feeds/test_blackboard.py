@@ -243,7 +243,7 @@ def test_half_written_files_on_disk_are_listed_and_deleted(local_board, tmp_path
     (tmp_path / "black board" / "u" / "half#1").write_bytes(b"123")
     assert local_board.files("u") == (File("u/half#1", 3),)
     for name in ("get", "stream", "file"):
-        with pytest.raises(InvalidName, match="a key that no store can share"):
+        with pytest.raises(InvalidName, match="a key that is not valid on every store"):
             CALLS[name](local_board, "u/half#1")
     local_board.delete(["u/half#1"])
     assert local_board.files("u") == ()

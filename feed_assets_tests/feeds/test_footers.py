@@ -107,7 +107,7 @@ def test_a_row_group_whose_middle_spark_looks_for_behind_the_file_is_refused():
 
     file = File(KEY, 1000)
     assert check_footer(file, metadata(4, 254), 900) == 7
-    with pytest.raises(UnreadableUpdate, match="its middle is at byte 1,020 of 1,000: Spark would leave it out"):
+    with pytest.raises(UnreadableUpdate, match="its middle is at byte 1,020 of 1,000: Spark would skip the row group"):
         check_footer(file, metadata(600, 4), 900)
 
 

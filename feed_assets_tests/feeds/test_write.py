@@ -144,7 +144,7 @@ def test_names_of_unfinished_jobs_are_not_sealed(board, name):
 
 
 def test_files_of_another_update_are_not_sealed(board):
-    with pytest.raises(UpdateAbandoned, match="expected keys under it"):
+    with pytest.raises(UpdateAbandoned, match="expected a key below this folder"):
         seal(board, MEN, NEXT, written(board))
 
 

@@ -55,9 +55,13 @@ def notes(found) -> dict[str, str | None]:
         (["1e999", "2"], "string", None),
         (["true", "FALSE"], "boolean", None),
         (["1", "yes"], "string", None),
-        (["true", "yes", "N"], "string", "booleans in another form than true and false: the function has to convert"),
+        (
+            ["true", "yes", "N"],
+            "string",
+            "booleans in another form than true and false: the dataset's function must convert",
+        ),
         (["true", "False", "maybe"], "string", "1 of 3 values are not a boolean"),
-        (['"12,5"', "7", '"-1.234,50"'], "string", "numbers with a comma: the function has to convert them"),
+        (['"12,5"', "7", '"-1.234,50"'], "string", "numbers with a comma: the dataset's function must convert them"),
         (['"12,5"', "x"], "string", None),
         (["2024-02-29", ""], "date", None),
         (["2023-02-29", "2023-01-01", "2023-01-02"], "string", "1 of 3 values are not a date"),
@@ -105,7 +109,7 @@ def test_json_and_parquet_keep_their_types_and_mixed_fields_are_reported(tmp_pat
     found = inferred(tmp_path, {"a/2024-01-01.jsonl": lines})
     expected = {"id": "bigint", "zip": "string", "on": "date", "paid": "boolean", "n": "string", "more": "string"}
     assert kinds(found) == expected
-    assert notes(found)["n"] == "the files have numbers and texts: a run rejects records in which it is not a text"
+    assert notes(found)["n"] == "the values are numbers and texts: a run rejects records whose value is not a text"
     table = pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("ns", "UTC")), "s": [["x"]]})
     labels = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))
     odd = {"n": pa.nulls(1), "m": labels, "t": pa.array([[{"l": [("a", 1)]}]], pa.list_(pa.struct({"l": labels.type})))}
@@ -183,7 +187,7 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ({"a.csv": "a,b\n1,x\n2,y,z,\n3,y,z,\n"}, r"and line 3 has 4: .* but 2 of 3 differ\. Correct"),
         (
             {"a.csv": "a,b\n1,€\n".encode("cp1252")},
-            r"a\.csv: line 2 has the byte 80, which Windows-1252 has but no encoding of a feed: .* write UTF-8\.$",
+            r"a\.csv: line 2 has the byte 80, which is valid in Windows-1252, but feeds cannot use .* write UTF-8\.$",
         ),
         ({"a.csv": "a,b\n1,2\n".encode("utf-16-le")}, "looks like UTF-16 without a byte order mark: have the producer"),
         ({"a.jsonl": '{"a": 1}\n'.encode("utf-16")}, r"a\.jsonl: it is UTF-16: expected JSON in UTF-8\. Have"),
@@ -230,8 +234,8 @@ def test_the_command_prints_python_that_declares_the_feed(tmp_path, monkeypatch)
     code = infer([Path("day=2024-01-31/x.csv")]).code
     assert '    # The paths do not name the feed: give it a name.\n    "feed/v1.0",\n' in code
     guesses = {
-        "o/2024-01-01_01.csv": "A guess from the paths: the number after the date is an hour. If it counts parts, "
-        "declare days.",
+        "o/2024-01-01_01.csv": "A guess from the paths: the number after the date is an hour. If the number "
+        "counts files, declare days.",
         "o/data_20240131_20241231.csv": "A file's name has two dates: declare the partitions yourself.",
     }
     for name, guess in guesses.items():

@@ -56,6 +56,6 @@ def test_a_request_has_events_of_a_thousand_hours_at_most(hours, is_refused):
     [(b"\xff" * 2000, 8000, "malformed"), (b'{"%b": 1}' % (b"x" * 900), 8000, "unknown fields: x")],
 )
 def test_kept_rejects_and_their_reasons_are_limited(line, count, reason):
-    with pytest.raises(RefusedRequest, match=f"rejected events, the first with '{reason}") as refused:
+    with pytest.raises(RefusedRequest, match=f"rejected events, the first because of '{reason}") as refused:
         asyncio.run(judged((line + b"\n") * count, "lines"))
     assert refused.value.status == 413

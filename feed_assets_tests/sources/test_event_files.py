@@ -120,7 +120,7 @@ def test_a_shrunken_file_is_reported_and_the_position_stays(board, kind):
     source = FileEvents(board, FOLDER, kind)
     _, _, position = read_all(source)
     put(board, "1", encoded(kind, rows(1)))
-    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 has .* were read before: expected that it only grows"):
+    with pytest.raises(SourceUnavailable, match=f"{FOLDER}/1 has .* were read before: expected a file that only grows"):
         source.read(position, 10)
     put(board, "1", encoded(kind, rows(1, 2, 3, 4)))
     assert "c-4" in names(read_all(source, position)[0])

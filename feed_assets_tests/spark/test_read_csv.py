@@ -111,7 +111,7 @@ def test_quotes_line_breaks_and_blanks_are_read_as_rfc_4180_has_them(told, conte
     assert told(content) == rows
 
 
-TAIL = 'malformed: text after a closing quote, or a quote within that is not ""'
+TAIL = 'malformed: text after a closing quote, or a quote inside a quoted field that is not written as ""'
 OPEN = "malformed: a quote that is never closed"
 UNCLOSED = "name: holds what looks like another record: an unclosed quote?"
 

@@ -18,7 +18,7 @@ def demo() -> None:
         partners,
         regions,
         retail,
-    )  # Imported here: they read the settings of the demo's home.
+    )  # Imported here, because these modules read the settings of the demo's home.
 
     with open_instance() as instance:
         stage = Stage(definitions, instance, folder)

@@ -50,7 +50,7 @@ def play(stage: "Stage") -> None:
 
 
 def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
-    """Return the visits of a day before the till went offline, and those after."""
+    """Return the visits of a day before the till went offline, and the visits after that."""
     visited = visits(day)
     since = [each for each in visited if each.visited_at >= OFFLINE]
     return [each for each in visited if each.visited_at < OFFLINE], since
@@ -77,7 +77,7 @@ def _visit(row: "Row") -> Visit:
 
 
 def _read(stage: "Stage", update: "Update") -> str:
-    """Return the plan and the slice of the run that made an update, in words."""
+    """Describe the run that made an update: which slice it read, and whether it was incremental."""
     with stage.services.ledger.read() as connection:
         (pin,) = updates.consumed_by(connection, update.partition, update.id)
         base = increment_base.added_to(connection, [(update.partition, update.id)]).get(update.partition)

@@ -31,7 +31,10 @@ LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
 
 
 AHEAD = 8
-"""Hours by which the demo's clock is ahead of the real one at the end, for two pulls of the partner's files."""
+"""Hours by which the demo's clock is ahead of the real clock at the end.
+
+The partner's files are pulled twice, some hours apart.
+"""
 
 
 def play(stage: "Stage") -> None:
@@ -104,9 +107,9 @@ def _receiver(stage: "Stage") -> Generator[str]:
 
 
 def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Return a day's rows on time, and its late rows. The late rows are from the ends of the busiest hours.
+    """Return the rows of a day that arrive on time, and those that arrive late.
 
-    With the late rows the day grows by `share`.
+    The late rows are from the ends of the busiest hours. With the late rows the day grows by `share`.
     """
     hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
     ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
@@ -128,7 +131,10 @@ def _write(name: str, rows: Iterable[Row]) -> None:
 
 
 def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
-    """Compare the days with the sample's own rows. The first day has all rows, the others have those on time."""
+    """Compare the days with the sample's own rows.
+
+    The first day has all rows, the other days have only the rows that arrived on time.
+    """
     women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
     for day, to, pulled in zip(LATE, days, women, strict=True):
         rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()

@@ -35,7 +35,7 @@ def play(stage: "Stage") -> None:
     begin, cut, end, counted = (_at(f"{DAY}T{time}") for time in ("15:00", "15:58", "16:08", "16:10"))
     source = _source(FOO, {}, "kafka", begin, counted - begin, shown_between(begin, counted))
     _report([source, _part(FOO, {}, shown_between(begin, cut))])
-    stage.step("the slot from 15:58 to 16:08 arrives: it completes four windows, and flows may start on each")
+    stage.step("the slot from 15:58 to 16:08 arrives: it completes four windows, and flows that read them may start")
     before = _last(stage)
     _report([_part(FOO, {}, shown_between(cut, end))])
     _check_story(stage, before)
@@ -113,14 +113,17 @@ def _replay(start: datetime, end: datetime) -> None:
 def _source(
     dataset: str, place: dict[str, str], tier: str, start: datetime, length: timedelta, rows: list[Row]
 ) -> dict[str, Any]:
-    """Return the counts of a source. Windows without records are included, because they are over, too."""
+    """Return the counts of a source.
+
+    A window without records is included, with the count 0, because it is over, too.
+    """
     counts = _counts(rows)
     windows = [_window(start + number * BASE, counts) for number in range(length // BASE)]
     return {"kind": "source", "dataset": dataset, "sub_partition": place, "tier": tier, "windows": windows}
 
 
 def _part(dataset: str, place: dict[str, str], rows: list[Row]) -> dict[str, Any]:
-    """Return the counts of an ingested part, named by its first record."""
+    """Return the counts of an ingested file. The file is named after its first record."""
     counts, name = _counts(rows), f"s3://lake/{dataset}/{rows[0]['timestamp'] if rows else 'empty'}.csv"
     windows = [_window(start, counts) for start in sorted(counts)]
     return {"kind": "part", "dataset": dataset, "sub_partition": place, "part": name, "windows": windows}

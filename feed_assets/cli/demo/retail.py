@@ -17,7 +17,10 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 
 
 def play(stage: "Stage") -> None:
-    """Play the story: a day waits for the bank's event, not for a rate; a corrected rate rebuilds its days."""
+    """Play the story. A day waits for the bank's event, even if there is no rate.
+
+    A corrected rate rebuilds its days.
+    """
     stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
     for day in (FRIDAY, SUNDAY):
         stage.publish(INVOICES, day, invoices_csv(day))

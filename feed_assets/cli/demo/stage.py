@@ -57,13 +57,16 @@ def fresh_home() -> Path:
     (partner_folder := folder / "women").mkdir()
     os.environ[BOARDS] = json.dumps({partner_folder.name: {"url": partner_folder.as_uri()}})
     os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
-    Crm(os.environ[VARIABLE])  # This makes the CRM's database: sensors read it from the first step on.
+    Crm(os.environ[VARIABLE])  # This makes the CRM's database, because sensors read it from the first step on.
     settings.cache_clear()
     return folder
 
 
 class Stage:
-    """The demo's runner. It ends the demo if a partition fails, or if more or fewer than expected are built."""
+    """The demo's runner.
+
+    It ends the demo if a partition fails, or if the number of built partitions is not the expected one.
+    """
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder
@@ -93,7 +96,7 @@ class Stage:
         return update, read_own(session(settings()), self.board, update)
 
     def load(self, feed: Feed, expected: int) -> None:
-        """Load a dataset into the warehouse. Raise DemoFailed unless as many partitions as expected are loaded."""
+        """Load a dataset into the warehouse. Raise DemoFailed unless `expected` partitions are loaded."""
         loads = loader.once(self.warehouse, {str(feed): DatasetUpdates(feed, self.services.ledger, self.board)})
         if loads != expected:
             raise DemoFailed(f"{loads} partitions of {feed} were loaded: expected {expected}. {self.where_next}")

@@ -15,7 +15,7 @@ NAMED_FROM = 5
 """The fewest columns that a cell needs to show the key of its partition."""
 
 NAMED_DAYS = 14
-"""The most days for which each column has a name. With more days, every seventh column has one."""
+"""The most days for which each column has a name. With more days, every seventh column has a name."""
 
 _DAY = timedelta(days=1)
 

@@ -78,7 +78,7 @@ def filtered(row: "GridRow") -> str:
 
 
 def _title(cell: Cell) -> str:
-    """Return the tooltip of a cell. For several partitions, it includes how many have the shown state."""
+    """Return the tooltip of a cell. If the cell has several partitions, say how many of them have the shown state."""
     those = [each for each in cell.partitions if each.state is cell.state]
     first = those[0]
     name = first.partition.key or str(first.partition.feed)

@@ -31,7 +31,8 @@ def page(status: "Status", *, is_live: bool) -> str:
 
     Args:
         status: The status to show. A single requested dataset has its own page, with its partitions.
-        is_live: True if the page is served beside Dagster's own pages. Then it links to these, and to other days.
+        is_live: True if the page is served beside Dagster's own pages. Then it links to Dagster's pages, and to other
+            days.
     """
     title = str(status.requested[0]) if len(status.requested) == 1 else "Status of all datasets"
     parts = _one(status, is_live=is_live) if len(status.requested) == 1 else _all(status, is_live=is_live)
@@ -73,7 +74,7 @@ def _query(status: "Status", *pairs: tuple[str, str]) -> str:
 
 
 def _filter(status: "Status") -> str:
-    """Return how many partitions are in which state, and the fields of the filter, which the page's script shows."""
+    """Return the number of partitions in each state, and the filter's fields, which the page's script shows."""
     is_shown = [*CellState] if status.slots else [state for state in CellState if state is not CellState.LATER]
     by_state = "".join(_count(CellState(state), count) for state, count in counts(status).items() if state in is_shown)
     name = '<input type="search" name="name" placeholder="filter by name" aria-label="filter by name">'

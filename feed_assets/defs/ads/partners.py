@@ -56,7 +56,10 @@ def partners_daily(men: "DataFrame", women: "DataFrame") -> "DataFrame":
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return both feeds and the dataset. Return nothing without the blackboard: `pull` would open an alert about it."""
+    """Return both feeds and the dataset, or nothing if the partners' blackboard is not configured.
+
+    Otherwise the sensor `pull` would open an alert about the missing blackboard.
+    """
     if WOMEN not in Settings().blackboards.get_secret_value():
         return dg.Definitions()
     return dg.Definitions(assets=[men, women, partners_daily])

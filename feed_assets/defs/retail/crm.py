@@ -102,7 +102,7 @@ class Crm:
         return [Visit(row.customer, _utc(row.visited_at), row.country, Decimal(row.gbp)) for row in rows]
 
     def forgotten(self) -> dict[str, datetime]:
-        """Return the time of deletion by deleted customer."""
+        """Return the time of the deletion for each deleted customer."""
         with self._engine.connect() as connection:
             return {row.customer: _utc(row.deleted_at) for row in connection.execute(sa.select(_FORGOTTEN))}
 
