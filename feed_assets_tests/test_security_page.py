@@ -23,6 +23,7 @@ from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
 from feed_assets.feeds.s3_others import SLOWEST
 from feed_assets.feeds.stores import PATIENCE
+from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
 from feed_assets.intake.connections import PIPELINED
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
@@ -67,6 +68,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         (
             "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",
             f"{MESSAGES_PER_LOOK}; {PATIENCE_SECONDS} s to connect, {LONGEST_WAIT + PATIENCE_SECONDS} s for an answer",
+        ),
+        (
+            "use of a revoked key",
+            f"{RELOAD_SECONDS} s; {HOLD_SECONDS // 3600} hour if the ledger does not answer, "
+            f"{OLD_SECONDS} s if it answers with an error",
         ),
         ("a wait for a lock of the ledger, for a connection to it", f"{LOCK_SECONDS} s, {CONNECT_SECONDS} s"),
         ("a wait for another first start in a home", f"{START_SECONDS} s"),

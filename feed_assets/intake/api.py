@@ -93,13 +93,14 @@ class Door:
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether the receiver takes events, and how much waits to be published.
+        """Return whether the receiver takes events, how much waits to be published, and whether its keys are old.
 
         This call needs no key, so it does not show the reason of a failure. The reason is in the log.
         """
         spool = self.receiver.spool
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "failed": bool(self.problem)}
-        return {"takes": self.keys.are_known and not spool.broken, "spool": waits, "damaged": len(spool.damaged())}
+        takes, old_keys = self.keys.are_known and not spool.broken, self.keys.are_old
+        return {"takes": takes, "spool": waits, "damaged": len(spool.damaged()), "old_keys": old_keys}
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
@@ -243,7 +244,7 @@ async def _answer(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Report whether the receiver takes events, how many bytes wait to be published, and for how long."""
+        """Report whether the receiver takes events, how much waits to be published, and whether its keys are old."""
         report = door.health()
         return JSONResponse(report, 200 if report["takes"] else 503)
 
