@@ -8,7 +8,9 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -173,6 +175,30 @@ def check_scope(row: KeyRow, scope: str) -> None:
     """Raise RefusedRequest if a key may not write to this feed or event source."""
     if scope not in row.scopes:
         raise RefusedRequest(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
+
+
+@dataclass
+class InProgress:
+    """A limit for the requests in progress with each key. Further requests are refused, so other keys get turns."""
+
+    most: int
+    _counts: Counter[str] = field(default_factory=Counter[str])
+
+    @contextmanager
+    def counted(self, key: str) -> Generator[None]:
+        """Count a request of a key until the block ends. Raise RefusedRequest if the key has too many in progress."""
+        if not self.has_room(key):
+            problem = f"{self.most} requests with this key are in progress: send fewer at a time"
+            raise RefusedRequest(429, problem, retry_after=1)
+        self._counts[key] += 1
+        try:
+            yield
+        finally:
+            self._counts[key] -= 1
+
+    def has_room(self, key: str) -> bool:
+        """Return whether another request of a key may be in progress."""
+        return self._counts[key] < self.most
 
 
 @dataclass
