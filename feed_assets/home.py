@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from feed_assets.core.control_characters import printable
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.source_lines import as_seen_from_here
 
@@ -62,8 +63,8 @@ def _tools_in(path: Path) -> dict[str, Any]:
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, with the prefix `feed-assets:`."""
-    sys.stderr.write(f"feed-assets: {line}\n")
+    """Write a line to stderr, with the prefix `feed-assets:`. Escape control characters, except line ends and tabs."""
+    sys.stderr.write(f"feed-assets: {printable(line)}\n")
 
 
 @cache

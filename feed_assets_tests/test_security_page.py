@@ -23,7 +23,8 @@ from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
 from feed_assets.feeds.s3_others import SLOWEST
 from feed_assets.feeds.stores import PATIENCE
-from feed_assets.intake.connections import PIPELINED
+from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
+from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -59,6 +60,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("an answer of a bucket of others, all tries together", f"{answers.ANSWER_SECONDS:g} s"),
         ("updates without a valid manifest, newer than any valid one, in a partition", f"{MOST_SKIPPED}"),
         ("a load's wait for a lock in PostgreSQL", f"{WAIT_SECONDS} s"),
+        ("requests under way with one key", f"{PER_KEY}"),
         ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (
             "an object in a bucket of others",
@@ -67,6 +69,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         (
             "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",
             f"{MESSAGES_PER_LOOK}; {PATIENCE_SECONDS} s to connect, {LONGEST_WAIT + PATIENCE_SECONDS} s for an answer",
+        ),
+        (
+            "use of a revoked key",
+            f"{RELOAD_SECONDS} s; {HOLD_SECONDS // 3600} hour if the ledger does not answer, "
+            f"{OLD_SECONDS} s if it answers with an error",
         ),
         ("a wait for a lock of the ledger, for a connection to it", f"{LOCK_SECONDS} s, {CONNECT_SECONDS} s"),
         ("a wait for another first start in a home", f"{START_SECONDS} s"),
@@ -83,3 +90,7 @@ def test_bounds_that_stand_behind_others_in_their_rows_are_those_of_the_code():
     for bounds in (f"the newest {REJECTS_KEPT:,} of a source", f"part names up to {PART_BYTES:,} bytes", tries):
         assert bounds in PAGE
     assert (LAST_VERSION, "; 2^63 - 1 |" in PAGE) == (2**63 - 1, True)
+
+
+def test_as_many_partners_as_the_page_says_take_all_connections():
+    assert ((CONNECTIONS - WITHOUT_KEY) // PER_KEY, "**Eight partners together**" in PAGE) == (8, True)

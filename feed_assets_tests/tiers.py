@@ -73,6 +73,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "feeds/test_shell_ends.py",
         "intake/test_connections.py",
         "intake/test_http.py",
+        "intake/test_key_limits.py",
         "intake/test_waiting.py",
         "launcher",
         "ledger/test_database.py::test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order",

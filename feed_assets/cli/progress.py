@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import typer
 
-from feed_assets.cli.terminal import echo, printable
+from feed_assets.cli.terminal import echo
+from feed_assets.core.control_characters import printable
 
 LOADING = "loading the definitions"
 

@@ -11,7 +11,8 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.loaded_location import Module, dynamic_partitions, load_graph, open_services
 from feed_assets.cli.show import View, show
 from feed_assets.cli.status_views import MarkView, StaleView, StatusView
-from feed_assets.cli.terminal import echo, printable
+from feed_assets.cli.terminal import echo
+from feed_assets.core.control_characters import printable
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.grid import LEGEND, CellState, cells, periods

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from feed_assets.core.errors import DiskFull, ServiceUnavailable
 from feed_assets.intake.api_page import POLICY, page
-from feed_assets.intake.authentication import EVENTS, Keys, Rates, check_scope
+from feed_assets.intake.authentication import EVENTS, InProgress, Keys, Rates, check_scope
 from feed_assets.intake.bodies import ARRAY, KINDS, LINES
-from feed_assets.intake.connections import REQUEST_SECONDS
+from feed_assets.intake.connections import PER_KEY, REQUEST_SECONDS
 from feed_assets.intake.event_calls import Calls
 from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.metrics import UNKNOWN, Metrics
@@ -63,7 +63,7 @@ _SAID = {
     413: "The body, or what it unpacks to, is too large.",
     415: "An unknown media type or compression.",
     422: "The Idempotency-Key was used with another body.",
-    429: "Too many events, or hours of events, with this key; or another wake with this key is in progress.",
+    429: "Too many events, hours of events, requests in progress or wakes in progress with this key.",
     503: "The receiver, its ledger or its disk cannot accept the request now.",
     507: "The disk is full.",
 }
@@ -83,6 +83,7 @@ class Door:
     calls: Calls
     problem: str = ""
     """The reason why accepted events cannot be published; '' if they can."""
+    in_progress: InProgress = field(default_factory=lambda: InProgress(PER_KEY))
     held: BodyMemory = field(default_factory=lambda: BodyMemory(HELD_BYTES))
     held_of_keys: dict[str, BodyMemory] = field(default_factory=dict[str, BodyMemory])
     """The memory limit of each key. One partner's bodies cannot use up the memory for all."""
@@ -93,13 +94,14 @@ class Door:
     log: LimitedLog = field(default_factory=LimitedLog)
 
     def health(self) -> dict[str, Any]:
-        """Return whether the receiver takes events, and how much waits to be published.
+        """Return whether the receiver takes events, how much waits to be published, and whether its keys are old.
 
         This call needs no key, so it does not show the reason of a failure. The reason is in the log.
         """
         spool = self.receiver.spool
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "failed": bool(self.problem)}
-        return {"takes": self.keys.are_known and not spool.broken, "spool": waits, "damaged": len(spool.damaged())}
+        takes, old_keys = self.keys.are_known and not spool.broken, self.keys.are_old
+        return {"takes": takes, "spool": waits, "damaged": len(spool.damaged()), "old_keys": old_keys}
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> ASGIApp:
@@ -164,13 +166,13 @@ def push_events(
 def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
     async def post_events(request: Request, feed: str) -> Response:
         named = request.headers.get("idempotency-key")
-        key = _key(door, request, feed)
-        declared = door.receiver.feed(feed)
-        if named is not None and not 0 < len(named) <= KEY_BYTES:
-            raise RefusedRequest(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
-        return await _answer(
-            door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
-        )
+        with _key(door, request, feed) as key:
+            declared = door.receiver.feed(feed)
+            if named is not None and not 0 < len(named) <= KEY_BYTES:
+                raise RefusedRequest(422, f"the Idempotency-Key has {len(named)} characters: expected 1 to {KEY_BYTES}")
+            return await _answer(
+                door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, named, key)
+            )
 
     return post_events
 
@@ -178,9 +180,9 @@ def _post_events(door: Door) -> Callable[[Request, str], Awaitable[Response]]:
 def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
     async def post_write_events(source: str, request: Request, _: Key = None) -> Response:
         """Record write events of an event source. They are in the ledger before the answer. Repetition is harmless."""
-        key = _key(door, request, f"{EVENTS}{source}")
-        declared = door.calls.source(source)
-        return await _answer(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
+        with _key(door, request, f"{EVENTS}{source}") as key:
+            declared = door.calls.source(source)
+            return await _answer(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
 
     return post_write_events
 
@@ -190,31 +192,36 @@ def _post_wake(door: Door) -> Callable[..., Awaitable[Response]]:
 
     async def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
         """Check a partition of a foreign feed now. New updates are recorded, and a sensor acts on them at once."""
-        key = _key(door, request, feed)
-        door.rates.count(key, 1)
-        # A store may never answer. Because each key has at most one wake, such a store blocks only the wakes of one
-        # key.
-        if key in waking:
-            why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
-            raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
-        waking.add(key)
-        try:
-            loop = asyncio.get_running_loop()
-            return JSONResponse(await loop.run_in_executor(threads, door.calls.wake, feed, partition))
-        finally:
-            waking.discard(key)
+        with _key(door, request, feed) as key:
+            door.rates.count(key, 1)
+            # A store may never answer. Because each key has at most one wake, such a store blocks only the wakes of
+            # one key.
+            if key in waking:
+                why = f"another wake with this key is in progress: wait until it is answered, then wake {feed!r} again"
+                raise RefusedRequest(429, why, retry_after=RETRY_SECONDS)
+            waking.add(key)
+            try:
+                loop = asyncio.get_running_loop()
+                return JSONResponse(await loop.run_in_executor(threads, door.calls.wake, feed, partition))
+            finally:
+                waking.discard(key)
 
     return post_wake
 
 
-def _key(door: Door, request: Request, scope: str) -> str:
-    """Return the id of a request's API key. Raise RefusedRequest if it may not write to `scope`, or sent too much."""
+@contextmanager
+def _key(door: Door, request: Request, scope: str) -> Generator[str]:
+    """Yield the id of a request's API key, and count the request as in progress until the block ends.
+
+    Raise RefusedRequest if the key may not write to `scope`, sent too much, or has too many requests in progress.
+    """
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
     row = door.keys.of(header, now)
-    request.state.partner = row.partner
-    check_scope(row, scope)
-    door.rates.check(row.id)
-    return row.id
+    request.state.partner, request.state.key = row.partner, row.id
+    with door.in_progress.counted(row.id):
+        check_scope(row, scope)
+        door.rates.check(row.id)
+        yield row.id
 
 
 async def _answer(
@@ -245,7 +252,7 @@ async def _answer(
 
 def _health(door: Door) -> Callable[[], Response]:
     def health() -> Response:
-        """Report whether the receiver takes events, how many bytes wait to be published, and for how long."""
+        """Report whether the receiver takes events, how much waits to be published, and whether its keys are old."""
         report = door.health()
         return JSONResponse(report, 200 if report["takes"] else 503)
 

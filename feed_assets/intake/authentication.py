@@ -8,15 +8,19 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
+from math import inf
 from secrets import token_hex, token_urlsafe
 from time import monotonic
 
-from feed_assets.core.errors import InvalidKey, LedgerUnavailable
+from feed_assets.core.errors import InvalidKey, LedgerUnavailable, in_short
 from feed_assets.core.feeds import Feed, check_segment
+from feed_assets.intake.limited_log import LimitedLog
 from feed_assets.intake.refused import RefusedRequest
 from feed_assets.ledger import api_keys
 from feed_assets.ledger.api_keys import KeyRow
@@ -31,9 +35,15 @@ RELOAD_SECONDS = 5
 HOLD_SECONDS = 3600
 """Seconds for which a receiver continues with its known keys if the ledger does not answer."""
 
+OLD_SECONDS = 60
+"""Age of the known keys from which `/health` reports them as old.
+
+If the ledger answers and the keys still cannot be read, a receiver then accepts no key: the ledger may have revoked it.
+"""
+
 _KEY = re.compile(r"fa_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_LEDGER = "the ledger"
 _NOBODY = sha256(b"").hexdigest()
-_log = logging.getLogger(__name__)
 
 
 def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRow]:
@@ -104,26 +114,47 @@ class Keys:
     ledger: Ledger
     _rows: dict[str, KeyRow] = field(default_factory=dict[str, KeyRow])
     _loaded: float | None = None
+    _has_error: bool = False
+    """True if the ledger answered the last reading with an error."""
 
     def load(self) -> None:
         """Read all keys."""
+        start = monotonic()
         with self.ledger.read() as connection:
             self._rows = {row.id: row for row in api_keys.every(connection)}
-        self._loaded = monotonic()
+        self._loaded, self._has_error = start, False
 
-    async def keep_loading(self) -> None:
+    def reload(self, log: LimitedLog) -> None:
+        """Read all keys. Log an error instead of raising it: raising it would end the task that reads the keys."""
+        try:
+            self.load()
+        except LedgerUnavailable as error:
+            self._has_error = False
+            log.add(f"keys cannot be read, so the known ones stay valid: {in_short(error)}", _LEDGER)
+        except Exception as error:  # noqa: BLE001 (any driver error, such as a cancelled query)
+            self._has_error = True
+            problem = f"keys cannot be read, so the known ones are valid for {OLD_SECONDS} s: {in_short(error)}"
+            log.add(problem, _LEDGER, logging.ERROR, error)
+
+    async def keep_loading(self, log: LimitedLog) -> None:
         """Reload all keys every few seconds, forever."""
         while True:
-            try:
-                await asyncio.to_thread(self.load)
-            except LedgerUnavailable as error:
-                _log.warning("keys cannot be read, so the known ones stay valid: %s", error)
+            await asyncio.to_thread(self.reload, log)
             await asyncio.sleep(RELOAD_SECONDS)
 
     @property
     def are_known(self) -> bool:
-        """Return whether the keys were read recently."""
-        return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
+        """Return whether the keys were read recently enough to accept them."""
+        return self._age < (OLD_SECONDS if self._has_error else HOLD_SECONDS)
+
+    @property
+    def are_old(self) -> bool:
+        """Return whether the keys were last read a minute ago or earlier, or never."""
+        return self._age >= OLD_SECONDS
+
+    @property
+    def _age(self) -> float:
+        return inf if self._loaded is None else monotonic() - self._loaded
 
     def of(self, header: str, now: datetime) -> KeyRow:
         """Return the key in a request's header `Authorization`. Raise RefusedRequest if there is no valid key."""
@@ -144,6 +175,30 @@ def check_scope(row: KeyRow, scope: str) -> None:
     """Raise RefusedRequest if a key may not write to this feed or event source."""
     if scope not in row.scopes:
         raise RefusedRequest(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
+
+
+@dataclass
+class InProgress:
+    """A limit for the requests in progress with each key. Further requests are refused, so other keys get turns."""
+
+    most: int
+    _counts: Counter[str] = field(default_factory=Counter[str])
+
+    @contextmanager
+    def counted(self, key: str) -> Generator[None]:
+        """Count a request of a key until the block ends. Raise RefusedRequest if the key has too many in progress."""
+        if not self.has_room(key):
+            problem = f"{self.most} requests with this key are in progress: send fewer at a time"
+            raise RefusedRequest(429, problem, retry_after=1)
+        self._counts[key] += 1
+        try:
+            yield
+        finally:
+            self._counts[key] -= 1
+
+    def has_room(self, key: str) -> bool:
+        """Return whether another request of a key may be in progress."""
+        return self._counts[key] < self.most
 
 
 @dataclass

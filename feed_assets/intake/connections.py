@@ -45,6 +45,13 @@ PER_ADDRESS = 100
 """The most connections from one IPv4 address or one IPv6 /64 network. Trusted proxies are exempt."""
 
 
+PER_KEY = CONNECTIONS // 10
+"""The most requests in progress with one key. Further requests are answered with 429.
+
+Also the most connections of one key that are protected. Further ones count like those without a valid key.
+"""
+
+
 class Admission:
     """The open connections of a server.
 
@@ -59,7 +66,7 @@ class Admission:
         self._open = dict[BoundedHttp, None]()  # In their order of arrival.
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Count a new connection. If there are too many, close the oldest one without a valid key.
+        """Count a new connection. If there are too many, close the oldest unprotected one.
 
         Return False if the new connection is the one to close.
         """
@@ -68,13 +75,13 @@ class Admission:
         self._of_address[network] += 1
         if connection.address not in self._trusted and self._of_address[network] > PER_ADDRESS:
             self.log.add(f"more than {PER_ADDRESS} connections from one address", network)
-            oldest = next(each for each in self._keyless() if each.network == network)
+            oldest = next(each for each in self._unprotected() if each.network == network)
             if oldest is connection:
                 return False
             self._end(oldest)
-        elif len(self._open) > WITHOUT_KEY and len(keyless := self._keyless()) > WITHOUT_KEY:
+        elif len(self._open) > WITHOUT_KEY and len(unprotected := self._unprotected()) > WITHOUT_KEY:
             self.log.add(f"more than {WITHOUT_KEY} connections without a valid key", network)
-            self._end(keyless[0])
+            self._end(unprotected[0])
         return True
 
     def _end(self, connection: "BoundedHttp") -> None:
@@ -82,9 +89,14 @@ class Admission:
         self.release(connection)
         connection.abort()
 
-    def _keyless(self) -> "list[BoundedHttp]":
-        """Return the connections without a valid key, oldest first."""
-        return [each for each in self._open if not each.has_key]
+    def _unprotected(self) -> "list[BoundedHttp]":
+        """Return the connections without a valid key, and those beyond `PER_KEY` of one key, oldest first."""
+        of_key, unprotected = Counter[str](), list[BoundedHttp]()
+        for each in self._open:
+            of_key[each.key] += 1
+            if not each.key or of_key[each.key] > PER_KEY:
+                unprotected.append(each)
+        return unprotected
 
     def release(self, connection: "BoundedHttp") -> None:
         """Stop counting a connection."""
@@ -100,9 +112,8 @@ class Admission:
 class BoundedHttp(HttpToolsProtocol):
     """A connection that closes if its client is too slow or sends too much, or if a request's body was not read."""
 
-    address = network = ""
-    is_counted = False
-    _has_key = _is_over = False
+    address = network = _key = ""
+    is_counted = _is_over = False
     _state: Mapping[str, Any] = MappingProxyType({})
     """State of the request in progress. Further requests may already have arrived."""
     _timer: asyncio.TimerHandle | None = None
@@ -115,9 +126,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._admission = admission
 
     @property
-    def has_key(self) -> bool:
-        """Return whether the last answered request, or the one in progress, had a valid key."""
-        return self._has_key or "partner" in self._state
+    def key(self) -> str:
+        """Return the id of the valid key of the request in progress, or else of the last answered one; '' if none."""
+        return self._state.get("key", self._key)
 
     @property
     def _is_answering(self) -> bool:
@@ -181,13 +192,13 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Keep the request's state. The application adds the partner to it when it has accepted the key."""
+        """Keep the request's state. The application adds the key's id to it when it has accepted the key."""
         self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or close the connection if the body of this request was not read."""
-        self._has_key = "partner" in self._state
+        self._key = self._state.get("key", "")
         is_unread = not self.pipeline and self.cycle.more_body
         is_last = not self.pipeline
         super().on_response_complete()

@@ -98,7 +98,7 @@ def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsy
         await asyncio.to_thread(door.keys.load)
         await asyncio.to_thread(door.receiver.recover)
         ending = asyncio.Event()
-        loading = asyncio.create_task(door.keys.keep_loading())
+        loading = asyncio.create_task(door.keys.keep_loading(door.log))
         flushing = asyncio.create_task(_keep_flushing(door, flush_seconds, ending))
         try:
             yield

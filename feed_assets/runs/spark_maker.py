@@ -161,8 +161,7 @@ class SparkProfiled(SparkMade):
         )
         with naming_sql(task.recipe, rows):
             checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
-        # pyright: ignore[reportUnknownMemberType]
-        profile: DataFrame = task_frames.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)
+        profile: DataFrame = task_frames.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(task_frames.frames, rows=profile)
         return cls(task, task_frames.board, task_frames.spark, frames, Audit(checks, "", None, measures))
 

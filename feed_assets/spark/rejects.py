@@ -110,8 +110,7 @@ class RejectedRows:
         kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]
         if len(kept) < counts["_records"]:
             return self.rows
-        # pyright: ignore[reportUnknownMemberType]
-        frame: DataFrame = self.rows.sparkSession.createDataFrame(kept, REJECTS)
+        frame: DataFrame = self.rows.sparkSession.createDataFrame(kept, REJECTS)  # pyright: ignore[reportUnknownMemberType]
         return frame.coalesce(1)
 
     @classmethod

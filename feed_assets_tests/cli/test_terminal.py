@@ -8,9 +8,10 @@ import pytest
 from feed_assets.cli.progress import Progress
 from feed_assets.cli.run_output import Teller
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.terminal import printable
 from feed_assets.cli.traces import errors_in_a_line
+from feed_assets.core.control_characters import printable
 from feed_assets.core.errors import InvalidName
+from feed_assets.home import say
 from feed_assets_tests.support.each_case import each_case
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2K\r\x9b31m\u202eb\u200b\u2028c"
@@ -30,6 +31,7 @@ PRINTS = {
     "lines below a row": lambda: show(Values.of(names=(HOSTILE, HOSTILE)), as_json=False),
     "a key of rows below": lambda: show(Values.of(names={HOSTILE: {"a": HOSTILE}}), as_json=False),
     "JSON": lambda: show(Values.of(name=HOSTILE), as_json=True),
+    "a line of a service": lambda: say(HOSTILE),
 }
 
 

@@ -19,6 +19,7 @@ from feed_assets.intake.connections import (
     HEAD_BYTES,
     HEAD_SECONDS,
     PER_ADDRESS,
+    PER_KEY,
     REQUEST_SECONDS,
     WITHOUT_KEY,
 )
@@ -277,6 +278,8 @@ def test_a_long_event_of_an_array_is_one_reject_wherever_it_stands(before):
         ),
         ("connections", f"{CONNECTIONS:,}"),
         ("connections whose last answered request had no valid key, or that had none yet", f"{WITHOUT_KEY}"),
+        ("requests with one key that are under way, from their head to their answer", f"{PER_KEY}, then 429"),
+        ("connections whose last answered request had the same valid key", f"{PER_KEY};"),
         ("connections of one address, or of one IPv6 network of 64 bits", f"{PER_ADDRESS}"),
     ],
 )

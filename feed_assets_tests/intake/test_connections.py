@@ -166,7 +166,7 @@ def test_a_connection_belongs_to_a_partner_until_its_key_is_revoked(door, partne
     monkeypatch.setattr(connections, "WITHOUT_KEY", 1)
     admitted, states, admit, look_up = list[BoundedHttp](), list[bool](), Admission.admit, door.keys.of
     monkeypatch.setattr(Admission, "admit", lambda all_, new: (admitted.append(new), admit(all_, new))[1])
-    monkeypatch.setattr(door.keys, "of", lambda *key: (states.append(admitted[0].has_key), look_up(*key))[1])
+    monkeypatch.setattr(door.keys, "of", lambda *key: (states.append(bool(admitted[0].key)), look_up(*key))[1])
     request = HEAD + b"Content-Length: 1\r\nAuthorization: Bearer %b\r\n\r\n1" % partner.key.encode()
     with connected(partner) as theirs, theirs.makefile("rb") as answers:
         theirs.sendall(request * 2 + HEAD)
@@ -193,11 +193,13 @@ class Connection(SimpleNamespace):
         self.ended = True
 
 
-def admitted(admission: Admission, network: str, has_key: bool = False, address: str = "") -> tuple[Connection, bool]:
+def admitted(
+    admission: Admission, network: str, has_key: bool = False, address: str = "", key: str = "one"
+) -> tuple[Connection, bool]:
     place = {"network": network, "address": address or network}
-    connection = Connection(**place, has_key=False, ended=False, is_counted=False)
+    connection = Connection(**place, key="", ended=False, is_counted=False)
     is_taken = admission.admit(connection)
-    connection.has_key = has_key
+    connection.key = key if has_key else ""
     return connection, is_taken
 
 
@@ -225,6 +227,19 @@ def test_connections_that_have_shown_a_key_end_no_stranger(monkeypatch):
     assert not stranger.ended, "three have no key"
     others.append(admitted(admission, "c")[0])
     assert [each.ended for each in (stranger, *others)] == [True, False, False, False]
+
+
+def test_connections_beyond_the_limit_of_their_key_end_as_those_without_one(monkeypatch):
+    monkeypatch.setattr(connections, "WITHOUT_KEY", 3)
+    monkeypatch.setattr(connections, "PER_KEY", 2)
+    admission = Admission((), LimitedLog())
+    greedy = [admitted(admission, "a", has_key=True)[0] for _ in range(6)]
+    others = [admitted(admission, "b", has_key=True, key=key)[0] for key in ("two", "three") for _ in range(2)]
+    assert [each.ended for each in greedy] == [False, False, True, True, False, False]
+    admission.release(greedy[0])
+    others += [admitted(admission, "c")[0] for _ in range(3)]
+    assert [each.ended for each in greedy[1:]] == [False, True, True, False, True], "two of a key stay"
+    assert not any(each.ended for each in others)
 
 
 def test_a_connection_that_has_ended_counts_no_longer(monkeypatch):

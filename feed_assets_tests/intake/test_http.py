@@ -403,8 +403,8 @@ def test_the_api_page_needs_no_script_and_no_foreign_resource(partner):
     for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
         assert f"<code>{call}</code>" in page.text
     assert (
-        "<code>429</code></td><td>Too many events, or hours of events, with this key; or another wake with this key is "
-        "in progress." in page.text
+        "<code>429</code></td><td>Too many events, hours of events, requests in progress or wakes in progress with "
+        "this key." in page.text
     )
     assert not re.search(r"<script|src=|url\(|https?://", page.text)
     assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)

@@ -1,7 +1,6 @@
 """The newest periods of each dataset, side by side. Datasets that need a person come first."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from feed_assets.cli.status_page.links import Links, filtered, name_of, named
@@ -33,8 +32,8 @@ def _line(row: "GridRow", links: Links) -> str:
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
     """Yield the cells, with a gap between periods that are not adjacent."""
-    for before, cell in pairwise((None, *strip)):
-        is_apart = before is not None and before.partitions[0].end != cell.partitions[0].start
+    for number, cell in enumerate(strip):
+        is_apart = number > 0 and strip[number - 1].partitions[0].end != cell.partitions[0].start
         title, inner = links.cell(cell, LEGEND[cell.state][0])
         name = f"cell {cell.state.name.lower()}{' apart' * is_apart}"
         yield f'<span class="{name}" {title}>{inner}</span>'

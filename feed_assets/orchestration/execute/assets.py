@@ -191,8 +191,7 @@ def assets_of(
     key = asset_key(recipe.feed, declared.version_in_key)
     specs = [spec_of(recipe, output, read, declared, presentation, condition) for output in recipe.outputs]
     # The type in Dagster's stub lacks a type argument.
-    # pyright: ignore[reportUnknownMemberType]
-    partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]
+    partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(
         name=key.to_python_identifier(),
         specs=partitioned,
