@@ -96,8 +96,8 @@ class PostgreSQL(Engine):
             "SELECT {0} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') "
             f"AND c.relname = {literal(table)} AND pg_get_userbyid(c.relowner) = current_user AND n.nspname {{1}}"
         )
-        here = own.format("1", f"= {self.schema}")
-        return f"{own.format('n.nspname', f'NOT IN ({self.schema}, {literal(DELETED)})')} AND NOT EXISTS ({here})"
+        own_table = own.format("1", f"= {self.schema}")
+        return f"{own.format('n.nspname', f'NOT IN ({self.schema}, {literal(DELETED)})')} AND NOT EXISTS ({own_table})"
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
