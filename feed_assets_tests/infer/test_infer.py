@@ -171,7 +171,7 @@ def test_name_and_partitions_are_guessed_by_the_paths(paths, name, code, keys):
         ({"a.csv": "a,b\n1,2\n", "b.csv": "a,c\n1,2\n"}, r"b\.csv: its header is a,c: expected a,b"),
         ({"a.csv": "a,b\n1,2\n", "b.jsonl": "{}\n"}, "the files are csv and json: expected one format"),
         ({"a.xlsx": "x"}, r"a\.xlsx: its name does not show its format: expected a name that ends in \.csv"),
-        ({"a.jsonl": '{"a": [1]}\n'}, "a has arrays, which a JSON feed cannot have: .* flat, or Parquet"),
+        ({"a.jsonl": '{"a": [1]}\n'}, "a has arrays, which a JSON feed cannot have: .* flat columns, or write Parquet"),
         (
             {"a.jsonl": '{"a\\\\b": 1}\n'},
             r"columns \['a\\\\b'\] cannot be found in JSON: rename them without quotes and",

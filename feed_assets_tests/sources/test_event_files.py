@@ -255,7 +255,7 @@ def test_moments_finer_than_microseconds_are_no_markers(local_board):
 def test_a_header_with_a_repeated_column_is_refused(local_board):
     header, _, rest = encoded("csv", rows(1)).partition(b"\r\n")
     put(local_board, "1", header + b",marker\r\n" + rest.replace(b"\r\n", b",1\r\n"))
-    with pytest.raises(SourceUnavailable, match="expected each once"):
+    with pytest.raises(SourceUnavailable, match="expected each column once"):
         FileEvents(local_board, FOLDER, "csv").read(None, 10)
 
 
