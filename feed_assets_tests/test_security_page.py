@@ -1,6 +1,7 @@
 """The bounds that docs/security.md promises are those of the code."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 from feed_assets.alerts import CHANNEL_SECONDS
@@ -21,9 +22,10 @@ from feed_assets.feeds import answers
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
-from feed_assets.feeds.s3_others import SLOWEST
+from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.connections import PIPELINED
+from feed_assets.intake.pull import TURN
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -62,8 +64,10 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (
             "an object in a bucket of others",
-            f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s",
+            f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s, "
+            f"{BODY_SECONDS // 3600} h in all",
         ),
+        ("requests to a pulled partner, one after the other", f"{TURN // timedelta(hours=1)} h"),
         (
             "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",
             f"{MESSAGES_PER_LOOK}; {PATIENCE_SECONDS} s to connect, {LONGEST_WAIT + PATIENCE_SECONDS} s for an answer",

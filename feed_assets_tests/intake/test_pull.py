@@ -2,15 +2,17 @@
 
 from datetime import timedelta
 from itertools import count, islice
+from unittest.mock import Mock
 
 import pytest
 
+from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, File, Partition
 from feed_assets.core.pulls import FileState, Pull
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
-from feed_assets.intake.pull import PullSource, due
+from feed_assets.intake.pull_turns import PullSource, due
 from feed_assets.ledger import log
 from feed_assets_tests.support.pull_partners import (
     FEED,
@@ -304,6 +306,51 @@ def test_the_least_recently_polled_source_is_pulled_first(partner):
     for hours, source in enumerate((b, a)):
         assert module.pull(partner.services, source, NOW + timedelta(hours=hours), lambda: False)
     assert due(partner.services, [a, b, c], NOW + timedelta(hours=12)) == [c, b, a]
+
+
+def test_a_partner_whose_turn_takes_an_hour_lets_the_others_go_first_for_an_hour(partner):
+    slow, quick = (PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in ("slow", "quick"))
+
+    def turn(source: PullSource, duration: timedelta) -> list[PullSource]:
+        partner.on_step = lambda step: setattr(partner, "now", partner.now + duration * (step == module.PUT))
+        assert not module.pull(partner.services, source, partner.now, at_once)
+        return due(partner.services, [slow, quick], partner.now)
+
+    for number in range(60):
+        partner.put(f"2024-02-29/05/{number}.csv", "id\n1\n")
+    assert turn(slow, timedelta(hours=1)) == [quick, slow]
+    assert turn(quick, timedelta(minutes=20)) == [quick, slow]
+    assert turn(quick, timedelta(minutes=20)) == [slow, quick]
+
+
+def test_a_turn_that_fails_counts_as_a_turn(partner, monkeypatch):
+    sources = [PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "ab"]
+    pages = Mock(side_effect=BlackboardUnavailable("away"))
+    monkeypatch.setattr(Blackboard, "file_pages", pages)
+    with pytest.raises(BlackboardUnavailable, match="away"):
+        module.pull(partner.services, sources[0], NOW, at_once)
+    assert due(partner.services, sources, NOW) == sources[::-1]
+
+
+def test_a_store_that_answers_slowly_ends_its_turn_after_an_hour_and_goes_on_in_the_next(partner, monkeypatch):
+    monkeypatch.setattr(module, "FORGOTTEN_TOGETHER", 2)
+    for number in range(20):
+        partner.put(f"2024-02-29/05/{number}.csv", "")
+    partner.look()
+    for number in range(20):
+        partner.remove(f"2024-02-29/05/{number}.csv")
+    get = Blackboard.get
+
+    def slow(board, key, limit=None):
+        partner.now += timedelta(minutes=10)
+        return get(board, key, limit)
+
+    monkeypatch.setattr(Blackboard, "get", slow)
+    for turn in range(3):
+        with pytest.raises(BlackboardUnavailable, match="answers so slowly that a pull took more than 1 h"):
+            partner.look()
+        assert len(wrong_files(partner)) == 14 - 6 * turn
+    assert (partner.look(), wrong_files(partner)) == (True, [])
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
