@@ -26,6 +26,7 @@ from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.connections import PIPELINED
 from feed_assets.intake.pull import TURN
+from feed_assets.intake.pull_room import RESERVE
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -67,6 +68,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
             f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s, "
             f"{BODY_SECONDS // 3600} h in all",
         ),
+        ("disk for a pulled file", f"{RESERVE >> 30} GiB stays free"),
         ("requests to a pulled partner, one after the other", f"{TURN // timedelta(hours=1)} h"),
         (
             "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
-from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, InvalidName
@@ -23,6 +22,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.object_keys import checked, is_key
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.batch_publication import BatchContent, publish
+from feed_assets.intake.pull_room import lacking_room
 from feed_assets.intake.pull_turns import PullSource, turn_of
 from feed_assets.ledger import intake_files, updates
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
@@ -152,10 +152,9 @@ class _FileListing:
                 self._withdraw(Partition(self.source.feed, pulled.batch))
             self._put(replace(before, file=file, state=FileState.DONE, reason=None), instead_of=before.file.key)
             return True
+        if problem := lacking_room(file.size, self.services.board, pulled.reason if pulled else None):
+            return self._refuse(file, problem, pulled)
         with TemporaryDirectory(prefix="feed-assets-") as folder:
-            if file.size > disk_usage(folder).free:
-                room = f"this machine has no room for a copy of {file.size:,} bytes. Make room, or set TMPDIR"
-                return self._refuse(file, room, pulled)
             copy = Path(folder, "copy")
             try:
                 served = self._board.download(file.key, copy, file)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from itertools import count, islice
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -12,6 +13,8 @@ from feed_assets.core.pulls import FileState, Pull
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
+from feed_assets.intake import pull_room
+from feed_assets.intake.pull_room import RESERVE
 from feed_assets.intake.pull_turns import PullSource, due
 from feed_assets.ledger import log
 from feed_assets_tests.support.pull_partners import (
@@ -351,6 +354,64 @@ def test_a_store_that_answers_slowly_ends_its_turn_after_an_hour_and_goes_on_in_
             partner.look()
         assert len(wrong_files(partner)) == 14 - 6 * turn
     assert (partner.look(), wrong_files(partner)) == (True, [])
+
+
+class Disks:
+    """Free bytes of the disk of TMPDIR and of the blackboard's disk. Both are one disk unless `are_apart`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, board: Path, *, are_apart: bool = False) -> None:
+        self.free, self.on_board = 0, 1 << 60
+        monkeypatch.setattr(pull_room, "_device", lambda folder: int(are_apart and folder == board))
+        free = lambda folder: Mock(free=self.on_board if are_apart and folder == board else self.free)  # noqa: E731
+        monkeypatch.setattr(pull_room, "disk_usage", free)
+
+
+@pytest.fixture
+def copies(monkeypatch) -> list[str]:
+    """Return the keys whose copy has begun."""
+    keys, download = list[str](), Blackboard.download
+    monkeypatch.setattr(
+        Blackboard, "download", lambda board, key, *options: keys.append(key) or download(board, key, *options)
+    )
+    return keys
+
+
+@pytest.mark.parametrize("are_apart", [False, True])
+def test_a_file_without_room_for_copy_part_and_reserve_waits_uncopied_and_the_next_is_pulled(
+    on_disk, monkeypatch, copies, are_apart
+):
+    disks = Disks(monkeypatch, on_disk.ours._root, are_apart=are_apart)
+    on_disk.put(FIRST, large := "id\n" + "1\n" * 100)
+    on_disk.put("2024-02-29/06/b.csv", small := "id\n2\n")
+    need = RESERVE + len(large) * (1 if are_apart else 2)
+    disks.free = need - 1
+    assert on_disk.look()
+    (wrong,) = wrong_files(on_disk)
+    assert f"{FIRST}: this machine has no room for it: expected {need:,} free bytes at " in wrong
+    assert f"of which 1 GiB are a reserve; found {need - 1:,}. Make room, or set TMPDIR" in wrong
+    disks.free = need - 2
+    assert on_disk.look()
+    assert (wrong_files(on_disk), copies) == ([wrong], ["out/2024-02-29/06/b.csv"])
+    disks.free = need
+    assert on_disk.look()
+    assert (wrong_files(on_disk), on_disk.held()) == ([], {HOUR: [large], "2024-02-29-06:00": [small]})
+
+
+def test_a_file_without_room_on_the_disk_of_the_blackboard_waits(on_disk, monkeypatch, copies):
+    disks = Disks(monkeypatch, on_disk.ours._root, are_apart=True)
+    on_disk.put(FIRST, "id\n1\n")
+    disks.free, disks.on_board = 1 << 60, RESERVE + 4
+    assert on_disk.look()
+    assert f"free bytes at {on_disk.ours._root}" in wrong_files(on_disk)[0]
+    assert copies == []
+
+
+def test_on_a_blackboard_elsewhere_a_file_needs_room_for_its_copy_alone(partner, monkeypatch):
+    disks = Disks(monkeypatch, Path("nowhere"))
+    partner.put(FIRST, "id\n1\n")
+    disks.free = RESERVE + 5
+    assert partner.look()
+    assert (wrong_files(partner), partner.held()) == ([], {HOUR: ["id\n1\n"]})
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
