@@ -35,6 +35,7 @@ from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.sinks import SINK_SECONDS
+from feed_assets.sources.sql import ROWS_OF_ONE_VALUE
 from feed_assets.warehouse.postgresql import WAIT_SECONDS
 from feed_assets_tests.support.each_case import each_case
 
@@ -50,6 +51,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("a line of `state report`", f"{ROW_BYTES >> 20} MiB;"),
         ("a row group of a Parquet file of a source, as its footer tells", f"{GROUP_BYTES >> 20} MiB uncompressed"),
         ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
+        ("rows of a SQL table with one `order_by` value", f"{ROWS_OF_ONE_VALUE:,}"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
         (
