@@ -14,7 +14,8 @@ from benchmarks import Benchmark, Goal, Pair, Requests
 from feed_assets.core.feeds import Feed, File
 from feed_assets.core.pulls import Pull
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.intake.pull import PullSource, pull
+from feed_assets.intake.pull import pull
+from feed_assets.intake.pull_turns import PullSource
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import intake_file
 from feed_assets.runs.services import Services

@@ -1,6 +1,7 @@
 """The bounds that docs/security.md promises are those of the code."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 from feed_assets.alerts import CHANNEL_SECONDS
@@ -21,10 +22,12 @@ from feed_assets.feeds import answers
 from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.queues import LONGEST_WAIT, PATIENCE_SECONDS
 from feed_assets.feeds.read import MOST_SKIPPED
-from feed_assets.feeds.s3_others import SLOWEST
+from feed_assets.feeds.s3_others import BODY_SECONDS, SLOWEST
 from feed_assets.feeds.stores import PATIENCE
 from feed_assets.intake.authentication import HOLD_SECONDS, OLD_SECONDS, RELOAD_SECONDS
 from feed_assets.intake.connections import CONNECTIONS, PER_KEY, PIPELINED, WITHOUT_KEY
+from feed_assets.intake.pull import TURN
+from feed_assets.intake.pull_room import RESERVE
 from feed_assets.ledger.event_rejects import REJECTS_KEPT
 from feed_assets.ledger.sessions import CONNECT_SECONDS, LOCK_SECONDS
 from feed_assets.orchestration.ticks.ingest import ROWS_PER_READ
@@ -33,6 +36,7 @@ from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.openlineage import EVENT_SECONDS
 from feed_assets.sources.parquet_rows import GROUP_BYTES
 from feed_assets.sources.sinks import SINK_SECONDS
+from feed_assets.sources.sql import ROWS_OF_ONE_VALUE
 from feed_assets.warehouse.postgresql import WAIT_SECONDS
 from feed_assets_tests.support.each_case import each_case
 
@@ -48,6 +52,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("a line of `state report`", f"{ROW_BYTES >> 20} MiB;"),
         ("a row group of a Parquet file of a source, as its footer tells", f"{GROUP_BYTES >> 20} MiB uncompressed"),
         ("one read of a source", f"{ROWS_PER_READ:,} rows, about {READ_BYTES >> 20} MiB"),
+        ("rows of a SQL table with one `order_by` value", f"{ROWS_OF_ONE_VALUE:,}"),
         ("what is kept of a rejected event", f"{REJECT_BYTES >> 10} KiB, its length and sha256"),
         ("a delivery of an alert, DNS, proxy and TLS included", f"{CHANNEL_SECONDS} s"),
         (
@@ -64,8 +69,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="
         ("requests that a connection sends before an answer", f"{PIPELINED}"),
         (
             "an object in a bucket of others",
-            f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s",
+            f"the announced size; {SLOWEST >> 10} KiB a second after {PATIENCE.timeout} s, "
+            f"{BODY_SECONDS // 3600} h in all",
         ),
+        ("disk for a pulled file", f"{RESERVE >> 30} GiB stays free"),
+        ("requests to a pulled partner, one after the other", f"{TURN // timedelta(hours=1)} h"),
         (
             "messages of a [queue](operations.md#a-bucket-that-tells) in a look; a request to it",
             f"{MESSAGES_PER_LOOK}; {PATIENCE_SECONDS} s to connect, {LONGEST_WAIT + PATIENCE_SECONDS} s for an answer",

@@ -1,7 +1,7 @@
 """Reads from other teams' buckets, by boto3. obstore would send our session token along with a redirect (ADR 68).
 
 Another team's store may send endless data, or one byte a second. So each body is limited to its announced size, and to
-a time.
+a time that depends on the received bytes only, because the announced size may be a lie.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SLOWEST = 64 << 10
 """The lowest average speed of a body, in bytes a second. In addition, each body gets `PATIENCE.timeout` seconds."""
+
+BODY_SECONDS = 3600
+"""The longest time of a body, at any speed. Meanwhile no file of another partner is pulled."""
 
 _AT_ONCE = 1 << 20
 
@@ -57,7 +60,7 @@ class ServedObject:
         self._raw: Any = found["Body"]._raw_stream  # `Body.read` could wait forever for all requested bytes.
         self.meta = _meta(key, found)
         self._key, self._size, self._now = key, int(found["ContentLength"]), now
-        self._over = now() + PATIENCE.timeout + self._size / SLOWEST
+        self._began = now()
 
     def __del__(self) -> None:
         self._raw.close()
@@ -69,9 +72,12 @@ class ServedObject:
             data: bytes = self._raw.read1(min(left, max(min_chunk_size, 1)))
             if not data:
                 raise OSError(f"{self._key} ends {left} bytes before its announced size")
-            if self._now() > self._over:
-                raise OSError(f"{self._key} has not arrived in time: expected {SLOWEST} bytes a second")
             left -= len(data)
+            if self._now() - self._began > min(PATIENCE.timeout + (self._size - left) / SLOWEST, BODY_SECONDS):
+                raise OSError(
+                    f"{self._key} has not arrived in time: expected {SLOWEST} bytes a second, and the whole within "
+                    f"{BODY_SECONDS} s"
+                )
             yield data
 
     def bytes(self) -> bytes:

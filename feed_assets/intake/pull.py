@@ -9,54 +9,39 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
-from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, InvalidName
-from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
-from feed_assets.core.pulls import FileAction, FileState, Pull, Pulled, batch_name, fate_of, part_name
+from feed_assets.core.feeds import UNREADABLE, File, Partition
+from feed_assets.core.pulls import FileAction, FileState, Pulled, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.object_keys import checked, is_key
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.batch_publication import BatchContent, publish
+from feed_assets.intake.pull_room import lacking_room
+from feed_assets.intake.pull_turns import PullSource, turn_of
 from feed_assets.ledger import intake_files, updates
-from feed_assets.ledger.database import drop_cursor, get_cursor, get_cursors, put_cursors
+from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
 """The most files of a day in one scan. Otherwise an endless listing of one day would keep the scan from other days."""
 
+TURN = timedelta(hours=1)
+"""The time after which a partner's store gets no further request in its turn. One body may take longer."""
+
+FORGOTTEN_TOGETHER = 100
+"""Files that no longer exist are forgotten in groups of this size, so that a slow store does not undo all of them."""
+
 PUT = "file in the registry"
 """The name of the step after which a file is finished."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PullSource:
-    """A feed, and the pull that fills it. `key_of` returns the partition key for a time, or None if there is none."""
-
-    feed: Feed
-    pull: Pull
-    key_of: Callable[[datetime], str | None]
-
-
-def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the sources to scan now. The source with the oldest last scan comes first.
-
-    A source is due if a tick of its cron has passed, or if its last scan is incomplete.
-    """
-    names = {_place(source): _looked(source) for source in sources}
-    with services.ledger.read() as connection:
-        cursors = get_cursors(connection, {*names.keys(), *names.values()})
-    last = {source.feed: _moment(cursors.get(_looked(source))) for source in sources}
-    waiting = [source for source in sources if _place(source) in cursors or source.pull.is_due(last[source.feed], now)]
-    return sorted(waiting, key=lambda source: str(last[source.feed] or ""))
 
 
 def pull(services: Services, source: PullSource, now: datetime, out_of_time: Callable[[], bool]) -> bool:
@@ -65,7 +50,8 @@ def pull(services: Services, source: PullSource, now: datetime, out_of_time: Cal
     The next call continues an incomplete scan. A scan costs one request per 1,000 files of its days, and a few requests
     for each new file. Raise errors of the blackboards; the next call then begins where this call began.
     """
-    return _FileListing(services, source, now, out_of_time).run()
+    with turn_of(services, source) as began:
+        return _FileListing(services, source, now, out_of_time, began + TURN).run()
 
 
 @dataclass(frozen=True)
@@ -94,6 +80,8 @@ class _FileListing:
     source: PullSource
     now: datetime
     out_of_time: Callable[[], bool]
+    last_request: datetime
+    """The time after which the partner's store gets no further request in this turn."""
     existing_keys: set[str] = field(default_factory=set[str])
     """Keys of the day's files that are known to exist, so that each of them is requested at most once."""
 
@@ -104,17 +92,17 @@ class _FileListing:
             at = at if day == at.day else _At(at.began, day)
             if stopped := self._day(at):
                 with self.services.ledger.write() as connection:
-                    put_cursors(connection, {_place(self.source): stopped.dump()})
+                    put_cursors(connection, {self.source.place: stopped.dump()})
                 return False
             self._forget_gone(day, wrong)
         with self.services.ledger.write() as connection:
-            drop_cursor(connection, _place(self.source))
-            put_cursors(connection, {_looked(self.source): at.began.isoformat()})
+            drop_cursor(connection, self.source.place)
+            put_cursors(connection, {self.source.last_scan: at.began.isoformat()})
         return True
 
     def _begun(self) -> _At:
         with self.services.ledger.read() as connection:
-            cursor = get_cursor(connection, _place(self.source))
+            cursor = get_cursor(connection, self.source.place)
         return _At.load(cursor) if cursor else _At(self.now, self.source.pull.days(self.now)[0])
 
     def _day(self, at: _At) -> _At | None:
@@ -164,10 +152,9 @@ class _FileListing:
                 self._withdraw(Partition(self.source.feed, pulled.batch))
             self._put(replace(before, file=file, state=FileState.DONE, reason=None), instead_of=before.file.key)
             return True
+        if problem := lacking_room(file.size, self.services.board, pulled.reason if pulled else None):
+            return self._refuse(file, problem, pulled)
         with TemporaryDirectory(prefix="feed-assets-") as folder:
-            if file.size > disk_usage(folder).free:
-                room = f"this machine has no room for a copy of {file.size:,} bytes. Make room, or set TMPDIR"
-                return self._refuse(file, room, pulled)
             copy = Path(folder, "copy")
             try:
                 served = self._board.download(file.key, copy, file)
@@ -255,9 +242,10 @@ class _FileListing:
         """
         begins = self.source.pull.begins(day)
         keys = [each.file.key for each in wrong if each.file.key.startswith(begins)]
-        if gone := [key for key in keys if self._is_gone(key)]:
-            with self.services.ledger.write() as connection:
-                intake_files.forget_gone(connection, self.source.feed, gone)
+        for start in range(0, len(keys), FORGOTTEN_TOGETHER):
+            if gone := [key for key in keys[start : start + FORGOTTEN_TOGETHER] if self._is_gone(key)]:
+                with self.services.ledger.write() as connection:
+                    intake_files.forget_gone(connection, self.source.feed, gone)
 
     def _put(self, each: Pulled, instead_of: str | None = None) -> None:
         with self.services.ledger.write() as connection:
@@ -272,23 +260,20 @@ class _FileListing:
 
     @property
     def _board(self) -> Blackboard:
-        return self.services.board_named(self.source.pull.blackboard)
+        """Return the partner's blackboard. Raise BlackboardUnavailable if its answers took longer than TURN.
 
-
-def _place(source: PullSource) -> str:
-    """Return the name of the ledger's cursor with the position of an incomplete scan."""
-    return f"pulls {source.feed}"
-
-
-def _looked(source: PullSource) -> str:
-    """Return the name of the ledger's cursor with the start time of the last complete scan."""
-    return f"pulled {source.feed}"
+        One step can cost many requests, each of which may take seconds. An error ends the turn.
+        """
+        board = self.services.board_named(self.source.pull.blackboard)
+        if self.services.now() > self.last_request:
+            hours = TURN // timedelta(hours=1)
+            raise BlackboardUnavailable(
+                f"{board.title} answers so slowly that a pull took more than {hours} h: expected answers within "
+                "seconds. It is tried again after the others. Ask its owner."
+            )
+        return board
 
 
 def _names(name: str) -> Iterator[str]:
     """Yield a name, then numbered names for the case that it is already used."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

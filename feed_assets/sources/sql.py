@@ -7,7 +7,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -40,6 +41,9 @@ _RANGES: Mapping[Any, tuple[str, str]] = {
 """The exclusive bounds of values in an `order_by` column, by type. NaN sorts above infinity."""
 
 _CURE = "Declare the columns' names, and None for missing facts: columns=Columns(event_marker=None, …)."
+
+ROWS_OF_ONE_VALUE = 50_000
+"""The most rows with one `order_by` value. A position names each of them, and each read passes over them again."""
 
 ROWS_PER_FETCH = 100
 """Rows that are fetched at a time. The number is small because each row may have a cell of `ROW_BYTES`."""
@@ -87,6 +91,7 @@ class SqlEvents:
                 return EventBatch((), (), after, is_complete=False, waits=waits)
         with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
+        self._check_ties(new, place)
         rows = [self._read(row) for row in new]
         position = self._dump(_moved(new, place, self.order_by), after)
         return batch_of(rows, position, is_complete=is_complete, waits=None)
@@ -148,6 +153,16 @@ class SqlEvents:
             "rows were removed, do nothing: later rows are read. If its numbers began anew, or it is an "
             "older copy, read it again from the beginning."
         )
+
+    def _check_ties(self, rows: Sequence[Mapping[str, Any]], place: _Place) -> None:
+        """Raise SourceUnavailable if more rows than ROWS_OF_ONE_VALUE have one value. `rows` are sorted by value."""
+        for value, tied in groupby(rows, key=itemgetter(self.order_by)):
+            if sum(1 for _ in tied) + (place.read.total() if value == place.last else 0) > ROWS_OF_ONE_VALUE:
+                raise SourceUnavailable(
+                    f"{self._name}: more than {ROWS_OF_ONE_VALUE:,} rows have {self.order_by} {str(value)!r:.60}: "
+                    "expected at most that many with one value. Order by a column that differs from row to row, best "
+                    "by a number that the database draws on insert."
+                )
 
     def _top(self, connection: sa.Connection) -> Any:
         return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()

@@ -92,7 +92,7 @@ def test_a_rebuilt_ledger_reports_unknown_updates_until_they_are_trusted() -> No
     lines = [line.split() for line in said("ledger", "rebuild").splitlines()]
     assert lines[0] == ["added"]
     assert lines[2][:3] == [str(SHOWN.feed), SHOWN.key, made]
-    unknown = ["it", "will", "be", "built", "again;", "--trust", "assumes"]
+    unknown = ["it", "will", "be", "built", "again,", "unless", "--trust", "is", "given"]
     assert lines[3:6:2] == [["unknown"], [str(SHOWN.feed), SHOWN.key, made, *unknown]]
     assert f"rebuild  it is not known what update {made} was built from" in said("explain", str(SHOWN.feed), SHOWN.key)
     second = json.loads(said("ledger", "rebuild", "--trust", "--json"))

@@ -1,9 +1,11 @@
 """A partner's S3 with wrong answers: nothing outside is reached, and other files are still pulled."""
 
 import gc
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from threading import Event, Thread
 from urllib.parse import parse_qs, urlsplit
 
@@ -112,18 +114,19 @@ def served():
 
 
 class Endless:
-    """Endless body that returns one byte for each read."""
+    """Endless body that returns some bytes for each read."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = 1) -> None:
+        self.data = b"x" * length
         self.reads, self.is_closed = 0, False
 
     @property
     def _raw_stream(self) -> "Endless":
         return self
 
-    def read1(self, _: int) -> bytes:
+    def read1(self, most: int) -> bytes:
         self.reads += 1
-        return b"x"
+        return self.data[:most]
 
     def close(self) -> None:
         self.is_closed = True
@@ -200,17 +203,34 @@ def test_answer_without_a_header_that_each_store_sends_is_an_error_of_the_store(
         ServedObject("key", found)
 
 
-def test_body_that_arrives_a_byte_at_a_time_is_given_up():
-    clock = iter(range(0, 10_000, 10))
-    raw = Endless()
-    found = {"ContentLength": 64 << 20, "Body": raw, "LastModified": None}
-    body = ServedObject("key", found, lambda: float(next(clock)))
+def body_of(raw: Endless, size: int) -> ServedObject:
+    """Return a body of `size` bytes, by a clock on which each read takes 10 seconds."""
+    clock = count(0, 10)
+    found = {"ContentLength": size, "Body": raw, "LastModified": None}
+    return ServedObject("key", found, lambda: float(next(clock)))
+
+
+@each_case("size", [64 << 20, 20 << 30, 1 << 60])
+def test_body_that_arrives_a_byte_at_a_time_is_given_up_whatever_size_it_announces(size):
+    body = body_of(raw := Endless(), size)
     with pytest.raises(OSError, match="key has not arrived in time: expected 65536 bytes a second"):
         body.bytes()
-    assert raw.reads == (s3_others.PATIENCE.timeout + 1024) // 10 + 1
+    assert raw.reads == s3_others.PATIENCE.timeout // 10 + 1
     del body
     gc.collect()
     assert raw.is_closed
+
+
+def test_body_that_arrives_at_the_slowest_speed_is_read():
+    raw = Endless(10 * s3_others.SLOWEST)
+    assert sum(map(len, body_of(raw, 100 * s3_others.SLOWEST).stream())) == 100 * s3_others.SLOWEST
+
+
+def test_body_that_arrives_at_the_slowest_speed_is_given_up_after_an_hour():
+    raw = Endless(10 * s3_others.SLOWEST)
+    with pytest.raises(OSError, match="and the whole within 3600 s"):
+        deque(body_of(raw, 1 << 30).stream(), maxlen=0)
+    assert raw.reads == s3_others.BODY_SECONDS // 10 + 1
 
 
 def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served):

@@ -2,15 +2,20 @@
 
 from datetime import timedelta
 from itertools import count, islice
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, File, Partition
 from feed_assets.core.pulls import FileState, Pull
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import pull as module
-from feed_assets.intake.pull import PullSource, due
+from feed_assets.intake import pull_room
+from feed_assets.intake.pull_room import RESERVE
+from feed_assets.intake.pull_turns import PullSource, due
 from feed_assets.ledger import log
 from feed_assets_tests.support.pull_partners import (
     FEED,
@@ -304,6 +309,109 @@ def test_the_least_recently_polled_source_is_pulled_first(partner):
     for hours, source in enumerate((b, a)):
         assert module.pull(partner.services, source, NOW + timedelta(hours=hours), lambda: False)
     assert due(partner.services, [a, b, c], NOW + timedelta(hours=12)) == [c, b, a]
+
+
+def test_a_partner_whose_turn_takes_an_hour_lets_the_others_go_first_for_an_hour(partner):
+    slow, quick = (PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in ("slow", "quick"))
+
+    def turn(source: PullSource, duration: timedelta) -> list[PullSource]:
+        partner.on_step = lambda step: setattr(partner, "now", partner.now + duration * (step == module.PUT))
+        assert not module.pull(partner.services, source, partner.now, at_once)
+        return due(partner.services, [slow, quick], partner.now)
+
+    for number in range(60):
+        partner.put(f"2024-02-29/05/{number}.csv", "id\n1\n")
+    assert turn(slow, timedelta(hours=1)) == [quick, slow]
+    assert turn(quick, timedelta(minutes=20)) == [quick, slow]
+    assert turn(quick, timedelta(minutes=20)) == [slow, quick]
+
+
+def test_a_turn_that_fails_counts_as_a_turn(partner, monkeypatch):
+    sources = [PullSource(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "ab"]
+    pages = Mock(side_effect=BlackboardUnavailable("away"))
+    monkeypatch.setattr(Blackboard, "file_pages", pages)
+    with pytest.raises(BlackboardUnavailable, match="away"):
+        module.pull(partner.services, sources[0], NOW, at_once)
+    assert due(partner.services, sources, NOW) == sources[::-1]
+
+
+def test_a_store_that_answers_slowly_ends_its_turn_after_an_hour_and_goes_on_in_the_next(partner, monkeypatch):
+    monkeypatch.setattr(module, "FORGOTTEN_TOGETHER", 2)
+    for number in range(20):
+        partner.put(f"2024-02-29/05/{number}.csv", "")
+    partner.look()
+    for number in range(20):
+        partner.remove(f"2024-02-29/05/{number}.csv")
+    get = Blackboard.get
+
+    def slow(board, key, limit=None):
+        partner.now += timedelta(minutes=10)
+        return get(board, key, limit)
+
+    monkeypatch.setattr(Blackboard, "get", slow)
+    for turn in range(3):
+        with pytest.raises(BlackboardUnavailable, match="answers so slowly that a pull took more than 1 h"):
+            partner.look()
+        assert len(wrong_files(partner)) == 14 - 6 * turn
+    assert (partner.look(), wrong_files(partner)) == (True, [])
+
+
+class Disks:
+    """Free bytes of the disk of TMPDIR and of the blackboard's disk. Both are one disk unless `are_apart`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, board: Path, *, are_apart: bool = False) -> None:
+        self.free, self.on_board = 0, 1 << 60
+        monkeypatch.setattr(pull_room, "_device", lambda folder: int(are_apart and folder == board))
+        free = lambda folder: Mock(free=self.on_board if are_apart and folder == board else self.free)  # noqa: E731
+        monkeypatch.setattr(pull_room, "disk_usage", free)
+
+
+@pytest.fixture
+def copies(monkeypatch) -> list[str]:
+    """Return the keys whose copy has begun."""
+    keys, download = list[str](), Blackboard.download
+    monkeypatch.setattr(
+        Blackboard, "download", lambda board, key, *options: keys.append(key) or download(board, key, *options)
+    )
+    return keys
+
+
+@pytest.mark.parametrize("are_apart", [False, True])
+def test_a_file_without_room_for_copy_part_and_reserve_waits_uncopied_and_the_next_is_pulled(
+    on_disk, monkeypatch, copies, are_apart
+):
+    disks = Disks(monkeypatch, on_disk.ours._root, are_apart=are_apart)
+    on_disk.put(FIRST, large := "id\n" + "1\n" * 100)
+    on_disk.put("2024-02-29/06/b.csv", small := "id\n2\n")
+    need = RESERVE + len(large) * (1 if are_apart else 2)
+    disks.free = need - 1
+    assert on_disk.look()
+    (wrong,) = wrong_files(on_disk)
+    assert f"{FIRST}: this machine has no room for it: expected {need:,} free bytes at " in wrong
+    assert f"of which 1 GiB are a reserve; found {need - 1:,}. Make room, or set TMPDIR" in wrong
+    disks.free = need - 2
+    assert on_disk.look()
+    assert (wrong_files(on_disk), copies) == ([wrong], ["out/2024-02-29/06/b.csv"])
+    disks.free = need
+    assert on_disk.look()
+    assert (wrong_files(on_disk), on_disk.held()) == ([], {HOUR: [large], "2024-02-29-06:00": [small]})
+
+
+def test_a_file_without_room_on_the_disk_of_the_blackboard_waits(on_disk, monkeypatch, copies):
+    disks = Disks(monkeypatch, on_disk.ours._root, are_apart=True)
+    on_disk.put(FIRST, "id\n1\n")
+    disks.free, disks.on_board = 1 << 60, RESERVE + 4
+    assert on_disk.look()
+    assert f"free bytes at {on_disk.ours._root}" in wrong_files(on_disk)[0]
+    assert copies == []
+
+
+def test_on_a_blackboard_elsewhere_a_file_needs_room_for_its_copy_alone(partner, monkeypatch):
+    disks = Disks(monkeypatch, Path("nowhere"))
+    partner.put(FIRST, "id\n1\n")
+    disks.free = RESERVE + 5
+    assert partner.look()
+    assert (wrong_files(partner), partner.held()) == ([], {HOUR: ["id\n1\n"]})
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):

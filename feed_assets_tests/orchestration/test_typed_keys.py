@@ -70,7 +70,7 @@ def test_typed_keys_and_ranges_name_their_partitions(definition, typed, paths):
         (DYNAMIC, "noth", "expected north in place of 'noth'"),
         (MULTI, "2019-11-24", "expected date/campaign, or campaign|date as the UI writes it"),
         (DAILY, "2019-11-24/men", "expected a key without '/'"),
-        (MULTI, "a|b|c", "expected campaign|date"),
+        (MULTI, "a|b|c", "expected the form campaign|date"),
         (MULTI, "2019-11-24/mn", "'2019-11-24/mn' is no partition of ads/shown/v1.0: expected men"),
         (MULTI, "2019-11-24|men", "in place of 'men', or a range, FIRST...LAST; expected men, women"),
     ],

@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.sources import sql
 from feed_assets.sources.databases import _reader, reading
 from feed_assets.sources.event_rows import Columns
 from feed_assets.sources.sql import SqlEvents
@@ -52,6 +53,27 @@ def test_a_row_of_the_last_moment_that_comes_later_is_read(by_marker, limit):
         new, _, position = read_all(by_marker.source(), position, limit)
         assert ids(new) == [f"c-{number}"]
     assert read_all(by_marker.source(), position, limit)[0] == []
+
+
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_more_rows_of_one_value_than_a_position_can_name_are_refused_until_some_are_gone(by_marker, monkeypatch, limit):
+    monkeypatch.setattr(sql, "ROWS_OF_ONE_VALUE", 6)
+    markers = by_marker.markers
+    same = event(5, markers).event_marker
+    by_marker.add([row(n, markers, event_marker=same) for n in range(1, 7)])
+    found, _, position = read_all(by_marker.source(), limit=limit)
+    assert ids(found) == [f"c-{number}" for number in range(1, 7)]
+    by_marker.add([row(7, markers, event_marker=same), row(8, markers)])
+    for after in (position, None):
+        with pytest.raises(SourceUnavailable, match="events: more than 6 rows have event_marker ") as raised:
+            read_all(by_marker.source(), after, limit)
+        assert str(same) in str(raised.value)
+        assert "expected at most that many with one value. Order by a column that differs from row to row" in str(
+            raised.value
+        )
+    with by_marker.engine.begin() as connection:
+        connection.execute(sa.delete(by_marker.table).where(by_marker.table.c.correlation_id == "c-7"))
+    assert ids(read_all(by_marker.source(), position, limit)[0]) == ["c-8"]
 
 
 def test_identical_rows_do_not_block_their_neighbours(by_marker):

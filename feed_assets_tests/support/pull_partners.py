@@ -9,7 +9,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.pulls import Pull, Pulled
 from feed_assets.feeds import batch_set
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.intake.pull import PullSource, pull
+from feed_assets.intake.pull import pull
+from feed_assets.intake.pull_turns import PullSource
 from feed_assets.ledger import intake_files
 from feed_assets.ledger.batch_sets import pins_of
 from feed_assets.ledger.database import Ledger

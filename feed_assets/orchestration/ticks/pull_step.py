@@ -14,7 +14,8 @@ from feed_assets.core.message_words import shortened
 from feed_assets.core.pulls import Pull
 from feed_assets.core.readiness import NAMED
 from feed_assets.home import OWNED, home
-from feed_assets.intake.pull import PullSource, due, pull
+from feed_assets.intake.pull import pull
+from feed_assets.intake.pull_turns import PullSource, due
 from feed_assets.ledger import intake_files
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
