@@ -2,15 +2,15 @@
 
 from importlib import import_module
 
-import pytest
-
 from feed_assets.cli.loaded_location import prepare
 from feed_assets.cli.processes import free_port
 from feed_assets.settings import Settings
 from feed_assets_tests.cli.main_call import exit_and_errors
+from feed_assets_tests.support.each_case import each_case
+from feed_assets_tests.support.servers import ROOT
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("right", "wrong", "name"),
     [
         ("class: WarmRunLauncher", "class: WarmLauncher", "WarmLauncher"),
@@ -21,7 +21,7 @@ from feed_assets_tests.cli.main_call import exit_and_errors
 )
 def test_ui_refuses_a_config_that_cannot_launch_runs(home, monkeypatch, capsys, right, wrong, name):
     config = prepare(home) / "dagster.yaml"
-    config.write_text(config.read_text().replace(right, wrong))
+    config.write_text((ROOT / "dagster.yaml").read_text().replace(right, wrong))
     monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", "sc://127.0.0.1:1")
     module = import_module("feed_assets.cli.ui")
     monkeypatch.setattr(module, "stop_once", lambda: None)
