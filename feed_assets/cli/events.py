@@ -146,7 +146,7 @@ def due(
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
-    """Return what is due for a consumer, as if its sensors had ticked now."""
+    """Return a consumer's events, propagations and read positions, as they would be after a tick of its sensors."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
@@ -169,9 +169,9 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
 def _takes(
     graph: "Graph", connection: "sa.Connection", due_by_partition: "Mapping[Partition, Due]", now: datetime
 ) -> dict[str, DueView]:
-    """Return the due propagations by partition.
+    """Return the propagations (events with one correlation id) that each partition's next run takes.
 
-    If a partition also waits for an input, its next run takes no propagation.
+    A partition that also waits for an input takes none: all of them are shown as `later`.
     """
     from feed_assets.core.readiness import State
     from feed_assets.orchestration.decide.decisions import verdicts

@@ -176,7 +176,10 @@ def _with_notes(
 
 
 def _last_run(view: VerdictView, reason: str) -> LastRunView | None:
-    """Return the last run. Leave out the reason of its failure if the verdict's reason contains it."""
+    """Return the view of the output's last run.
+
+    Leave out the reason of its failure if the verdict's reason contains it.
+    """
     last = view.last_run
     is_said = last and first_line(last.reason) in reason
     return last.model_copy(update={"reason": None}) if last and is_said else last

@@ -143,7 +143,7 @@ class Front:
         self._app, self._port, self._token = app, port, token
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer a request, or pass it on."""
+        """Refuse a request that this server may not answer. Pass every other request on to the application."""
         asks = scope["type"] in ("http", "websocket")
         answer = judge(_checked_request(scope), self._port, self._token) if asks else None
         if answer is None:

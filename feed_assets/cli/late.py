@@ -91,7 +91,7 @@ def _declared(module: str | None, feed: Feed, key: str) -> Partition:
 
 
 def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:
-    """Print what an update of a partition has changed."""
+    """Print how an update of a partition differs from the update before it: its inputs, rows and key figures."""
     from feed_assets.ledger.rerun_effects import effect
 
     with ledger_of_settings(makes=False).read() as connection:

@@ -149,7 +149,7 @@ def _lives(process: "psutil.Process") -> bool:
 
 
 def _all_of(started: Started) -> "list[psutil.Process]":
-    """Return the process with its descendants, and further processes that have its mark.
+    """Return a process with its descendants, and other processes that carry the same mark in their environment.
 
     Those are processes whose parents have ended, such as a run of a killed daemon.
     """
@@ -178,7 +178,7 @@ def _family(pid: int) -> "list[psutil.Process]":
 
 
 def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> None:
-    """Send a signal to the group, and to those descendants that have left it."""
+    """Send a signal to a leader's process group, and to those descendants that have left the group."""
     import psutil
 
     with suppress(ProcessLookupError):

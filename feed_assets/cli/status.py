@@ -96,7 +96,10 @@ def _show(grid: "Status", as_json: bool, html: Path | None, *, live: bool) -> No
 
 
 def _slots(day: str | None, days: int | None, now: datetime) -> "Slots | None":
-    """Return the requested days. Return None if no days are requested: the newest periods are shown."""
+    """Return the days that `--day` and `--days` request.
+
+    Return None without these options: the newest periods are shown.
+    """
     from feed_assets.core.grid import HOURS_UP_TO, Slots
 
     if day is None and days is None:

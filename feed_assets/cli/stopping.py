@@ -101,7 +101,10 @@ def _end(number: int) -> NoReturn:
 
 @contextmanager
 def _signals() -> Generator[_Signals]:
-    """Count signals. The first raises KeyboardInterrupt, unless other code has replaced our handler."""
+    """Yield a count of the stop signals that this process gets.
+
+    The first signal raises KeyboardInterrupt, unless other code has replaced our handler.
+    """
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)

@@ -254,7 +254,10 @@ def _changes(target: "Target", sources: "TableSources", table: str) -> Iterator[
 
 @contextmanager
 def _target(name: str, sources: "TableSources") -> "Generator[Target]":
-    """Yield the warehouse of this name and, if a topic is loaded, the location of its chunks."""
+    """Yield a warehouse by its name.
+
+    If a table is loaded from a topic, also open Kafka and the blackboard with the chunks.
+    """
     from feed_assets.core.topics import Topic
     from feed_assets.kafka import check_installed
     from feed_assets.warehouse.target import Target

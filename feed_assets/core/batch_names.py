@@ -46,12 +46,12 @@ def numbers_in(name: str) -> Numbers | None:
 
 
 def following(names: Iterable[str]) -> int:
-    """Return the number of the next increment."""
+    """Return the number of the increment after all increments in these batches."""
     return 1 + max((numbers.last for name in names if (numbers := numbers_in(name))), default=0)
 
 
 def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
-    """Return the replaced batches, each with the range that replaces it.
+    """Return the replaced batches, each with the range (one batch made of several) that replaces it.
 
     All `batches` must be of one partition and have a valid update.
     """
@@ -67,14 +67,20 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
 
 
 def held_by(batch: Partition, candidates: Iterable[Partition]) -> Partition | None:
-    """Return the range that holds the rows of a batch, or None. All `candidates` must have a valid update."""
+    """Return the range (one batch made of several) that holds the rows of a batch, or None.
+
+    All `candidates` must have a valid update.
+    """
     if numbers_in(batch.name) is None:
         return None
     return replaced({each for each in candidates if each.parent == batch.parent} | {batch}).get(batch)
 
 
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
-    """Return the batches of one partition that no range replaces, including those without a valid update."""
+    """Return the batches of one partition that no range (one batch made of several) replaces.
+
+    Batches without a valid update are included.
+    """
     batches = sorted(batches)
     gone = replaced(each for each in batches if each in valid)
     return tuple(each for each in batches if each not in gone)
@@ -92,33 +98,41 @@ def version_of(pins: Iterable[Pin]) -> str:
 def set_version(pins: Iterable[Pin]) -> str:
     """Return the version of a set of batches:
 
-    `version_of` if one of the batches is ours, otherwise a digest of all pins.
+    the sum of their versions (`version_of`) if one of the batches is ours, otherwise a digest of all pins.
     """
     pins = [*pins]
     return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
 
 
 def same_rows(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> set[Partition]:
-    """Return the partitions that have the same rows in two sets of pins, where ranges may stand for their batches."""
+    """Return the partitions whose batches have the same rows in two sets of pins.
+
+    A pin records an update that a run read.
+
+    Batches may have been combined: then one batch, named by a range of numbers, stands for several in the other set.
+    """
     read, other_read = _by_parent(pins), _by_parent(other_pins)
     ranged = {parent for some in (read, other_read) for parent, mine in some.items() if any(map(_is_range, mine))}
     return {at for at in ranged & read.keys() & other_read.keys() if version_of(read[at]) == version_of(other_read[at])}
 
 
 def covers(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether the slices in `pins` cover, without a hole, all event-table slices in `other_pins`."""
+    """Return whether the event-table slices in `pins` cover those in `other_pins`, without a hole.
+
+    A slice is the range of a table's rows, between two markers, that a run read.
+    """
     read_intervals = _intervals(pins)
     pairs = ((pin, read_intervals.get(pin.partition, ())) for pin in other_pins if pin.is_slice)
     return all(_reach(mine, pin.start or "") >= pin.update_id for pin, mine in pairs)
 
 
 def is_whole(pins: Iterable[Pin]) -> bool:
-    """Return whether the slices of each event table run from its beginning without a hole."""
+    """Return whether the slices that a run read of each event table run from the table's beginning without a hole."""
     return all(_reach(mine, "") >= mine[-1].end for mine in _intervals(pins).values())
 
 
 def _intervals(pins: Iterable[Pin]) -> dict[Partition, list[Interval]]:
-    """Return the intervals that were read, in order, by partition of an event table."""
+    """Return by event-table partition the intervals of markers that were read, in order."""
     intervals: dict[Partition, list[Interval]] = {}
     for pin in sorted(pins, key=lambda each: (each.start or "", each.update_id)):
         if pin.is_slice:
@@ -151,12 +165,12 @@ def told_last(pins: Iterable[Pin]) -> set[Pin]:
 
 
 def interval_of(pin: Pin) -> Interval:
-    """Return the interval of an event table that a pin read."""
+    """Return the interval of markers of an event table that a pin read."""
     return Interval(pin.start, pin.update_id)
 
 
 def overlap(pins: Iterable[Pin], other_pins: Iterable[Pin]) -> bool:
-    """Return whether two sets of pins read overlapping slices of an event table."""
+    """Return whether two sets of pins contain slices (ranges of rows) of an event table that overlap."""
     of = {pin.partition: interval_of(pin) for pin in other_pins if pin.is_slice}
     return any(interval_of(pin).shares(of[pin.partition]) for pin in pins if pin.is_slice and pin.partition in of)
 

@@ -20,12 +20,12 @@ class OffsetRange(NamedTuple):
 
 
 def line_after(offset: int, limit: int) -> int:
-    """Return the first grid line after an offset. Grid lines are the multiples of the limit."""
+    """Return the first multiple of `limit` after an offset. Such multiples are the grid lines at which chunks end."""
     return offset - offset % limit + limit
 
 
 def line_before(offset: int, limit: int) -> int:
-    """Return the last grid line at or before an offset."""
+    """Return the last multiple of `limit` at or before an offset. Chunks end at such multiples (grid lines)."""
     return offset - offset % limit
 
 

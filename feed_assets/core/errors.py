@@ -156,11 +156,11 @@ class LetterLeft(FeedAssetsError):
 
 
 class SignalsLost(FeedAssetsError):
-    """The downstream partition has lost its signals, so the offset to resume at is unknown."""
+    """The topic of signals has lost the signals of a partition, so the offset to resume at is unknown."""
 
 
 class FencedOff(FeedAssetsError):
-    """Another process signals the chunks of this topic partition."""
+    """Another process now writes the chunks and signals of this topic partition."""
 
 
 class InvalidShape(FeedAssetsError):
@@ -196,7 +196,7 @@ class KeyStrayed(LoadFailed):
 
 
 class OffsetsMissing(LoadFailed):
-    """The signals of a partition do not continue at the offset at which its table ends."""
+    """The next signal of a topic partition begins after the offset up to which the warehouse table was loaded."""
 
 
 class WarehouseTaken(FeedAssetsError):

@@ -48,7 +48,7 @@ def begin(cadence: Cadence, now: datetime, position: int) -> Expected:
 
 
 def has_come(expected: Expected, start: datetime, end: datetime, now: datetime) -> Expected:
-    """Record the arrival of a partition. Without a cron, earlier partitions are expected from now on."""
+    """Return the state after a partition arrived. Without a cron, earlier partitions are expected from now on."""
     if end <= expected.since:
         return expected
     if not expected.came:
@@ -79,7 +79,10 @@ def expected_since(cadence: Cadence, expected: Expected, end: datetime) -> datet
 
 
 def looked(expected: Expected, upto: datetime, position: int, missing: Mapping[str, datetime]) -> Expected:
-    """Return the state after a check. `came` keeps the last arrival, and the arrivals after `upto`."""
+    """Return the state after a check for missing partitions.
+
+    `came` keeps the last arrival, and the arrivals after `upto`.
+    """
     came = tuple(each for each in expected.came[:-1] if each[0] > upto) + expected.came[-1:]
     return replace(expected, upto=upto, position=position, missing=missing, came=came)
 

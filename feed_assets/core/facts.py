@@ -84,11 +84,11 @@ class KnownWindow:
 
     @property
     def phrase(self) -> str:
-        """Return the state as part of a sentence."""
+        """Return the window's state as part of a sentence."""
         return f"is {self.state.value.replace('_', ' ')}: {self.why}"
 
     def pin(self, window: Partition) -> Pin | None:
-        """Return the pin that records a read of this window in its present state.
+        """Return the pin with which a run records that it read this window in its present state.
 
         Return None if the window cannot be read. A window with bad data can be read.
         """

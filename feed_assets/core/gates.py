@@ -52,7 +52,7 @@ class Case:
 
     @cached_property
     def built(self) -> Built:
-        """Return the facts about the output."""
+        """Return the ledger's facts about the output, such as its newest update."""
         return self.facts.outputs.get(self.need.output, Built())
 
     @cached_property
@@ -62,7 +62,7 @@ class Case:
 
     @cached_property
     def pins(self) -> tuple[Pin, ...]:
-        """Return the pins that the output would read now."""
+        """Return the pins of the updates and slices that the output would read now."""
         return tuple(pin for each in self.need.inputs for pin in each.pins(self.facts, self.choice))
 
     @cached_property
@@ -88,10 +88,10 @@ class Case:
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
-        """Return a pin if its update arrived in time to be weighed now.
+        """Return the newest pin of an input whose update arrived in time to be weighed now.
 
-        Otherwise return the newest earlier pin that did, or else the consumed pin. A window counts as arrived when it
-        first changes after the output was built.
+        That is the given pin, an earlier one, or else the pin that the output was built from. A window counts as
+        arrived when it first changes after the output was built.
         """
         upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
         came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
@@ -110,13 +110,13 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Return whether due events cover any rows. These rows may have changed, so the output must read them again."""
+        """Return whether unconsumed events report rows of an input table, which the output must then read (again)."""
         due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
         return any(not each.interval.is_empty for each in due)
 
     @cached_property
     def lacking(self) -> frozenset[Partition]:
-        """Return the missing inputs."""
+        """Return the input partitions that the output needs and that are missing."""
         return self.need.lacking(self.facts, self.choice)
 
     @cached_property
@@ -132,7 +132,10 @@ class Case:
 
     @cached_property
     def _not_reprocessed(self) -> frozenset[Partition]:
-        """Return the backfilled windows and the partitions counted in them, if the dataset ignores backfills."""
+        """Return the inputs whose backfill does not rebuild the output, because its dataset ignores backfills.
+
+        These are the backfilled windows, and the partitions that are counted in them.
+        """
         if self.need.reprocess != "never":
             return frozenset()
         back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]
@@ -140,7 +143,10 @@ class Case:
 
     @cached_property
     def _settled(self) -> frozenset[Partition]:
-        """Return the consumed inputs that had to reach a time. Their later updates do not make the output stale."""
+        """Return the inputs that only had to reach a time (`beyond`) and were read.
+
+        Their later updates do not make the output stale.
+        """
         beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
         settled = {member for each in beyond for member in each.members(self.facts)}
         consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
@@ -180,7 +186,10 @@ def _time(case: Case) -> Answer | None:
 
 
 def _inputs(case: Case) -> Answer | None:
-    """Stop a partition unless every input has something to read. Updates of incomplete propagations do not count."""
+    """Stop a partition unless there is something to read of every input.
+
+    Updates of incomplete propagations, which have not reached every required table, do not count.
+    """
     missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
     behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
     if case.pins and (case.without or (not missing and not behind)):
@@ -197,7 +206,7 @@ def _inputs(case: Case) -> Answer | None:
 
 
 def _enough(case: Case) -> tuple[datetime | None, list[str]]:
-    """Return when the build proceeds without the missing inputs, if enough are there, and the explanation."""
+    """Return from when on the output is built without its missing inputs, if enough are there, and an explanation."""
     waits, needed = case.need.waits, case.need.needed
     if waits.after is None or not waits.may_lack(needed, case.lacking):
         nothing_of = shortened(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
@@ -221,9 +230,9 @@ def _look_again(case: Case) -> datetime | None:
 
 
 def _news(case: Case) -> Answer | None:
-    """Stop a partition that is current.
+    """Answer that the output is current if nothing has changed since its last build. Otherwise return None.
 
-    Due events that change nothing are consumed first. Only then does the partition wait for further propagations.
+    Events that change nothing are consumed first. Only then does the output wait for further propagations.
     """
     if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None

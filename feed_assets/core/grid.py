@@ -76,7 +76,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True)
 class Shown:
-    """A partition with its shown state. Times are UTC, None for partitions without time."""
+    """A partition in the status grid, with its state. Times are UTC, None for partitions without time."""
 
     partition: Partition
     start: datetime | None
@@ -102,7 +102,7 @@ def _running(facts: PartitionFacts, _: bool) -> Judged | None:
 
 
 def _closed(facts: PartitionFacts, is_over: bool) -> Judged | None:
-    """Judge a closed partition. A partition of bad quality is still shown as bad."""
+    """Return the shown state of a partition that was closed. A partition of bad quality is still shown as bad."""
     if not facts.closed:
         return None
     state, why = _bad(facts, is_over) or (CellState.CLOSED, "")
@@ -114,7 +114,7 @@ def _stopped(facts: PartitionFacts, _: bool) -> Judged | None:
 
 
 def _bad(facts: PartitionFacts, _: bool) -> Judged | None:
-    """Judge quality. A partition is shown as bad even if a waiver lets its consumers proceed."""
+    """Return the shown state of a partition whose data are bad, even if a waiver lets its consumers proceed."""
     is_invalid = facts.window is WindowState.INVALID or facts.failed
     if not is_invalid and not facts.is_flagged and not facts.marked:
         return None
@@ -206,7 +206,7 @@ class Cell:
 
 
 def cells(partitions: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
-    """Return the cells of a row, in order. A partition fills the columns of its time.
+    """Return the cells of a row in the status grid, in order. A partition fills the columns of its time.
 
     Partitions that would fill only columns of an earlier cell are added to that cell.
     """
@@ -232,7 +232,7 @@ def periods(partitions: Iterable[Shown]) -> tuple[Cell, ...]:
 
 
 def worst_first(partitions: Iterable[Shown]) -> int:
-    """Return the sort key of a row. Rows with the worst state of a partition are first."""
+    """Return the sort key of a row in the status grid. Rows with the worst state of a partition are first."""
     order = {state: number for number, state in enumerate(CellState)}
     return min((order[each.state] for each in partitions), default=len(order))
 
@@ -254,7 +254,7 @@ class Reason:
 
     @property
     def since(self) -> datetime | None:
-        """Return the time (UTC) since which the first of them is on the due list."""
+        """Return the earliest time (UTC) since which one of the partitions is on the due list."""
         return min((each.since for each in self.partitions if each.since), default=None)
 
 

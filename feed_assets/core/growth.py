@@ -113,14 +113,14 @@ def _describe(change: InputChange) -> str:
 
 
 def _slice(old: Pin, new: Pin) -> str:
-    """Describe the due slice of an event table."""
+    """Describe the rows of an event table that a run must still read, between the two pins."""
     if new.update_id > old.update_id:
         return f"it was read up to {in_words(old.update_id)}, and there is more up to {in_words(new.update_id)}"
     return f"rows updated after {in_words(new.start)} up to {in_words(new.update_id)} must be read again"
 
 
 def _said_of_all(change: InputChange) -> str:
-    """Describe the growth of the source, if it is larger than this change."""
+    """Describe the growth of the whole source (all its partitions), if it is larger than this change."""
     before, after = _source_sizes(change)
     is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
     return f" (all together {before} to {after} bytes)" if is_more else ""

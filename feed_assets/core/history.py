@@ -43,7 +43,7 @@ class History:
 
     @property
     def limits(self) -> str:
-        """Return the limits in words."""
+        """Return the limits as a text, which is stored to recognize a change of the limits."""
         return f"{self.runs} runs, {self.bytes} bytes"
 
     def begins(self, now: datetime) -> datetime:
@@ -55,7 +55,7 @@ class History:
         return end is not None and end < self.begins(now)
 
     def place(self, end: datetime | None, now: datetime) -> Place:
-        """Return the sort key in the queue of an output whose window ended at `end`."""
+        """Return the sort key of an output in the queue for runs. The output's window ended at `end`."""
         if end is None or not self.has(end, now):
             return 0, 0.0
         return 1, end.timestamp() if self.order is Order.OLDEST else -end.timestamp()
@@ -87,16 +87,16 @@ class Spent:
         return self if today <= self.day <= today + timedelta(days=1) else Spent(today)
 
     def plus(self, runs: int, size: int) -> "Spent":
-        """Return this with more runs and bytes added."""
+        """Return this day's history with more runs and bytes added."""
         return replace(self, runs=self.runs + runs, bytes=self.bytes + size)
 
     def filled(self, history: History) -> "Spent":
-        """Return this, marked as full for today."""
+        """Return this day's history, marked as full under the limits of `history`."""
         return replace(self, full=history.limits)
 
     @property
     def next_day(self) -> datetime:
-        """Return when the next day begins."""
+        """Return when the next day (UTC) begins, with new limits."""
         return datetime.combine(self.day + timedelta(days=1), time(), UTC)
 
     def __str__(self) -> str:

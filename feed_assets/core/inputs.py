@@ -20,7 +20,8 @@ NAMED = 3
 class Beyond:
     """The time that an input's data must reach: `upto` (UTC).
 
-    If the input has windows, the watermark of `sub_partition` at `grain` must reach this time.
+    If the input has windows, its watermark (the end of the complete windows) must reach this time. `grain` is the
+    length of these windows.
     """
 
     upto: datetime
@@ -45,16 +46,16 @@ class UpdateInput:
     """The keys of the partition without its time. Late data of partitions with the same keys are measured together."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
-        """Return the partitions whose updates are read."""
+        """Return the partitions whose updates a run reads: this partition alone."""
         return (self.partition,)
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:
-        """Return the pins to read now."""
+        """Return the pins (one per update) that the next run reads of this input."""
         candidates = [choice.pins.get(each, facts.newest.get(each)) for each in self.members(facts)]
         return tuple(pin for pin in candidates if pin)
 
     def missing(self, facts: Facts, choice: Choice) -> str | None:
-        """Return the name of the input if there is nothing to read, otherwise None."""
+        """Return the name of the input if it has no update to read, otherwise None."""
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:
@@ -77,7 +78,7 @@ class UpdateInput:
         return (self.partition,) if self.is_required else ()
 
     def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
-        """Return the missing partitions among `needed`."""
+        """Return the partitions of this input that are missing and needed."""
         return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
 
     def problem(self, facts: Facts) -> str | None:
@@ -95,7 +96,7 @@ class SetInput(UpdateInput):
     """A partition of an appendable feed: the newest valid update of each of its batches is read."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:
-        """Return all batches, including those without a valid update."""
+        """Return all batches of the partition, including those without a valid update."""
         return facts.batches.get(self.partition, ())
 
 
@@ -114,7 +115,7 @@ class AbsentInput:
     is_required: bool = True
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Return no pins."""
+        """Return no pins: the partition does not exist, so nothing can be read."""
         return ()
 
     def missing(self, facts: Facts, choice: Choice) -> str:  # noqa: ARG002
@@ -167,7 +168,7 @@ class WindowInput:
 
     @cached_property
     def windows(self) -> tuple[Partition, ...]:
-        """Return the windows as partitions of the log."""
+        """Return the input's windows, each in the form of a partition, as the log names them."""
         span = self.span
         return tuple(
             WindowAddress(span.dataset, span.sub_partition, each.grain, each.key).partition for each in span.windows
@@ -176,8 +177,8 @@ class WindowInput:
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
         """Return the pins of a state table's windows if all are complete. If `is_partial`, pin the complete windows.
 
-        Return no pins for a feed, which is pinned by its updates: its windows may open and complete again without a
-        changed row.
+        Return no pins for a feed, because its updates are pinned. A feed's windows may open and complete again without
+        a changed row.
         """
         if self.counted:
             return ()
@@ -188,7 +189,7 @@ class WindowInput:
         """Return None, because `behind` describes what is missing."""
 
     def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
-        """Describe the windows that are not complete. Return None if all are."""
+        """Describe the windows of the input that are not complete. Return None if all windows are."""
         if not self.is_required or self._is_skipped(facts):
             return None
         if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
@@ -216,7 +217,7 @@ class WindowInput:
         return self.counted or tuple(each for each in self.windows if not _recorded(facts, each).pin(each))
 
     def problem(self, facts: Facts) -> str | None:
-        """Describe the problems of the windows to read, or return None."""
+        """Describe the problems of the windows that a run reads. Return None if they have none."""
         if self.ignores_quality:
             return None
         read_windows = [
@@ -240,7 +241,7 @@ class WindowInput:
         return recorded.phrase if recorded.is_bad and not is_waived(recorded.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
-        """Return whether all windows are complete."""
+        """Return whether all windows that the output needs are complete."""
         return all(_recorded(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:

@@ -27,14 +27,14 @@ class Interval:
         return max(self.start or "", other.start or "") < min(self.end, other.end)
 
     def union(self, other: "Interval") -> "Interval | None":
-        """Return the union. Return None if there is a hole between the intervals."""
+        """Return the interval that covers both. Return None if there is a hole between them."""
         low, high = sorted((self, other), key=lambda each: (each.start or "", each.end))
         if low.end < (high.start or ""):
             return None
         return Interval(low.start, max(low.end, high.end))
 
     def grown(self, other: "Interval", previous: str | None) -> "Interval | None":
-        """Return the union, or None if there is a hole.
+        """Return the interval that covers both. Return None if there is a hole between them.
 
         If `other` is empty, there are no data between `previous` and its end, so this range is not a hole.
         """
@@ -44,7 +44,9 @@ class Interval:
 
 
 def start_of(previous: str | None, marker: str, *, replaces_all: bool, is_empty: bool) -> str | None:
-    """Return the marker after which an event's data begin. `previous` is the marker of its partition's previous event.
+    """Return the marker after which the data begin that an event reports.
+
+    `previous` is the marker of its partition's previous event.
 
     An event that replaced all data starts at the beginning. An event without new data covers nothing.
     """

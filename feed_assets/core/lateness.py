@@ -106,7 +106,7 @@ def counted_upto(policy: Late, periods: Periods, now: datetime) -> datetime:
 
 
 def cut_off_of(policy: Late, periods: Periods) -> datetime | None:
-    """Return the cut-off of an output. Return None if there is none."""
+    """Return the time after which late data of an output cause no re-run. Return None if the policy sets no limit."""
     return periods.ends[0] + policy.cut_off if policy.cut_off is not None and periods.ends else None
 
 

@@ -33,7 +33,7 @@ def excerpt(text: str) -> str:
 
 
 def _without_middle(text: str, most: int) -> str:
-    """Return a text. If the text has more than `most` characters, return only its beginning and its end."""
+    """Return a text, cut to its beginning and its end if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 

@@ -50,7 +50,12 @@ class Need:
         return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
 
     def counts_upto(self, feed: Feed, now: datetime) -> str | None:
-        """Return the greatest update id of an input whose data are weighed at `now`. None means no limit."""
+        """Return the greatest id of updates of an input that are weighed at `now`.
+
+        Later updates are weighed at a later check.
+
+        None means no limit.
+        """
         policy = self.policy_of(feed)
         if policy.cron is None and (policy.cut_off is None or not self.periods.ends):
             return None
@@ -58,12 +63,12 @@ class Need:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Return the existing input partitions."""
+        """Return the input partitions that exist, those of event tables included. Windows are not included."""
         return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
 
     @property
     def windows(self) -> tuple[WindowInput, ...]:
-        """Return the window inputs."""
+        """Return the inputs for which windows of time must be complete."""
         return tuple(each for each in self.inputs if isinstance(each, WindowInput))
 
     def partitions_of(self, feed: Feed) -> list[Partition]:
@@ -71,7 +76,7 @@ class Need:
         return [each for each in self.partitions if each.feed == feed]
 
     def windows_of(self, feed: Feed) -> list[WindowInput]:
-        """Return the window inputs of one feed."""
+        """Return the inputs for which windows of one feed must be complete."""
         return [each for each in self.windows if each.span.dataset == feed]
 
     @property

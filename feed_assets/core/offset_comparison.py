@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OffsetProblems:
-    """Descriptions of a window's offset problems. None means no problem."""
+    """Texts that describe what is wrong with the offsets that a window's reports name. None means no problem."""
 
     uncovered: str | None = None
     """Offsets that no part holds."""

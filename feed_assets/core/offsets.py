@@ -28,19 +28,19 @@ NAMED = 3
 
 @dataclass
 class Steps:
-    """Number of ranges that hold each offset, stored as the difference from the offset before."""
+    """For each offset, how many ranges contain it. Only the changes from one offset to the next are stored."""
 
     by_offset: dict[int, int] = field(default_factory=dict[int, int])
 
     @classmethod
     def of(cls, text: str | None) -> "Steps":
-        """Parse a text that the property `text` returned."""
+        """Parse the JSON text that the property `text` returned."""
         pairs: list[tuple[int, int]] = json.loads(text) if text else []
         return cls(dict(pairs))
 
     @property
     def text(self) -> str:
-        """Return the steps as JSON, by offset."""
+        """Return the steps as JSON for the ledger: pairs of an offset and its change, by offset."""
         return json.dumps(sorted(self.by_offset.items()))
 
     def add(self, added: Range, sign: int = 1) -> None:
@@ -50,7 +50,7 @@ class Steps:
             self._step(offset, change)
 
     def merge(self, other: "Steps") -> None:
-        """Add the steps of other ranges."""
+        """Add the ranges of offsets that `other` holds."""
         for offset, change in other.by_offset.items():
             self._step(offset, change)
 
@@ -70,12 +70,12 @@ class Steps:
 
     @property
     def hull(self) -> Range | None:
-        """Return the least and the greatest offset."""
+        """Return the first and the last offset that any range contains."""
         return (min(self.by_offset), max(self.by_offset) - 1) if self.by_offset else None
 
     @property
     def doubled(self) -> list[Range]:
-        """Return the ranges of offsets that are in more than one added range."""
+        """Return the ranges of offsets that more than one added range contains."""
         return joined((first, last) for first, last, depth in self.stretches() if depth > 1)
 
 
@@ -91,19 +91,19 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def hull_of(hulls: Iterable[Range | None]) -> Range | None:
-    """Return the least and the greatest offset of several ranges."""
+    """Return the first and the last offset of several ranges together."""
     ranges = [each for each in hulls if each]
     return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
 
 
 def common_ranges(offsets: str | None) -> Ranges:
-    """Return the ranges that a report gives for all of its windows together."""
+    """Return the ranges of offsets, by topic partition, that a report gives for all of its windows together."""
     loaded: dict[str, Range] | list[Any] = json.loads(offsets) if offsets else {}
     return {} if isinstance(loaded, list) else _ranges(loaded)
 
 
 def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[datetime, Ranges]:
-    """Return the ranges that a report gives for each of its windows."""
+    """Return the ranges of offsets, by topic partition, that a report gives for each of its windows."""
     loaded: dict[str, Range] | list[tuple[str, dict[str, Range]]] = json.loads(offsets) if offsets else {}
     if isinstance(loaded, list):
         named = {start_at(key): _ranges(ranges) for key, ranges in loaded}
@@ -113,13 +113,13 @@ def by_window(offsets: str | None, windows: Mapping[datetime, int]) -> dict[date
 
 
 def _ranges(loaded: Mapping[str, Iterable[int]]) -> Ranges:
-    """Return ranges as pairs. In JSON each range is a list."""
+    """Convert offset ranges that were read from JSON: each list becomes a pair."""
     pairs = {name: tuple(each) for name, each in loaded.items()}
     return {name: (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
 def compared(uncovered: Mapping[str, Iterable[Range]], doubled: Mapping[str, Iterable[Range]]) -> OffsetProblems:
-    """Describe the ranges that are in no part, and the ranges that are in several parts, by partition."""
+    """Describe, by topic partition, the offsets that are in no part, and those that are in several parts."""
     none = _problem_text(uncovered, "in no part")
     several = _problem_text(doubled, "in several parts")
     return OffsetProblems(none, f"over-counted: {several}" if several else None)

@@ -58,7 +58,7 @@ class Rule:
     at_least: NotNegative = 0
 
     def holds(self, slices: Iterable[Slice]) -> bool:
-        """Return whether the rule applies to these slices."""
+        """Return whether this rule's plan applies to a run that reads these slices (new rows of event tables)."""
         matching = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
         matching = [each for each in matching if not self.operations or each.operations & self.operations]
         return bool(matching) and sum(each.bytes for each in matching) >= self.at_least
@@ -91,7 +91,10 @@ class RunSpec:
     consumes: bool = False
 
     def slice(self, table: str, key: str = "") -> Slice | None:
-        """Return the slice of a table's partition. Return None if the partition has nothing new."""
+        """Return the slice of a table's partition: the rows that this run reads.
+
+        Return None if the partition has nothing new.
+        """
         return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
 
 

@@ -64,7 +64,7 @@ class Profile:
 
     @property
     def partitions(self) -> int:
-        """Return the maximum number of partitions in the baseline."""
+        """Return the greatest number of earlier partitions with which a partition is compared."""
         return int(self.baseline.split()[0])
 
     @property
@@ -94,7 +94,7 @@ class MeasureComparison:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether the baseline has enough partitions."""
+        """Return whether the baseline has enough earlier partitions to judge this measure."""
         return self.baseline_count >= ENOUGH
 
     @property
@@ -110,7 +110,7 @@ class MeasureComparison:
 
 
 def compare(profile: Profile, measures: Measures, baseline: Sequence[Measures]) -> tuple[MeasureComparison, ...]:
-    """Compare each measure of a partition with its baseline."""
+    """Compare each measure of a partition with the same measure of earlier partitions, which are its baseline."""
     return tuple(_compared(name, measures.get(name), baseline, profile.off_by) for name in profile.measures)
 
 
@@ -134,7 +134,10 @@ def asks_for_more(compared: Sequence[MeasureComparison]) -> bool:
 
 
 def in_words(compared: Sequence[MeasureComparison]) -> str:
-    """Describe the measures that are off. If there are none, describe the measures with too short a baseline."""
+    """Describe the measures that are far from their baseline.
+
+    If there are none, describe the measures whose baseline has too few partitions.
+    """
     off = [each.phrase for each in compared if each.is_off]
     unknown = [each.phrase for each in compared if not each.is_enough]
     return "; ".join(off or unknown) or "nothing is off"

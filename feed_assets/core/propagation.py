@@ -67,7 +67,7 @@ class Propagation:
 
     @property
     def since(self) -> datetime:
-        """Return when the first of its events arrived (UTC)."""
+        """Return when the first event of this propagation arrived (UTC)."""
         return min(event.at for event in self.events)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Due:
 
     @property
     def correlations(self) -> tuple[str, ...]:
-        """Return the correlation ids of the taken propagations."""
+        """Return the correlation ids of the propagations that the next run takes."""
         return tuple(sorted({each.correlation for each in self.selected}))
 
 
@@ -146,14 +146,17 @@ def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Pro
 
 
 def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
-    """Return the names of the pipelines without a ready propagation, if the consumer waits for all pipelines."""
+    """Return the pipelines for which no propagation is ready, if the consumer waits for all pipelines."""
     if consumer.wait_for == "any":
         return ""
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
 def _propagations(consumer: Consumer, events: Sequence[Recorded], histories: Seen, judged: Judged) -> list[Propagation]:
-    """Group events into propagations, split at holes, in the order of their first events."""
+    """Group events by correlation id and partition into propagations, in the order of their first events.
+
+    If the events of a propagation leave a hole in a table, the propagation is split there.
+    """
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.partition.key), []).append(event)
@@ -208,7 +211,10 @@ def _pieces(propagation: Propagation) -> list[Propagation]:
 def _take(
     consumer: Consumer, ready: Sequence[Propagation], judged: Judged
 ) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
-    """Return the propagations whose slices join without a hole, and the joined slices. A later run takes the others."""
+    """Return the propagations that the next run consumes, and the slices of tables that it reads for them.
+
+    The slices of the taken propagations join without a hole. A later run takes the others.
+    """
     selected: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
@@ -223,7 +229,11 @@ def _take(
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
-    """Return the slices, extended by the events. Return None if there is a hole, with data of another propagation."""
+    """Return the slices, extended by the events. A slice is the range of a table's rows that a run reads.
+
+    Return None if an event cannot extend a slice without a gap. Such a gap would hold data of another propagation,
+    which this run must not read.
+    """
     grown = dict(slices)
     for event in events:
         old = grown.get(event.partition)
@@ -243,14 +253,20 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
 
 
 def slice_of(event: Recorded) -> Slice:
-    """Return the slice of one event. Its size is the number of bytes in the event's context, or 0."""
+    """Return the slice of a table that one event reports: the rows up to its marker.
+
+    The slice's size is the number of bytes in the event's context, or 0.
+    """
     reported = event.context.get("bytes")
     size = reported if isinstance(reported, int) else 0
     return Slice(event.partition, event.start, event.marker, frozenset({event.operation}), bytes=size)
 
 
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
-    """Return whether the unconsumed events still make up exactly this slice, which was chosen earlier."""
+    """Return whether the unconsumed events still make up exactly this slice.
+
+    The slice was chosen earlier. Since then, another run may have consumed some of its events.
+    """
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
     remaining = joined.get(piece.partition) if joined else None
     return remaining is not None and remaining.interval == piece.interval

@@ -85,7 +85,7 @@ class Pull:
         return "%H" in self._pieces
 
     def days(self, now: datetime) -> list[date]:
-        """Return the days whose files are listed, newest first."""
+        """Return the days whose files are listed now, newest first."""
         today = now.astimezone(UTC).date()
         return [today - timedelta(days=back) for back in range(self.lookback + 1)]
 
@@ -94,7 +94,7 @@ class Pull:
         return now - timedelta(days=self.lookback + 1)
 
     def begins(self, day: date) -> str:
-        """Return the common prefix of the keys of a day's files."""
+        """Return the prefix with which the keys of all files of a day begin."""
         return self._above + "".join(day.strftime(each) if each in _DATE else each for each in self._leading)
 
     def moment_of(self, key: str) -> datetime | None:
@@ -144,8 +144,9 @@ class Pull:
         """Return the regular expression for the text between two `/`. `before` is the pattern of the folders above.
 
         The expression is an atomic group: if the text after the group does not match, no other way to match the group
-        is tried. So matching takes at most quadratic time in the length of a name. If one of its codes occurs again
-        later, the group is not atomic, because then other ways must be tried.
+        is tried. So matching takes at most quadratic time in the length of a name. If a date code of this folder occurs
+        twice in the pattern, both places must have the same value. Then the group is not atomic, because its first
+        match may give another value.
         """
         pattern, above = "", {*_PIECE.split(before)}
         pieces = [each for each in _PIECE.split(text) if each]

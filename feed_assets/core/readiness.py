@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that its run would read. A slice of an event table counts 0, because its size is unknown."""
+        """Return the bytes that a run would read. A slice of an event table counts 0, because its size is unknown."""
         return sum(pin.size for pin in self.pins)
 
 
@@ -97,7 +97,7 @@ _LATE = {
 
 
 def _arrivals(case: Case) -> tuple[Arrivals, ...]:
-    """Group the changes by input."""
+    """Group the changes of the inputs since the last build by input feed, with the costs of a re-run."""
     need, per_byte = case.need, case.facts.costs.get(case.need.output.feed)
     read = sum(pin.size for pin in case.pins if not address_of(pin.partition))
     return tuple(

@@ -245,7 +245,7 @@ class _Part(_Line):
     offsets: dict[Name, Offsets] | None = None
 
     def reports(self) -> tuple[Report, ...]:
-        """Return the one report of the line."""
+        """Return the report of this line, in a tuple of one."""
         return (_report(self, INGESTED, self.part, self.windows, _dumped(self.offsets)),)
 
 
@@ -330,7 +330,7 @@ _KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
 
 
 def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
-    """Return the dataset and the sub-partition. Raise InvalidName if either is malformed or too long."""
+    """Return the dataset and the sub-partition that a line names. Raise InvalidName if one is malformed or too long."""
     dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
     check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
     return dataset, below

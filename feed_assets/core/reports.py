@@ -20,7 +20,9 @@ FOLDED = "(folded)"
 
 @dataclass(frozen=True)
 class Report:
-    """Records by base window of one part, or of a source (`tier`). A report replaces the earlier one of the same part.
+    """Counts of records in windows of the smallest grain: of one ingested part, or by a source (`tier`).
+
+    A report replaces the earlier one of the same part.
 
     Among reports of the same dataset, sub-partition, tier and part, the one with the greatest version counts. Versions
     sort as text (`core.events.encode`).
@@ -56,7 +58,7 @@ class Report:
 
     @cached_property
     def counts(self) -> str:
-        """Return the windows as JSON, by start."""
+        """Return the counts by window as JSON, sorted by the start of the window."""
         return text_of(self.windows)
 
     @cached_property
@@ -73,7 +75,7 @@ def version_shown(version: str) -> str:
 
 
 def key_of(start: datetime) -> str:
-    """Return a window's key in the JSON of `text_of`."""
+    """Return a window's key: its start in UTC, such as `2026-01-01-15:00`."""
     return _key_in_utc(start.astimezone(UTC))
 
 
@@ -84,7 +86,7 @@ def _key_in_utc(start: datetime) -> str:
 
 
 def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
-    """Return counts by window as JSON, by start."""
+    """Return counts by window as JSON: a list of pairs of a window's key and its count, sorted by start."""
     return json.dumps([[key_of(start), count] for start, count in sorted(windows)])
 
 
@@ -94,7 +96,7 @@ def windows_of(counts: str) -> dict[datetime, int]:
 
 
 def start_at(key: str) -> datetime:
-    """Return the start of a window from its key in the JSON of `text_of`."""
+    """Return the start of a window (UTC) from its key, such as `2026-01-01-15:00`. `key_of` makes such keys."""
     return datetime.fromisoformat(f"{key[:10]}T{key[11:]}").replace(tzinfo=UTC)
 
 

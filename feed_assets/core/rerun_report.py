@@ -31,13 +31,13 @@ class UpdateFigures:
 
     @property
     def numbers(self) -> dict[str, float | None]:
-        """Return all numbers by name, key figures first."""
+        """Return all numbers of the update by name: its key figures first, then records, bytes and files."""
         return {**self.figures, "records": self.records, "bytes": self.bytes, "files": self.files}
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """A number before and after. None means unknown."""
+    """A number of a partition before and after a re-run. None means unknown."""
 
     label: str
     before: float | None
@@ -45,7 +45,7 @@ class BeforeAfter:
 
     @property
     def change(self) -> str:
-        """Describe the change."""
+        """Describe the relative change, such as `+1.5%`."""
         if self.before is None or self.after is None:
             return "?"
         if self.before == self.after:
@@ -54,7 +54,7 @@ class BeforeAfter:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Return the cells of its table row."""
+        """Return the texts of a table row: label, number before, number after and change."""
         return self.label, number(self.before), number(self.after), self.change
 
 
@@ -69,7 +69,10 @@ class InputComparison:
 
     @property
     def rows(self) -> tuple[BeforeAfter, ...]:
-        """Return the rows for bytes and files; for windows only records; for an event table no rows."""
+        """Return the compared numbers of an input: its bytes and files.
+
+        For windows these are only records. For an event table there are none.
+        """
         sizes = sum(pin.size for pin in self.before), sum(pin.size for pin in self.after)
         files = sum(pin.files for pin in self.before), sum(pin.files for pin in self.after)
         if not any(files):
@@ -93,7 +96,10 @@ class Effect:
 
     @property
     def written(self) -> tuple[BeforeAfter, ...]:
-        """Return the output's numbers. Numbers that only the earlier update has are last."""
+        """Return the numbers of the output before and after the re-run.
+
+        Numbers that only the earlier update has are last.
+        """
         before, after = self.before.numbers, self.after.numbers
         return tuple(BeforeAfter(name, before.get(name), after.get(name)) for name in {**after, **before})
 

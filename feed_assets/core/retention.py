@@ -93,7 +93,7 @@ def judge(
 
 
 def _judge(update: StoredUpdate, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
-    """Return the decision about one update. `newer` are the valid updates after it, newest first."""
+    """Decide whether an update can be removed. `newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(update, newer, retention, now):
         return Judgement(update.id, goes=False, reason=reason)
     if reason := _in_use(update, now):

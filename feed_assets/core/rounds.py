@@ -14,7 +14,7 @@ History = Iterable[tuple[Feed, int]]
 
 @dataclass(frozen=True)
 class Round:
-    """One pass through a pipeline. `missing` are the tables without an event in it."""
+    """One pass of a correlation id through a pipeline. `missing` are the tables without an event in this pass."""
 
     number: int
     missing: frozenset[Feed]

@@ -51,7 +51,7 @@ def masked(text: str, url: str = "") -> str:
 
 
 def _passwords(text: str) -> list[slice]:
-    """Return the slices of the passwords in URLs, with the colon before them. A slice ends at the last `@` of its line.
+    """Return the positions of the passwords in URLs, with the colon before them. Each ends at the last `@` of its line.
 
     A password may contain any character, even `@`. It is better to hide a host, too, than to show half of a password.
     """
@@ -117,7 +117,7 @@ def _follow(error: BaseException, error_by_id: dict[int, BaseException]) -> None
 
 
 def _says(error: BaseException) -> bool:
-    """Return whether an error contains a secret, or its text cannot be read."""
+    """Return whether the text of an error contains a secret, or cannot be read."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (as in `text_of`)

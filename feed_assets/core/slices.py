@@ -18,7 +18,7 @@ class SliceReader(Protocol):
     def __call__(
         self, piece: "Slice", spark: "SparkSession", url: str, table: str, *, by: str, schema: str | None = None
     ) -> "DataFrame":
-        """Return the rows of the slice. Raise SourceUnavailable if they cannot be read."""
+        """Return the rows of a SQL table that belong to a slice. Raise SourceUnavailable if they cannot be read."""
         ...
 
 
@@ -50,7 +50,7 @@ class Slice:
 
     @property
     def interval(self) -> Interval:
-        """Return the bounds as an interval of encoded markers."""
+        """Return the slice's bounds as an interval of encoded markers."""
         return Interval(self.start, self.end)
 
     @property

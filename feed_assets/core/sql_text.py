@@ -7,5 +7,5 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return any text as a literal."""
+    """Return a text as a SQL string literal, with quotes escaped."""
     return "'" + text.replace("'", "''") + "'"

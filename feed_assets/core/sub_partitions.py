@@ -331,7 +331,7 @@ def dated(new: Tracked, recorded: Tracked, reported: Collection[str], today: Cal
 
 
 def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
-    """Return a sub-partition with its declared dates. Dates that are not declared are taken from the ledger."""
+    """Return a sub-partition with its declared dates of life, completed by the dates in the ledger."""
     if before is None:
         return replace(life, since=life.since or today) if is_new else life
     if before.until is not None and life.until is None and life.since is None:

@@ -48,10 +48,16 @@ TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
 
 
 def signals_of(topic: str) -> str:
-    """Return the topic of signals. It has a signal for each chunk, in the partition with the same number."""
+    """Return the name of the topic with the signals of `topic`.
+
+    It has a signal for each chunk, in the partition with the same number.
+    """
     return f"{topic}-signals"
 
 
 def dead_letters_of(topic: str) -> str:
-    """Return the topic of dead letters: messages that are not valid records, in the partition with the same number."""
+    """Return the name of the topic with the dead letters of `topic`.
+
+    Dead letters are messages that are not valid records. They are in the partition with the same number.
+    """
     return f"{topic}-dead-letters"

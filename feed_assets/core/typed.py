@@ -116,7 +116,10 @@ def _refuse_unknown(
 
 @cache
 def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations with their rules. Call it late: an annotation may use a name that is defined later."""
+    """Return the type annotations of a function's arguments, with the rules that they contain.
+
+    Call this late: an annotation may use a name that is defined after the function.
+    """
     return get_type_hints(function, include_extras=True)
 
 

@@ -63,7 +63,10 @@ def choose(consumer: Consumer, inbox: Inbox) -> Choice:
 
 
 def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ...]]:
-    """Return the groups of inputs that may be mixed: several tables of one pipeline with one partition key."""
+    """Return the groups of inputs in which data of different propagations could be mixed.
+
+    A group has several tables of one pipeline with the same partition key.
+    """
     members_by_group: dict[Group, list[Partition]] = {}
     for name, tables in consumer.needed.items():
         for each in inbox.inputs if len(tables) > 1 else ():
@@ -73,22 +76,26 @@ def _groups(consumer: Consumer, inbox: Inbox) -> dict[Group, tuple[Partition, ..
 
 
 def _incomplete(consumer: Consumer, due: Due) -> set[Group]:
-    """Return the groups with an incomplete propagation. Without `merge`, skip groups that the run takes from."""
+    """Return the groups of events whose propagation still lacks an event of a required table.
+
+    Without `merge`, skip groups that the run takes from.
+    """
     selected = set[Group]() if consumer.merge else {each.group for each in due.selected}
     return {each.group for each in due.incomplete} - selected
 
 
 def _is_whole(inbox: Inbox, members: Collection[Partition]) -> bool:
-    """Return whether the newest updates of the inputs belong together."""
+    """Return whether the newest updates of these inputs were made of the same data, so that one run may read them."""
     lineage, pins = inbox.lineage, [_last(inbox, each) for each in members]
     valid_pins = [pin for pin in pins if pin]
     return len(valid_pins) == len(pins) and belong_together(valid_pins, lineage.built_from, lineage.newest)
 
 
 def _last(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the newest pin of an input. For an event table, it ends at the marker of the last unconsumed event.
+    """Return a pin of all that an input has now.
 
-    If a table has no unconsumed event, return the consumed pin.
+    For an event table, the pin ends at the marker of the last unconsumed event. If a table has no unconsumed event,
+    return the consumed pin.
     """
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
@@ -111,8 +118,8 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
     """Return the pins that events select. An input without an entry is read at its newest update.
 
-    An input with a due slice is read up to the end of this slice. An input that has only events of other propagations
-    is read again at its consumed update.
+    An input with new rows in the run's slices is read up to the end of its slice. An input that has only events of
+    other propagations is read again at the update that the output last read.
     """
     slices = {each.partition: each for each in due_events.slices}
     coming = {event.partition for each in (*due_events.later, *due_events.incomplete) for event in each.events}
@@ -135,8 +142,8 @@ def _by_events(inbox: Inbox, due_events: Due) -> dict[Partition, Pin | None]:
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
     """Return the newest pin of a batch if it is not after `end`, the end of its partition's slice.
 
-    Otherwise return the consumed pin. A compacted batch is always read, because it has no events and holds only earlier
-    rows.
+    Otherwise return the pin that the output last read. A compacted batch is always read, because it has no events and
+    holds only earlier rows.
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     if newest is None or newest.update_id <= end:
@@ -147,13 +154,19 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
-    """Return the pin of the update at the end of a feed's slice. If it is no longer valid, return the newest pin."""
+    """Return the pin of the update to which the slice of a feed extends.
+
+    If that update is invalid, return the newest pin.
+    """
     newest = inbox.newest.get(member)
     return newest if newest is None or newest.update_id <= end else inbox.valid.get((member, end), newest)
 
 
 def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
-    """Return the consumed pin of an input if its update is still valid, otherwise None."""
+    """Return the pin of the update that the output last read of an input.
+
+    Return None if that update is no longer valid.
+    """
     pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
     if pin is None or member.feed in inbox.tables:
         return pin
@@ -162,16 +175,16 @@ def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:
-    """Return the consumed pins of inputs that belong together.
+    """Return the pins of inputs that belong together, as the output last read them.
 
-    If one of these pins is no longer valid, return None for all of them.
+    If one of these updates is no longer valid, return None for all of them.
     """
     pins = {each: _consumed(inbox, each) for each in members}
     return pins if all(pins.values()) else dict.fromkeys(pins)
 
 
 def _mixed(inbox: Inbox, groups: Mapping[Group, Collection[Partition]], choice: Choice) -> dict[Group, str]:
-    """Return the groups whose chosen updates do not belong together, each with the reason."""
+    """Return the groups of inputs whose chosen updates were made of different data, each with the reason."""
     lineage, reason_by_group = inbox.lineage, dict[Group, str]()
     for group, members in groups.items():
         pins = [choice.pins.get(each, inbox.newest.get(each)) for each in members]

@@ -105,7 +105,7 @@ class Waits:
 
     @property
     def phrase(self) -> str:
-        """Return the declared text, such as `23 of 24`."""
+        """Return how many inputs are enough, as declared: `23 of 24`."""
         return f"{self.least} of {self.total}"
 
     def refuse(self, output: Partition, needed: int) -> None:
@@ -118,22 +118,28 @@ class Waits:
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:
-        """Return whether enough partitions are there, and at least one of each input. The time does not matter."""
+        """Return whether a build without the missing partitions is allowed once the wait is over.
+
+        Enough partitions must exist, and at least one of each input.
+        """
         is_enough = len(lacking) <= self.total - self.least and not self.nothing_of(needed, lacking)
         return self.after is not None and is_enough
 
     @staticmethod
     def nothing_of(needed: Set[Partition], lacking: Set[Partition]) -> Set[Feed]:
-        """Return the input feeds without any existing partition."""
+        """Return the inputs of which no needed partition exists."""
         return {each.feed for each in lacking} - {each.feed for each in needed - lacking}
 
     def goes_without(self, needed: Set[Partition], lacking: Set[Partition], now: datetime) -> bool:
-        """Return whether the partition is built now without its missing inputs."""
+        """Return whether the wait is over, so that the partition is built without its missing inputs."""
         return self.after is not None and now >= self.after and self.may_lack(needed, lacking)
 
 
 def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
-    """Return the moments of a partition with the time `[start, end)` in a time zone."""
+    """Return the waiting times of a partition, as moments, from its dataset's `Wait`.
+
+    The partition has the time `[start, end)` in the zone `zone`.
+    """
     least, total = parse_least(wait.at_least) if wait.at_least else (0, 0)
     offsets = {moment.astimezone(ZoneInfo(zone)).utcoffset() for moment in (start, end)}
     return Waits(

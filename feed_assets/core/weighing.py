@@ -76,7 +76,7 @@ class Arrivals:
 
     @property
     def phrase(self) -> str:
-        """Describe the changes."""
+        """Describe the changes that have arrived since the input was read."""
         return f"late data of {shortened(sorted({str(each.partition) for each in self.changes}), NAMED)}"
 
 
@@ -98,13 +98,16 @@ def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighe
 
 
 def _unless(reason: str, *looks: datetime | None) -> Weighed:
-    """Return a wait until the first of the given moments, or a skip if there is none."""
+    """Return the outcome for late data that cause no re-run now.
+
+    This is a wait until the first of the given moments, or a skip if there is none.
+    """
     look = min((each for each in looks if each), default=None)
     return Weighed(Outcome.WAIT if look else Outcome.SKIP, reason, look)
 
 
 def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
-    """Weigh an input by its policy. A withdrawn update causes a re-run at once.
+    """Decide by an input's policy whether its changes cause a re-run. A withdrawn update causes a re-run at once.
 
     Other changes are weighed at the checks that include the partition's period.
     """
@@ -139,7 +142,10 @@ def _looked_at(policy: Late) -> str:
 
 
 def _counted(arrivals: Arrivals, periods: Periods, check: datetime, now: datetime) -> Weighed:
-    """Weigh the counted changes of an input at a check that includes the output's period."""
+    """Decide whether an input's changes cause a re-run, at a check that includes the output's period.
+
+    Only changes that arrived in time for this check count.
+    """
     policy = arrivals.policy
     if restated := next(filter(is_restated, arrivals.counted), None):
         return Weighed(Outcome.RERUN, described(restated))
@@ -200,7 +206,7 @@ def _size(grown: Growth) -> tuple[float, int]:
 
 
 def _growth_in_words(policy: Late, grown: Growth, *, is_enough: bool) -> str:
-    """Describe the largest growth, and the thresholds that it does not meet."""
+    """Describe the largest growth of an input, and the thresholds for a re-run that it does not reach."""
     share = f"{grown.share:+.1%}" if grown.before else "from nothing"
     files = f" in {grown.files} files" if policy.files is not None else ""
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []

@@ -143,7 +143,10 @@ def _short(grain: str, moment: datetime) -> Window:
 
 @lru_cache(maxsize=16_384)
 def _day(day: date, zone: str) -> Window:
-    """Return a local day. If a zone skips midnight, the day begins at the moment of the jump (by Python's fold)."""
+    """Return the window of a calendar day in a zone.
+
+    If the zone skips midnight, the day begins at the moment of the jump (by Python's fold).
+    """
     start, end = (
         datetime.combine(each, time(), ZoneInfo(zone)).astimezone(UTC) for each in (day, day + timedelta(days=1))
     )
@@ -152,7 +155,10 @@ def _day(day: date, zone: str) -> Window:
 
 @lru_cache(maxsize=65_536)
 def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the windows of the largest grain that fill `[start, end)` exactly, in order; () if no grain fits."""
+    """Return windows that fill `[start, end)` exactly, in order. They are of the largest grain (length) that fits.
+
+    Return () if no grain fits.
+    """
     tilings = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
     return next((windows for windows in tilings if windows), ())
 
@@ -180,7 +186,7 @@ def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
 
 
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
-    """Return the larger windows that have this window among their `children`."""
+    """Return the larger windows that are judged by this window, because it is one of their `children`."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
     return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
@@ -193,7 +199,10 @@ def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
 
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted grains. Raise InvalidDefinition if there are none, or the first does not divide the others."""
+    """Return the grains, which are lengths of windows, from the shortest to the longest.
+
+    Raise InvalidDefinition if there are none, or the first does not divide the others.
+    """
     ordered = sorted_grains(grains)
     if not ordered:
         raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")

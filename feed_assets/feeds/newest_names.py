@@ -103,6 +103,9 @@ def _up_to(pages: _Pages, last: str | None) -> _Pages:
 
 
 def _cut(page: Page, last: str) -> Page:
-    """Return the page without the names after `last`. If there are such names, the page becomes the last one."""
+    """Return a page of a listing without the names after `last`.
+
+    If the page has such names, it becomes the last one.
+    """
     names = tuple(name for name in page.names if name <= last)
     return Page(names, page.is_last or len(names) < len(page.names))

@@ -22,7 +22,7 @@ def find(board: Blackboard, partition: Partition) -> tuple[StoredUpdate, ...]:
 
 
 def _update_under(board: Blackboard, partition: Partition, entry: Update | Skipped) -> StoredUpdate | None:
-    """Return the update under an id. Return None if only an empty folder is left."""
+    """Return the stored update that an entry of a listing stands for. Return None if only an empty folder is left."""
     if isinstance(entry, Update):
         return StoredUpdate(entry.id, valid=True)
     try:
@@ -55,5 +55,5 @@ def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by:
 
 
 def tidy(board: Blackboard, partition: Partition) -> None:
-    """Remove the promises before the last one."""
+    """Remove all prune promises of a partition except the last one."""
     board.delete(f"{read.PRUNED}/{partition.path}/{kept}" for kept in read.promises(board, partition)[:-1])

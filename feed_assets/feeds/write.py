@@ -152,8 +152,9 @@ def invalidate(
 def revalidate(board: Blackboard, recorded: Update) -> None:
     """Make an invalidated update valid again, if its files equal the recorded ones (names, sizes, etags).
 
-    An extra empty file is removed, and a missing manifest is put. Only the last request makes the update valid, so
-    after a kill the next call continues. Raise NotRevalidated, with the differences, if the files differ.
+    An extra empty file is removed. At the end, a missing or wrong manifest is written, which makes the update valid.
+    After a kill before this write, another call completes the work. Raise NotRevalidated, with the differences, if the
+    files differ.
     """
     path, content = recorded.path, str(len(recorded.files)).encode()
     manifest, files = (

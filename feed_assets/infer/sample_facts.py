@@ -37,7 +37,7 @@ class RejectedRecords:
     first: str = ""
 
     def add(self, place: str, why: str, *, count: int = 1) -> None:
-        """Count records that have the same problem. `place` is the place of the first one."""
+        """Count records that would be rejected for the same reason. `place` is the place of the first one."""
         self.first = self.first or f"{place}: {why}"
         self.count += count
 

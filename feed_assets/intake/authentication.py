@@ -118,7 +118,7 @@ class Keys:
     """True if the ledger answered the last reading with an error."""
 
     def load(self) -> None:
-        """Read all keys."""
+        """Read all API keys from the ledger."""
         start = monotonic()
         with self.ledger.read() as connection:
             self._rows = {row.id: row for row in api_keys.every(connection)}
@@ -144,7 +144,7 @@ class Keys:
 
     @property
     def are_known(self) -> bool:
-        """Return whether the keys were read recently enough to accept them."""
+        """Return whether the API keys were read from the ledger recently enough to accept requests by them."""
         return self._age < (OLD_SECONDS if self._has_error else HOLD_SECONDS)
 
     @property

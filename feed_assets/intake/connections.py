@@ -192,7 +192,10 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Keep the request's state. The application adds the key's id to it when it has accepted the key."""
+        """Keep a reference to the request's state.
+
+        When the application accepts an API key, it adds the key's id to this state.
+        """
         self._state = cycle.scope.get("state", {})
         super()._start_asgi_task(cycle, app)
 

@@ -71,14 +71,17 @@ class _Gathered:
             self.keys.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[BatchContent]:
-        """Yield the batches. Feeds with the fewest hours come first, so that small feeds do not wait for large ones."""
+        """Yield a batch with the events of each hourly partition.
+
+        Feeds with the fewest hours come first, so that small feeds do not wait for large ones.
+        """
         hours_of = self._hours_of()
         for partition in sorted(self.hours, key=lambda each: (hours_of[each.feed], each)):
             hour = self.hours[partition]
             yield BatchContent(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
 
     def small(self) -> int:
-        """Return the number of batches of small feeds. `batches` yields them first."""
+        """Return how many batches are of feeds with few hours. `batches` yields these batches first."""
         return sum(hours for hours in self._hours_of().values() if hours <= LARGE)
 
     def _hours_of(self) -> Counter[Feed]:

@@ -228,7 +228,10 @@ class _FileListing:
         return True
 
     def _wrong(self) -> list[Pulled]:
-        """Return the files with a recorded problem, except those whose names cannot be requested from the store."""
+        """Return the partner's files for which the ledger has a problem.
+
+        Leave out files whose names cannot be requested from the store.
+        """
         feed = self.source.feed
         with self.services.ledger.read() as connection:
             files = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])

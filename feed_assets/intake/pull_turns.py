@@ -25,7 +25,7 @@ class PullSource:
 
     @property
     def place(self) -> str:
-        """Return the name of the ledger's cursor with the position of an incomplete scan."""
+        """Return the name under which the ledger stores how far an incomplete scan of this source has got."""
         return f"pulls {self.feed}"
 
     @property
@@ -40,9 +40,10 @@ class PullSource:
 
 
 def due(services: Services, sources: Sequence[PullSource], now: datetime) -> list[PullSource]:
-    """Return the sources to scan now, in the order of their turns. A source that had no turn comes first.
+    """Return the partners' files (sources) to scan now, in the order of their turns.
 
-    A source is due if a tick of its cron has passed, or if its last scan is incomplete.
+    A source that had no turn comes first. A source is due if a tick of its cron has passed, or if its last scan is
+    incomplete.
     """
     names = {name for source in sources for name in (source.place, source.last_scan, source.turn)}
     with services.ledger.read() as connection:

@@ -100,7 +100,11 @@ class PushedFeed:
         return None if starts is None else [starts[minute] for minute in minutes]
 
     def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
-        """Return the window start of each minute. Return None if an event may be outside the allowed time."""
+        """Return the window start of each minute.
+
+        Return None if a minute is invalid, before the first partition, or not entirely before `latest`. Then an event
+        may have to be rejected, and `window` checks each event.
+        """
         firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
         if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:
             return None

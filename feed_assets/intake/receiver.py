@@ -241,6 +241,9 @@ class _Judging:
 
 
 async def _let_others(count: int) -> None:
-    """Give other requests a turn between two slices. Before the first slice `count` is 0: nothing waits."""
+    """Give other requests a turn between two groups of events.
+
+    Before the first group (`count` is 0) this is not needed.
+    """
     if count:
         await asyncio.sleep(0)

@@ -338,7 +338,10 @@ def _spool_error(error: OSError) -> Exception:
 
 
 def _identity(folder: Path) -> str:
-    """Return the receiver's name. It is created once per folder, and used in batch names and for idempotency keys."""
+    """Return the receiver's name, a random text that is created once per folder.
+
+    The name is used in batch names and for idempotency keys.
+    """
     path = folder / "receiver"
     if not path.exists():
         new = path.with_suffix(".new")

@@ -39,7 +39,7 @@ class BodyMemory:
         self._remaining, self._total = limit, total
 
     def take(self, size: int) -> None:
-        """Count more bytes. Raise RefusedRequest if the limit is reached."""
+        """Reserve memory for more bytes of a request body. Raise RefusedRequest if the limit is reached."""
         if size > self._remaining:
             raise RefusedRequest(
                 503, "the receiver is at its limit of bytes in flight: send the request later", retry_after=1

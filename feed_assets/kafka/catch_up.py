@@ -43,7 +43,10 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 
 
 class _Lag:
-    """The messages of a topic that have no signal yet, up to the partitions' ends at the start."""
+    """The messages of a topic that have no signal yet, up to the end of each partition in `ends`.
+
+    `ends` was read when the job began, so that messages that arrive meanwhile do not prolong the job.
+    """
 
     def __init__(
         self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
@@ -86,7 +89,10 @@ class _Lag:
                 return
 
     def _job(self, executors: Executors, opened: Mapping[int, PartitionReader]) -> None:
-        """Run a Spark job, and signal the chunks that it wrote, in each partition up to the first missing chunk."""
+        """Run a Spark job that writes chunks.
+
+        In each partition signal these chunks, up to the first one that is missing.
+        """
         task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
         for span, kept in spark_job.cut(executors, self._name, self._topic, task_ranges) if task_ranges else ():
@@ -107,7 +113,10 @@ class _Lag:
                 each.drop()
 
     def opened(self) -> dict[int, PartitionReader]:
-        """Open the partitions, each at the end of its signals. Set aside the partitions that need a person."""
+        """Open each partition of the topic at the first offset without a signal.
+
+        Set aside the partitions that need a person.
+        """
         places = [PartitionOfTopic(self._name, number) for number in self._ends]
         writers = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: partition for each in writers if (partition := self._open(each))}

@@ -51,7 +51,10 @@ class About(NamedTuple):
 
 
 def prepare(admin: Any, topic: str) -> About:
-    """Create the topics of signals and dead letters, or add partitions. Raise KafkaUnavailable."""
+    """Create the topics of signals and of dead letters that belong to a topic.
+
+    If they exist, add missing partitions and raise their message limit. Raise KafkaUnavailable.
+    """
     with translated(f"prepare the topics of {topic}", admin):
         count = partitions(admin, topic)
         if not count:

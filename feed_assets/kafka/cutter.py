@@ -78,8 +78,8 @@ class Cutter:
     def reach(self, offset: int) -> list[Chunk]:
         """Return the chunks that end at or before an offset.
 
-        Call this when no more messages before the offset can arrive. A gap in the offsets may contain grid lines, where
-        chunks end.
+        Call this when no more messages before the offset can arrive. Chunks end at multiples of a fixed number of
+        offsets. Such a multiple may lie in a gap of the offsets, where no message could end the chunk.
         """
         ended = list[Chunk]()
         if self.opened is not None and offset >= self._end:
@@ -89,13 +89,16 @@ class Cutter:
         return ended
 
     def due(self, now: float) -> Chunk | None:
-        """Return the open chunk if its time is over; else None. Never end a chunk before `until`."""
+        """Return the chunk that is being filled if it has been open for as long as the topic allows; else None.
+
+        Never end a chunk before `until`.
+        """
         if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None
         return self._close(self.next)
 
     def drop(self) -> None:
-        """Discard the open chunk."""
+        """Discard the chunk that is being filled."""
         self._body.close()
 
     def _take(self, decoded: Decoded, now: float) -> None:
@@ -121,7 +124,10 @@ class Cutter:
         self._write(row.line)
 
     def _write_tombstone(self, tombstone: Tombstone) -> None:
-        """Write a tombstone. Before the first row, keep it in memory, because the columns are not known yet."""
+        """Write a tombstone (a message without a value) to the open chunk.
+
+        Before the chunk's first row, keep the tombstone in memory, because the columns are not known yet.
+        """
         if self._columns:
             self._write(self._line(tombstone))
         else:

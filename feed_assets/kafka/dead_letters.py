@@ -39,7 +39,10 @@ Header = tuple[str, str | bytes | None]
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter: its message's place upstream, why the message is not a valid record, and its time (UTC)."""
+    """A dead letter: a message that is not a valid record.
+
+    `partition` and `offset` say where it was upstream, `reason` why it is not valid, and `at` its time (UTC).
+    """
 
     partition: int
     offset: int
@@ -51,7 +54,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt that settles `count` letters before the offset `upto` of their partition."""
+    """A message that settles `count` dead letters: all before the offset `upto` of their partition are done."""
 
     upto: int
     count: int
@@ -66,7 +69,10 @@ def receipt_of(message: Message) -> Receipt | None:
 
 
 def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
-    """Return the last letters of each partition, newest first. Raise KafkaUnavailable."""
+    """Return the last dead letters (messages that are not valid records) of each partition, newest first.
+
+    Raise KafkaUnavailable.
+    """
     with closing(clients.reader()) as reader:
         return [each for number in _partitions(reader, topic) for each in _letters(reader, topic, number, limit)]
 
@@ -96,7 +102,7 @@ def _partitions(reader: Consumer, topic: str) -> list[int]:
 
 
 def _done(reader: Consumer, topic: str, partition: int) -> int:
-    """Return the offset up to which letters are settled."""
+    """Return the offset up to which a person has settled the dead letters: produced them again, or dropped them."""
     messages = topic_reader.tail(
         reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None
     )
@@ -105,7 +111,7 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
 
 
 def settle(clients: Clients, topic: str, *, produces: bool) -> int:
-    """Settle all open letters, and return their number.
+    """Settle all open dead letters (messages that are not valid records), and return their number.
 
     With `produces`, their messages are produced again to the same partitions, unchanged. Otherwise they are dropped. A
     message is not produced again if the letter has only its beginning, or if the topic would remove it at once because
@@ -159,7 +165,7 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
 
 
 class _Settling:
-    """Settlement of letters, with one transaction per read.
+    """Settlement of dead letters: each is produced again or dropped. One transaction settles the letters of one read.
 
     `first_kept` is the earliest timestamp that the topic keeps. If it is None, the letters are dropped.
     """
@@ -184,7 +190,7 @@ class _Settling:
         self._producer.commit_transaction(SECONDS)
 
     def check(self) -> None:
-        """Raise LetterLeft if some letters stay open."""
+        """Raise LetterLeft if some dead letters could not be produced again."""
         if self._left:
             raise LetterLeft(
                 f"{len(self._left):,} dead letters stay open, and the others were produced again. The first: "
@@ -207,7 +213,10 @@ class _Settling:
             _produce(self._producer, self._topic, number, message, timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
-        """Write a copy of a letter that stays open. The receipt settles the original, like all letters before it."""
+        """Write a copy of a dead letter that stays open.
+
+        The receipt settles the original, like all letters before it.
+        """
         number, message = placed
         self._left.append(why)
         self._producer.produce(
@@ -216,14 +225,14 @@ class _Settling:
 
 
 def _produce(producer: Producer, topic: str, partition: int, message: Message, timestamp: int) -> None:
-    """Produce the original message, without our headers, with its own timestamp."""
+    """Produce a dead letter's original message again, without our headers and with its own timestamp."""
     headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
     producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
 
 
 @dataclass(frozen=True)
 class Open:
-    """Numbers of a topic's open letters, counted up to the offsets in `after`, by partition."""
+    """Numbers of a topic's dead letters that are not settled, counted up to the offsets in `after`, by partition."""
 
     after: Mapping[int, int]
     counts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -233,7 +242,7 @@ class Open:
 
     @property
     def count(self) -> int:
-        """Return the number of open letters in all partitions."""
+        """Return the number of dead letters of all partitions that are not settled."""
         return sum(self.counts.values())
 
 
@@ -253,9 +262,10 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
 
 
 def _counted(before: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
-    """Return the counts after more messages.
+    """Return the number of open dead letters by partition, after more messages of the dead letters' topic.
 
-    A count never falls below 0, although a receipt may settle letters that the broker removed before they were counted.
+    A receipt settles letters that were produced again or dropped. It may also settle letters that the broker removed
+    before they were counted, so a count never falls below 0.
     """
     counts = {**before}
     for number, message in placed:

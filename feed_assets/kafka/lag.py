@@ -40,7 +40,10 @@ def ends(clients: Clients, topic: str) -> dict[int, int]:
 
 
 def why_unsignalled(clients: Clients, topic: str) -> str:
-    """Return why a topic has no signal, and what to do; '' if it has one. Raise KafkaUnavailable."""
+    """Return why a topic has no signal (announcement of a chunk), and what to do. Return '' if it has one.
+
+    Raise KafkaUnavailable.
+    """
     try:
         ends(clients, topic)
     except NoTopic as error:
@@ -64,7 +67,7 @@ def lag(clients: Clients, topic: str) -> list[Lag]:
 
 
 def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
-    """Return the offset after the last signal, for each partition that has one."""
+    """Return for each partition the offset up to which its chunks have been signalled, if it has a signal."""
     numbers = {*_partitions_of_signals(reader, topic)} & {*bounds}
     last = {each: signal for each in numbers if (signal := signals.last(reader, topic, each))}
     for each, signal in last.items():

@@ -175,12 +175,12 @@ Cells = Mapping[int, CountedRange]
 def by_reading(
     clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
 ) -> tuple[list[CountedRange], Cells, bool]:
-    """Read and count the messages after the cells that were counted last, by the timestamps of the messages.
+    """Read the messages that were not counted yet, and count them by the window of their timestamp.
 
     Args:
         clients: Clients of the topic's broker.
         topic: The topic.
-        after: The cell that was counted last, by partition.
+        after: The last counted cell of each partition. A cell is a block of `CELL` offsets that is counted as one part.
         limit: The most messages to read.
         seconds: Seconds to wait for the broker.
         start_of: A function that returns the start of a time's window (UTC).
@@ -213,6 +213,9 @@ def by_reading(
 
 
 def _last_of(after: Cells, partition: int, start: int) -> CountedRange:
-    """Return the earlier count of a cell, if the cell is the last cell of its partition; else an empty count."""
+    """Return the count of a cell (a block of offsets) so far, if it is its partition's last cell.
+
+    Otherwise return no counts.
+    """
     last = after.get(partition)
     return last if last and last.start == start else CountedRange(partition, start, start, {})

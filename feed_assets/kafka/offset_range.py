@@ -36,10 +36,7 @@ class PartitionOfTopic(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The signal and the dead letters of a chunk whose file is written.
-
-    The signal and the letters must still be published.
-    """
+    """A chunk whose file is written: its signal and dead letters, which must still be published."""
 
     signal: Signal
     dead: tuple[DeadLetter, ...]
@@ -64,7 +61,9 @@ class Chunking:
 
 
 class Stretch:
-    """Cutter and writer of chunks from the offset `start` on. If `until` is greater, the first chunk ends there.
+    """Cutter and writer of one topic partition's chunks from the offset `start` on.
+
+    If `until` is greater, the first chunk ends there.
 
     If `replaces` is True, the first chunk may replace an existing file that was not signalled.
     """
@@ -105,7 +104,7 @@ class Stretch:
         return map(self._keep, self._cutter.reach(offset))
 
     def look(self, now: float) -> Iterator[Kept]:
-        """Yield the open chunk, if its time is over."""
+        """Yield the chunk that is being filled if it has been open for as long as the topic allows."""
         return map(self._keep, filter(None, [self._cutter.due(now)]))
 
     def close(self) -> None:

@@ -41,7 +41,11 @@ def signalling(chunking: Chunking, places: Sequence[PartitionOfTopic], about: Ma
 
 
 class PartitionReader:
-    """A topic partition, read from the end of its signals on. Only the writer in `signalling` can now add signals."""
+    """Reader of a topic partition. It starts at the first offset that no signal covers.
+
+    A signal is the message that announces a chunk. `signalling` locks out earlier writers of this partition's signals,
+    so no other process can add signals meanwhile.
+    """
 
     def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
         self._chunking, self._signals = chunking, signalling
@@ -59,14 +63,14 @@ class PartitionReader:
         return self._stretch.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
-        """Take a message, and yield the signals of chunks that it ends.
+        """Take a message. Yield the signals that announce the chunks that end before or with this message.
 
         A signal is written only when the caller takes it from the iterator.
         """
         return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
-        """Signal the open chunk, if its time is over."""
+        """Signal the open chunk if it has been open for as long as the topic allows."""
         return self.write(self._stretch.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
@@ -74,7 +78,7 @@ class PartitionReader:
         return map(self._write, chunks)
 
     def drop(self) -> None:
-        """Discard the open chunk."""
+        """Discard the chunk that is being filled. Its messages have no signal, so they will be read again."""
         self._stretch.close()
 
     def _begin(self, reader: Consumer) -> int:

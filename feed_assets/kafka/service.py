@@ -36,7 +36,7 @@ PAUSES = (1.0, 60.0)
 
 @dataclass
 class Counts:
-    """Counts since the last progress line."""
+    """Numbers of messages, chunks and dead letters since the last progress line."""
 
     messages: int = 0
     chunks: int = 0
@@ -161,7 +161,10 @@ class ConnectorSession:
             self._raise_aside()
 
     def _opened(self, writer: Signals) -> PartitionReader | None:
-        """Open and return a partition. If a person must act first, set the partition aside and return None."""
+        """Open a topic partition and return its reader.
+
+        If a person must act first, set the partition aside and return None.
+        """
         try:
             return PartitionReader(self._chunking, self._reader, writer, self._topics[writer.topic])
         except (LogTrimmed, SignalsLost) as error:

@@ -73,7 +73,10 @@ def _signal_of(topic: str, partition: int, message: Message) -> Signal:
 
 
 def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
-    """Return up to `limit` last signals of each partition, newest first. Raise KafkaUnavailable."""
+    """Return up to `limit` last signals (announcements of chunks) of each partition, newest first.
+
+    Raise KafkaUnavailable.
+    """
     name = signals_of(topic)
     with closing(clients.reader()) as reader:
         try:
@@ -91,7 +94,10 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 
 
 def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return only the beginning of a letter that is too long for the broker. A header has the value's full length."""
+    """Return a dead letter without its key, and with only the beginning of its value.
+
+    The whole letter is too long for the broker. A header has the full length of the value.
+    """
     value = letter.message.value or b""
     message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
     return DeadLetter(message, letter.reason)
@@ -131,7 +137,7 @@ class Signals:
             raise self._failed(error, monotonic() - began) from error
 
     def _bury(self, letter: DeadLetter) -> None:
-        """Produce a letter: its message with its own headers, and our headers with the reason and the place."""
+        """Produce a dead letter: the message with its own headers, and our headers with the reason and its offset."""
         message = letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}

@@ -74,9 +74,11 @@ class TaskRange(NamedTuple):
 
 
 def spans(opened: Mapping[int, PartitionReader], ends: Mapping[int, int], limit: int) -> list[TaskRange]:
-    """Return the ranges of tasks, up to the last multiple of `limit` before each partition's end.
+    """Return the offset ranges that the tasks of a Spark job make into chunks.
 
-    The first range of each partition comes first, then the second ranges, and so on.
+    Each partition is cut from its reader's start up to the last multiple of `limit` before its end in `ends`. `limit`
+    is the greatest number of offsets in a chunk, so that a range holds whole chunks. The first range of each partition
+    comes first, then the second ranges, and so on.
     """
     ordered_ranges = list[tuple[int, TaskRange]]()
     for number, each in opened.items():

@@ -14,7 +14,7 @@ _CHECKED = frozenset({"date", "time-millis"})
 
 
 class _Choices(dict[int | str, Any]):
-    """Values by their valid indexes."""
+    """Valid values by their index or byte. An invalid index raises an error."""
 
     def __missing__(self, index: int) -> Any:
         raise ValueError(f"{index} is not the index of an enum's symbol or a union's branch")
@@ -42,14 +42,17 @@ _PRIMITIVES = {"boolean": _indexed("boolean", _Booleans({0: False, -1: True})), 
 
 
 class Forms:
-    """Forms of parsed schemas. Each type gets one form, because fastavro uses one object wherever a type is used."""
+    """Parsed Avro schemas in a form with which fastavro refuses invalid bytes.
+
+    Each type gets one form, because fastavro uses one object wherever a type is used.
+    """
 
     def __init__(self) -> None:
         self._known = dict[int, Any]()
         """Forms by the `id` of a type's object. The schema keeps the object alive, so the `id` is not reused."""
 
     def of(self, schema: Any) -> Any:
-        """Return the form of a type."""
+        """Return the strict form of an Avro type."""
         if isinstance(schema, str):
             return _PRIMITIVES.get(schema, schema)
         if id(cast(object, schema)) not in self._known:

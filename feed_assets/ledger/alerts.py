@@ -176,7 +176,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
 
 
 def _is_over(channel: str) -> sa.ColumnElement[bool]:
-    """Return the SQL condition for rows whose last notice, a resolution or a report, the channel has delivered."""
+    """Return the SQL condition that a channel has delivered the last notice of an alert: a resolution or a report."""
     last = [RESOLVED, REPORTED]
     if channel in _OWN:
         return alert.c[channel].in_(last)

@@ -38,7 +38,7 @@ def announce(connection: sa.Connection, row: UpdateRow, now: datetime) -> None:
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """Return the correlation ids of the events that a run claimed, and of the updates that it pinned.
+    """Return the correlation ids of a run: those of the events that it claimed, and of the updates that it pinned.
 
     If a later propagation passed through an update without changing it, use the id of that propagation.
     """
@@ -135,7 +135,7 @@ def _event(connection: sa.Connection, row: UpdateRow, now: datetime) -> WriteEve
 def _written_as(
     connection: sa.Connection, row: UpdateRow, *, is_batch: bool, is_first: bool
 ) -> tuple[Operation, dict[str, Any]]:
-    """Return the operation of an update and its context.
+    """Return how an update was written: the operation and the context for its write event.
 
     For an increment, the context names the base update or the batch, and the slices that were read.
     """

@@ -33,12 +33,15 @@ class Awaited:
 
     @property
     def edge(self) -> tuple[str, str]:
-        """Return the subscription of the row."""
+        """Return the subscription that still lacks the change: the subscriber and the feed."""
         return self.subscriber, str(self.partition.feed)
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
-    """Schedule retries. An existing row keeps the number of its first change."""
+    """Schedule the next attempts to map changed partitions to their subscribers.
+
+    A row that exists keeps the log number of its first change.
+    """
     rows = [
         {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
         for each in absent
@@ -47,7 +50,7 @@ def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> 
 
 
 def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
-    """Return the rows to retry now, first changes first."""
+    """Return the changed partitions to map again to their subscribers now, in the order of the changes."""
     rows = connection.execute(sa.select(awaited).where(awaited.c.look_at <= now).order_by(awaited.c.sequence))
     return tuple(
         Awaited(row.subscriber, Partition(Feed.parse(row.feed), row.partition), row.sequence, row.reason)
@@ -56,7 +59,10 @@ def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
 
 
 def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
-    """Delete rows before their changes are fanned out. Return only the rows that no other process had deleted."""
+    """Delete the rows of changes that are now fanned out to their subscribers.
+
+    Return only the rows that no other process had deleted before.
+    """
     names = ("subscriber", "feed", "partition")
     key_table = key_tables.rows(connection, names, (tuple(_key(each).values()) for each in looked))
     key = [awaited.c[name] for name in names]

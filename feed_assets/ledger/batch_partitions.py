@@ -11,7 +11,7 @@ from feed_assets.ledger.tables import batch
 
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:
-    """Return whether a batch is recorded under its parent partition. Return True for a partition without a parent."""
+    """Return whether a batch is recorded under its parent partition. Return True if the partition is not a batch."""
     if partition.parent is None:
         return True
     of_parent = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)

@@ -78,7 +78,7 @@ def last_id(connection: sa.Connection, parent: Partition) -> str | None:
 
 
 def _last(pins: Iterable[Pin]) -> tuple[Pin, ...]:
-    """Return the latest pin of each input."""
+    """Return for each partition the pin with the newest update."""
     pin_by_partition: dict[Partition, Pin] = {}
     for pin in pins:
         previous = pin_by_partition.get(pin.partition)

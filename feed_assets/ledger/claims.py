@@ -108,7 +108,7 @@ def audited(
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
-    """Record a pin of an update.
+    """Record that an update was built from another one, which `pin` names.
 
     If `is_input` is False, the pin is lineage only: rejects, a base, or a compacted batch.
     """

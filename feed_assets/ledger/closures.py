@@ -129,7 +129,7 @@ def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why:
 
 
 def retired(connection: sa.Connection) -> set[Feed]:
-    """Return the retired datasets."""
+    """Return the datasets that a person has retired, so that nothing builds them any more."""
     return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(closure.c.feed).where(_is_whole()))}
 
 
@@ -207,7 +207,7 @@ def has_any(connection: sa.Connection, dataset: Feed) -> bool:
 
 
 def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
-    """Return the keys of `places` that have a closed window, each with a message about the closure."""
+    """Return the keys of `places` for which one of the windows was closed as final, each with a message about that."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     closure_by_partition = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {

@@ -84,7 +84,7 @@ def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
 def claim(
     connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
 ) -> None:
-    """Record a claimed update that will hold the rows of the pinned updates.
+    """Record a claimed update that will hold the rows of several batches, whose updates are pinned.
 
     Its inputs are the slices that these updates read. Slices of the same partition of an input table are merged into
     one slice.
@@ -103,9 +103,9 @@ def claim(
 
 
 def _spans(pins: Iterable[Pin]) -> list[Pin]:
-    """Return one slice for each partition of a table.
+    """Return one pin for each partition of an event table, with a slice that covers all its pins.
 
-    It reaches from the first marker of the partition's pins to the last.
+    The slice reaches from the first marker of the partition's pins to the last.
     """
     pins_by_partition: dict[Partition, list[Pin]] = {}
     for pin in pins:

@@ -243,7 +243,7 @@ def _as_it_is(url: str) -> Ledger:
 
 @contextmanager
 def _for_a_look(url: str) -> Generator[Ledger]:
-    """Open a ledger without upgrading it. Its connections are closed after the block."""
+    """Open a ledger for a command that only reads: do not upgrade it, and close its connections after the block."""
     ledger = _as_it_is(url)
     try:
         yield ledger
@@ -275,12 +275,12 @@ def clock_of(url: SecretStr) -> datetime:
 
 
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
-    """Return a stored position by its name. Return None if it was never stored."""
+    """Return the stored position of a reader, such as a sensor, by its name. Return None if it was never stored."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
 
 
 def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, str]:
-    """Return stored positions by name. Positions that were never stored are missing."""
+    """Return stored positions of readers by name. Positions that were never stored are missing."""
     rows = connection.execute(sa.select(cursor.c.name, cursor.c.value))
     return {name: value for name, value in rows if name in names}
 
@@ -291,7 +291,7 @@ def put_cursors(connection: sa.Connection, positions: Mapping[str, str]) -> None
 
 
 def drop_cursor(connection: sa.Connection, name: str) -> bool:
-    """Delete a position. Return whether it existed."""
+    """Delete the stored position of a reader. Return whether it existed."""
     return bool(connection.execute(sa.delete(cursor).where(cursor.c.name == name)).rowcount)
 
 

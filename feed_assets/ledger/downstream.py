@@ -69,7 +69,10 @@ def uses(connection: sa.Connection, partition: Partition, update_id: str) -> lis
 
 
 def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]:
-    """Yield the edges of a level. The preferred edge of each update is last, because `dict` keeps the last value."""
+    """Yield the uses of updates that one level of the lineage found, by update.
+
+    An update may be found in several ways. The preferred way is last, because `dict` keeps the last value.
+    """
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)

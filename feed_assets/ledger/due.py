@@ -76,7 +76,7 @@ def listed_of(row: Any) -> DueOutput:
 
 
 def wake(connection: sa.Connection, woken: Iterable[AffectedOutput], now: datetime) -> None:
-    """Put outputs on the list, and clear their verdicts."""
+    """Put outputs on the due list, so that ticks decide about them. Clear their earlier verdicts."""
     rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
     if not rows:
         return
@@ -138,7 +138,7 @@ _READY = (State.BUILD.value, State.REBUILD.value)
 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[DueOutput, ...]:
-    """Return a consumer's outputs on the list, and its input changes that cannot be mapped to outputs."""
+    """Return a consumer's outputs on the due list. Add the changes of its inputs that cannot be mapped to outputs."""
     query = sa.select(*COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
     lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
@@ -224,13 +224,13 @@ def not_begun(connection: sa.Connection) -> tuple[DueOutput, ...]:
 
 
 def consumers_in(connection: sa.Connection, state: State) -> set[Feed]:
-    """Return the consumers that have an output with this verdict."""
+    """Return the consumers that have an output with this verdict (decision) on the due list."""
     query = sa.select(due.c.feed).where(due.c.state == state.value).distinct()
     return {Feed.parse(feed) for feed in connection.execute(query).scalars()}
 
 
 def in_state(connection: sa.Connection, state: str) -> tuple[DueOutput, ...]:
-    """Return the outputs with this verdict, of all consumers."""
+    """Return the outputs of all consumers that have this verdict (decision) on the due list."""
     query = sa.select(*COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
     return tuple(listed_of(row) for row in connection.execute(query))
 
@@ -290,7 +290,10 @@ def claim(ledger: Ledger, ready: Sequence[DueOutput], now: datetime) -> list[Due
 
 
 def take(connection: sa.Connection, free: Sequence[DueOutput], now: datetime) -> None:
-    """Claim outputs that are free, within a transaction."""
+    """Claim ready outputs for a run request, so that no other process requests them, too.
+
+    Call this within a transaction.
+    """
     rows = [
         _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
         for item in free
@@ -349,7 +352,7 @@ def _say(ledger: Ledger, states: Mapping[DueOutput, tuple[str, str | None]], loo
 
 
 def remove(connection: sa.Connection, gone: Iterable[DueOutput]) -> None:
-    """Remove outputs from the list that will never be partitions again."""
+    """Remove outputs that will never be partitions again from the due list."""
     if rows := [_key(item) for item in gone]:
         connection.execute(sa.delete(due).where(_as_read()), rows)
 

@@ -51,7 +51,7 @@ def _digest(rejected: Rejected) -> str:
 
 
 def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected, datetime], ...]:
-    """Return the rejects of all sources, newest first."""
+    """Return the rejected events of all event sources, each with the reason, newest first."""
     rows = connection.execute(sa.select(event_reject).order_by(event_reject.c.at.desc()).limit(limit))
     return tuple((row.source, Rejected(row.raw, row.reason), row.at) for row in rows)
 

@@ -218,9 +218,10 @@ def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool
 
 
 def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
-    """Return the last marker of each table partition. Ignore markers that are not of the table's kind.
+    """Return the last marker of each table partition.
 
-    Cost: one index lookup for each partition.
+    A table's markers are either times or versions. `kinds` has True for a table with times. Markers of the other kind
+    are ignored: they are from before a change of the declaration. Cost: one index lookup for each partition.
     """
     named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
     key_table = key_tables.rows(connection, ("feed", "partition", "moments"), named)
@@ -277,7 +278,7 @@ def after(
 
 
 def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
-    """Return the events with these numbers."""
+    """Return the events with these numbers in the ledger's log."""
     key_table = key_tables.rows(connection, ("sequence",), [[str(each)] for each in sequences])
     chosen = sa.select(sa.cast(key_table.c.sequence, sa.BigInteger))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(chosen))).mappings()

@@ -17,14 +17,14 @@ def _name(feed: Feed) -> str:
 
 
 def last_results(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, Expected]:
-    """Return the last result of each feed that was ever checked."""
+    """Return the result of the last check of each feed: which partitions were expected, and which were missing."""
     names = {_name(feed): feed for feed in feeds}
     values = get_cursors(connection, names) if names else {}
     return {names[name]: _ADAPTER.validate_json(value) for name, value in values.items()}
 
 
 def keep(connection: sa.Connection, results: Mapping[Feed, Expected]) -> None:
-    """Store results. If two checks run at once, either result may be stored last: both are valid."""
+    """Store which partitions of each feed are expected. If two checks run at once, either result may be stored last."""
     put_cursors(connection, {_name(feed): _ADAPTER.dump_json(each).decode() for feed, each in results.items()})
 
 

@@ -110,7 +110,7 @@ def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Pa
 
 
 def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
-    """Return the waived problems of bad partitions."""
+    """Return the problems of bad partitions that a person has waived, with a permission to use the data."""
     waiver_by_partition = waivers.waived(connection, bad) if bad else {}
     return {at: each.problem for at, each in waiver_by_partition.items()}
 
@@ -145,7 +145,7 @@ def _built(
 def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
-    """Return the newest update that is weighed now, for those inputs whose newest update is weighed only later.
+    """Return for some inputs an earlier update than the newest, because the newest is weighed only at a later check.
 
     Few inputs need this, so one query reads all of them.
     """

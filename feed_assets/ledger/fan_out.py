@@ -64,9 +64,10 @@ class PendingChanges:
 
 @dataclass
 class _Reach:
-    """Effects of changes: outputs to decide about, events for inboxes, and changes that must be retried (`absent`).
+    """Effects of log changes: outputs to decide about, events for inboxes, and changes that must be retried (`absent`).
 
-    `judged` are outputs whose marks may begin or end. `cleared` are outputs whose marks may only end.
+    A mark says that an output was made of bad data. `judged` are outputs whose marks may begin or end. `cleared` are
+    outputs whose marks may only end.
     """
 
     woken: list[AffectedOutput] = field(default_factory=list[AffectedOutput])
@@ -217,7 +218,7 @@ def _reach_of(connection: sa.Connection, affected_by_row: Mapping[Awaited, Affec
 
 
 def _missed(looked: Awaited, numbers: Iterable[int]) -> list[LogEntry]:
-    """Return the change that could not be fanned out, and every event of its partition since."""
+    """Return the log change that could not be fanned out to its subscribers, and every later event of its partition."""
     partition, first = looked.partition, looked.sequence
     since = [LogEntry(number, partition, log.EVENT) for number in numbers if number >= first]
     # The first change's kind was not stored. Assume QUALITY, because such a change may both add and end marks.

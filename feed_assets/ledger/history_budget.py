@@ -46,9 +46,9 @@ def spend(ledger: Ledger, history: History, size: int, now: datetime) -> str | N
 
 
 def _locked(connection: sa.Connection, now: datetime) -> Spent:
-    """Return the count, and lock it until the transaction ends.
+    """Return the history that was requested today, and lock its row until the transaction ends.
 
-    A transaction that also locks rows of `due` must lock the count first, to avoid a deadlock.
+    A transaction that also locks rows of `due` must lock this row first, to avoid a deadlock.
     """
     insert_missing(connection, cursor, [{"name": _CURSOR, "value": ""}])
     query = sa.select(cursor.c.value).where(cursor.c.name == _CURSOR).with_for_update()

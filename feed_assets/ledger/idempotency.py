@@ -50,5 +50,5 @@ def answered(connection: sa.Connection, keys: Iterable[Taken], now: datetime) ->
 
 
 def forget(connection: sa.Connection, now: datetime) -> None:
-    """Remove expired keys."""
+    """Remove idempotency keys that have expired."""
     connection.execute(sa.delete(idempotency).where(idempotency.c.at < now - HOLDS))

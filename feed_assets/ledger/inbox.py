@@ -39,7 +39,7 @@ def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Par
 
 
 def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
-    """Return the outputs with unconsumed events."""
+    """Return the outputs whose inbox has events that no run has consumed yet."""
     partition = inbox.c.feed, inbox.c.partition
     rows = connection.execute(sa.select(*partition).distinct().order_by(*partition))
     return tuple(Partition(Feed.parse(feed), key) for feed, key in rows)
@@ -88,9 +88,10 @@ def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterab
 
 
 def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
-    """Return whether all events in the slices are still unconsumed since the slices were chosen.
+    """Return whether no event of these slices has been consumed since the slices were chosen.
 
-    Otherwise rows would be read twice.
+    A slice is a range of a table's rows, which one run reads. If another run has consumed an event of the slice, rows
+    would be read twice.
     """
     unconsumed = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(unconsumed))).mappings()
@@ -99,7 +100,7 @@ def are_whole(connection: sa.Connection, output: Partition, slices: Collection[S
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
-    """Return whether an output still has unconsumed events in the slices."""
+    """Return whether an output still has unconsumed events about the rows of these slices."""
     query = sa.select(inbox.c.sequence).where(_within(connection, {output: slices})).limit(1)
     return connection.execute(query).first() is not None
 
@@ -153,7 +154,7 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 
 
 def _leave(connection: sa.Connection, is_consumed: sa.ColumnElement[bool], now: datetime) -> None:
-    """Remove events from inboxes, and move the markers. Never move a marker back.
+    """Remove consumed events from inboxes, and move the markers up to which tables were read. Never move a marker back.
 
     If a propagation was skipped earlier, its events have older markers than events that were consumed since.
     """

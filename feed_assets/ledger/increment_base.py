@@ -85,7 +85,7 @@ def lost(connection: sa.Connection, newest: Mapping[Partition, updates.UpdateRow
 
 
 def _added_to_it() -> sa.ColumnElement[bool]:
-    """Return the condition that a valid or pruned update extends the update of the outer query."""
+    """Return the SQL condition that a later, valid or pruned increment extends the update of the outer query."""
     later = update.alias()
     edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
     edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)

@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import update
 
 
 def newest(connection: sa.Connection, batch: Partition) -> Update | None:
-    """Return the last update that intake recorded for a batch, in any state, with its files.
+    """Return the last update of a batch that the receiver or a pull wrote, in any state, with its files.
 
     Return None if there is none.
     """

@@ -26,7 +26,7 @@ def registered(connection: sa.Connection, feed: Feed, names: Collection[str]) ->
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """Return pulled files that `file` may be under a new name: they have the given time, and its size and etag."""
+    """Return pulled files that may be `file` under its old name: they have the same time, size and etag."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     condition = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
     query = sa.select(table).where(condition, content).limit(_EQUAL)

@@ -21,7 +21,7 @@ def partitions(connection: sa.Connection, partitions: Iterable[Partition]) -> sa
 
 
 def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
-    """Return the rows of a key table of partitions."""
+    """Yield the feed and key of each partition, as rows for a key table."""
     return ((str(each.feed), each.key) for each in partitions)
 
 
@@ -72,7 +72,10 @@ def _select(dialect: str, names: tuple[str, ...], called: str) -> sa.TextualSele
 
 @cache
 def all_of(dialect: str, source: sa.Table, names: tuple[str, ...] = PARTITION) -> sa.Select[Any]:
-    """Select the rows of a table with some keys. Each execution passes the keys, as `row_parameter` returns them."""
+    """Select the rows of `source` that have one of some keys.
+
+    Each execution of the statement passes the keys, as `row_parameter` returns them.
+    """
     key_table = table(dialect, names)
     return sa.select(source).join(key_table, same_keys(source, key_table))
 
@@ -83,7 +86,7 @@ def matching(
     values: Iterable[Sequence[str | int | None]],
     names: tuple[str, ...] = PARTITION,
 ) -> sa.CursorResult[Any]:
-    """Return the rows of a table whose keys are among `values`."""
+    """Return the rows of `source` whose key columns `names` have one of the given values."""
     return connection.execute(all_of(connection.dialect.name, source, names), row_parameter(values))
 
 

@@ -70,7 +70,7 @@ def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
 
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
-    """Return the verdicts that differ from the last recorded decision about their partition.
+    """Return the verdicts about late data that differ from the last recorded decision about their partition.
 
     Cost: one index lookup for each verdict.
     """
@@ -84,9 +84,9 @@ def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> li
 
 
 def _identity(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
-    """Return the identity of a decision.
+    """Return what makes a decision about late data the same as the stored one, so that it is stored only once.
 
-    The identity does not contain the reason, because the costs in the reason change with each run.
+    The reason is left out, because the costs in the reason change with each run.
     """
     return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 

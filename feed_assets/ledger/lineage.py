@@ -35,7 +35,10 @@ def extend(connection: sa.Connection, lineage: Lineage, pins: Iterable[Pin]) -> 
 
 
 def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, tuple[Pin, ...]]:
-    """Return for each update its input pins with the same partition key as the update, or () if there are none."""
+    """Return for each update the pins of those inputs that have the same partition key.
+
+    The value is () for an update without such inputs.
+    """
     pins_by_update: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
     if not pins_by_update:
         return {}
@@ -51,7 +54,7 @@ def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_
 
 
 def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, Pin]:
-    """Return the pins of those updates that are published."""
+    """Return pins of those wanted updates that are still published, by update."""
     keys = {*wanted_updates}
     if not keys:
         return {}

@@ -133,7 +133,10 @@ def newest(
 
 @cache
 def _newest(dialect: str, with_windows: bool) -> sa.Select[Any]:
-    """Build the query. It is cached, because each tick runs it several times."""
+    """Build the query for the newest log entry of each partition and kind of change.
+
+    The query is cached, because each tick runs it several times.
+    """
     kind, upto = sa.bindparam("kind", type_=sa.String), sa.bindparam("upto", type_=sa.BigInteger)
     condition = change.c.feed.in_(sa.bindparam("feeds", expanding=True)) & (change.c.sequence > sa.bindparam("start"))
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
@@ -202,7 +205,10 @@ def _numbered(row: sa.Row[Any]) -> LogEntry:
 
 @cache
 def _overtaken() -> sa.ColumnElement[bool]:
-    """Return the condition that a later change of the same partition and kind (and check) exists, except a prune."""
+    """Return the SQL condition that the log has a later entry for the same partition, kind of change and check.
+
+    A later prune does not count.
+    """
     later = change.alias()
     same_subject = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
     same_subject &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
@@ -211,7 +217,9 @@ def _overtaken() -> sa.ColumnElement[bool]:
 
 
 def goes(before: datetime) -> sa.ColumnElement[bool]:
-    """Return the condition to prune a change: it is old, every subscriber has read it, and a later change overtakes it.
+    """Return the SQL condition that a log change can be pruned.
+
+    It is old, every subscriber has read it, and a later change of the same subject follows.
 
     So the last change of each subject stays, as a snapshot for new subscribers. If there are no subscribers, nothing is
     pruned.

@@ -48,9 +48,9 @@ class OldEvents:
             return update_durations.shown_from(connection, update_durations.SHOWN)
 
     def _going(self, connection: sa.Connection, rows: Sequence[sa.RowMapping]) -> list[sa.RowMapping]:
-        """Return the rows whose propagation has no held event.
+        """Return the events that can be pruned: those whose propagation has no event that must be kept.
 
-        The propagations that were joined into this one must not have a held event, either.
+        The propagations that were joined into this one must not have such an event, either.
         """
         ids = {row["sequence"]: _ids(row) for row in rows}
         every = {each for own_ids in ids.values() for each in own_ids}
@@ -68,18 +68,21 @@ class OldEvents:
         return sa.or_(*reasons)
 
     def _is_new(self) -> sa.ColumnElement[bool]:
-        """Return whether an event is too young, or its log entry stays. Readers of the log entry need the event."""
+        """Return a condition on the table `event`: the event is too young to be pruned, or its log entry stays.
+
+        Readers of the log entry need the event.
+        """
         same_number = change.c.sequence == event.c.sequence
         stays = sa.exists().where(same_number, ~log.goes(self.before)).correlate(event)
         return (event.c.sequence > self.upto) | stays
 
     def _is_of_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an event is the last event about an update that may be read again."""
+        """Return a condition on the table `event`: it is the last event about an update that may be read again."""
         its = _its_update() & self._is_current(floors)
         return sa.exists().where(its).correlate(event) & ~_is_passed_on()
 
     def _was_taken(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update consumed an event.
+        """Return a condition on the table `event`: a run that made a current update consumed the event.
 
         If that update is invalidated, the event returns to an inbox.
         """
@@ -88,9 +91,9 @@ class OldEvents:
         return sa.exists().where(condition).correlate(event)
 
     def _was_read(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether a current update has read its table exactly up to this event.
+        """Return a condition on the table `event`: a current update read the event's table exactly up to this event.
 
-        Later updates carry the event's correlation id.
+        Such an event is kept, because the next run takes over its correlation id.
         """
         at = (consumed.c.input_feed == event.c.feed) & (consumed.c.input_partition == event.c.partition)
         its = sa.and_(*(update.c[name] == consumed.c[name] for name in ("feed", "partition", "id")))
@@ -98,7 +101,7 @@ class OldEvents:
         return sa.exists().where(condition).correlate(event)
 
     def _is_current(self, floors: sa.CTE) -> sa.ColumnElement[bool]:
-        """Return whether an update may be read again, or `stats` shows it.
+        """Return a condition on the table `update`: the update may be read again, or `stats` shows it.
 
         An update may be read again if it is one of the two newest valid updates of its partition, or was one until
         lately. If the newest update is invalidated, the update before it is read again, however old it is.
@@ -122,20 +125,20 @@ def _ids(row: sa.RowMapping) -> set[str]:
 
 
 def _is_shown(feed: sa.ColumnElement[str], sequence: sa.ColumnElement[int], floors: sa.CTE) -> sa.ColumnElement[bool]:
-    """Return whether an event is among the newest events of its table, which `stats` shows."""
+    """Return the SQL condition that an event is among the newest events of its table, which `stats` shows."""
     first = sa.cast(floors.c.first, sa.BigInteger)
     return sa.select(first).where(floors.c.feed == feed).scalar_subquery() <= sequence
 
 
 def _waits() -> sa.ColumnElement[bool]:
-    """Return whether an event is in an inbox, or waits for a consumer's partition to exist."""
+    """Return the SQL condition that an event is in an inbox, or waits for a consumer's partition to exist."""
     at = (awaited.c.feed == event.c.feed) & (awaited.c.partition == event.c.partition)
     not_told = sa.exists().where(at, awaited.c.sequence <= event.c.sequence).correlate(event)
     return event.c.sequence.in_(sa.select(inbox.c.sequence)) | not_told
 
 
 def _is_last() -> sa.ColumnElement[bool]:
-    """Return whether an event has the last marker of its partition. The next event is compared with this marker.
+    """Return the SQL condition that an event has the last marker of its partition. The next event is compared with it.
 
     Several events may announce the same feed update, one for each propagation. These events have the same marker, so
     only the last of them counts.
@@ -149,13 +152,13 @@ def _is_last() -> sa.ColumnElement[bool]:
 
 
 def _its_update() -> sa.ColumnElement[bool]:
-    """Return the condition that joins an event with its feed update."""
+    """Return the SQL condition that joins an event with the feed update that it announces."""
     same_partition = (update.c.feed == event.c.feed) & (update.c.partition == event.c.partition)
     return same_partition & (update.c.id == event.c.marker)
 
 
 def _is_passed_on() -> sa.ColumnElement[bool]:
-    """Return whether a later event has the same marker."""
+    """Return the SQL condition that a later event of the same partition has the same marker."""
     later = event.alias()
     same_marker = sa.and_(*(later.c[name] == event.c[name] for name in ("feed", "partition", "marker")))
     # The `+ 0` keeps the database from scanning the index by table and number.
@@ -163,7 +166,7 @@ def _is_passed_on() -> sa.ColumnElement[bool]:
 
 
 def _is_of_a_batch() -> sa.ColumnElement[bool]:
-    """Return whether an event is about one of our batches. A batch is current as long as it exists."""
+    """Return the SQL condition that an event is about one of our batches, which is current as long as it exists."""
     same_partition = (batch.c.feed == event.c.feed) & (batch.c.partition == event.c.partition)
     return sa.exists().where(same_partition).correlate(event)
 

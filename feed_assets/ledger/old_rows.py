@@ -48,7 +48,7 @@ class PrunedLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the numbers of rows removed because of their age, by kind."""
+        """Return the numbers of log changes, events and rejects that were removed because of their age."""
         return {"changes": self.changes, "events": self.events, "rejects": self.rejects}
 
     @property
@@ -102,7 +102,10 @@ def prune_log(
 
 
 def _walk(steps: dict[str, Step], out_of_time: Callable[[], bool], after: str) -> tuple[dict[str, int], str]:
-    """Run the steps in order. Return the numbers of removed rows by table, and the place where time was over."""
+    """Run the pruning steps in order until the time is over.
+
+    Return the numbers of removed rows by table, and the place from which the next call continues ("" at the end).
+    """
     gone, (begin, _, number) = dict.fromkeys(steps, 0), after.partition(" ")
     names = [*steps][[*steps].index(begin) if begin in steps else 0 :]
     for name in names:

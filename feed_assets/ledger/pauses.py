@@ -18,7 +18,7 @@ def pause_consumer(ledger: Ledger, consumer: Feed, why: str, by: str | None, now
 
 
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
-    """End a pause, and make the consumer's outputs on the due list due now. Return False if it was not paused."""
+    """End a consumer's pause, and let the next tick decide its waiting outputs. Return False if it was not paused."""
     with ledger.write() as connection:
         was_paused = connection.execute(sa.delete(pause).where(pause.c.feed == str(consumer))).rowcount
         connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))

@@ -42,7 +42,10 @@ def choices(
 
 
 def _is_judged(consumer: Consumer) -> bool:
-    """Return whether a consumer reads several tables of one pipeline. Only then must lineage be compared."""
+    """Return whether a consumer reads several tables of one pipeline.
+
+    Only such a consumer could mix data of different propagations, so only its lineage is compared.
+    """
     return any(len(tables) > 1 for tables in consumer.needed.values())
 
 
@@ -51,7 +54,7 @@ def _candidates(each: Inbox) -> Iterable[Pin]:
 
 
 def _chosen(inboxes: _Inboxes) -> Iterable[Pin]:
-    """Return the pins that would be chosen with the lineage read so far.
+    """Return the pins that would be chosen by the part of the lineage that was read so far.
 
     The lineage of these pins may not be read yet.
     """
@@ -91,7 +94,10 @@ def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
 def _named(
     inboxes: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
 ) -> set[tuple[Partition, str]]:
-    """Return the updates that events and consumed pins refer to. Skip the newest updates: the caller has them."""
+    """Return the updates whose lineage is needed: those that events announce and those that outputs last read.
+
+    Skip the newest updates: the caller has them.
+    """
     named = {(pin.partition, pin.update_id) for output in inboxes for pin in consumed.get(output, ())}
     for _, each in inboxes.values():
         named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}

@@ -195,7 +195,7 @@ def failed(
 
 
 def _with_name(row: sa.Row[Any]) -> str:
-    """Return the reason with the name of the check.
+    """Return the reason of a check's state, after the name of the check.
 
     Leave the name out for marks, because users do not know that check.
     """

@@ -17,7 +17,10 @@ _Position = tuple[str, str, str]
 
 
 def forget(connection: sa.Connection, going: Iterable[sa.RowMapping]) -> None:
-    """Store the greatest marker of the events to remove, for each partition. Skip the last event of a partition."""
+    """Before events are removed, store the greatest marker of these events for each partition.
+
+    Skip the last event of a partition.
+    """
     key_table = key_tables.rows(connection, ("sequence",), [[str(row["sequence"])] for row in going])
     is_going = event.c.sequence.in_(sa.select(sa.cast(key_table.c.sequence, sa.BigInteger)))
     later = event.alias()

@@ -18,20 +18,23 @@ from feed_assets.ledger.tables import alert
 
 @dataclass(frozen=True, order=True)
 class Again:
-    """A partition that was built again, and its new update."""
+    """A note that a partition was built again, with the id of its new update."""
 
     partition: Partition
     update: str
 
     @property
     def note(self) -> str:
-        """Return the name of the note's row."""
+        """Return the name under which this note is stored."""
         return f"{AGAIN}{self.partition.feed}|{self.update}|{self.partition.key}"
 
 
 @dataclass(frozen=True)
 class RerunReport:
-    """A report about a dataset. Its name identifies it, so that it is stored and delivered only once."""
+    """A report to people about the re-run of a dataset's partition.
+
+    Its name identifies it, so that it is stored and delivered only once.
+    """
 
     dataset: Feed
     name: str
@@ -45,7 +48,7 @@ def made_again(connection: sa.Connection, again: Again, now: datetime) -> None:
 
 
 def unreported(connection: sa.Connection) -> tuple[Again, ...]:
-    """Return the notes without a stored report, oldest first."""
+    """Return the notes about rebuilt partitions for which no report was stored yet, oldest first."""
     query = sa.select(alert.c.name).where(alert.c.name.startswith(AGAIN)).order_by(alert.c.opened, alert.c.name)
     names = [name.removeprefix(AGAIN).split("|", 2) for name in connection.execute(query).scalars()]
     return tuple(Again(Partition(Feed.parse(feed), key), update) for feed, update, key in names)

@@ -29,7 +29,7 @@ def to_tell(ledger: Ledger, consumers: Collection[Feed], limit: int) -> list[Due
 
 
 def forget(ledger: Ledger, items: Collection[DueOutput]) -> None:
-    """Mark the reasons of these outputs as not reported, because Dagster dropped the report."""
+    """Record that Dagster does not show why these outputs wait, because it dropped the report."""
     if items:
         with ledger.write() as connection:
             connection.execute(_telling(), [_row(each) | {"its_reason": None} for each in items])

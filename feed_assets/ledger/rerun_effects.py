@@ -32,7 +32,7 @@ def effect(connection: sa.Connection, partition: Partition, update_id: str | Non
 
 
 def _version(connection: sa.Connection, partition: Partition, which: sa.ColumnElement[bool]) -> UpdateFigures | None:
-    """Return the last update that meets the condition and was ever published."""
+    """Return the figures of the partition's last update that was ever published and meets the condition."""
     columns = [update.c[name] for name in ("id", "size", "files", "records", "figures")]
     was_published = update.c.state.in_([PUBLISHED, INVALIDATED, PRUNED])
     query = (

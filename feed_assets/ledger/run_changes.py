@@ -84,7 +84,7 @@ def _before(at: datetime, pins: Iterable[Pin], findings: Mapping[Partition, Sequ
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.UpdateRow]]:
-    """Return the updates of runs, in order of their feeds."""
+    """Return the updates that these runs wrote, by run, in the order of their feeds."""
     key_table, rows = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[updates.UpdateRow]](),
@@ -100,7 +100,7 @@ def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, lis
 
 
 def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[Pin]]:
-    """Return the pins of the runs' updates, in order."""
+    """Return by run the pins of the updates that these runs read, in order."""
     key_table, pins = (
         key_tables.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
         dict[str, list[Pin]](),
@@ -124,7 +124,7 @@ def _findings(connection: sa.Connection, partitions: Iterable[Partition]) -> dic
 
 
 def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
-    """Return name and type of the columns of updates that our runs wrote."""
+    """Return name and type of the columns of updates, as the runs that wrote them recorded."""
     key_table = key_tables.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
     has_columns = key_tables.same_keys(update, key_table) & update.c.columns.is_not(None)
     rows = connection.execute(

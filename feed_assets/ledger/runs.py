@@ -100,7 +100,7 @@ def with_claims(connection: sa.Connection, output: Partition | None = None) -> t
 
 
 def is_as_read(connection: sa.Connection, earlier: Run) -> bool:
-    """Return whether a run's state is unchanged since it was read."""
+    """Return whether a run still has the state that `earlier` was read with."""
     return connection.execute(sa.select(run.c.state).where(run.c.id == earlier.id)).scalar() == earlier.state
 
 
@@ -121,7 +121,7 @@ def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None
 
 
 def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
-    """Return the builds of a Dagster run, in order."""
+    """Return the builds (one per partition) that a Dagster run made, in order."""
     query = sa.select(run).where(run.c.dagster_run == dagster_run).order_by(run.c.began, run.c.started)
     return tuple(_of(row) for row in connection.execute(query))
 
@@ -206,7 +206,7 @@ def attempted(connection: sa.Connection, feeds: Collection[Feed]) -> set[Partiti
 
 
 def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, str]:
-    """Return the end state of the last open attempt of each output: failed or refused."""
+    """Return how the last attempt of each output ended, if it failed or was refused and no later run succeeded."""
     return {each.output: each.state for each in open_attempts(connection, outputs)}
 
 
@@ -249,7 +249,7 @@ def start(ledger: Ledger, new: Run) -> None:
 
 
 def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
-    """Store the digest of a run's pins."""
+    """Store which input updates a run has pinned, as a digest of its pins."""
     connection.execute(sa.update(run).where(run.c.id == run_id).values(pins=pins))
 
 

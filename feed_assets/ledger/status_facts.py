@@ -29,7 +29,10 @@ TO_BE_DECIDED = "to be decided"
 
 @dataclass(frozen=True)
 class ShownPartition:
-    """A partition to show, with its windows. `is_set` and `is_table` say which rows prove that it exists."""
+    """A partition that the status shows, with its windows.
+
+    `is_set` and `is_table` say whether the partition exists by its batches or by its events.
+    """
 
     partition: Partition
     windows: tuple[WindowAddress, ...] = ()
@@ -149,7 +152,10 @@ def _has_event(key_table: sa.CTE) -> sa.Exists:
 
 
 def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, dict[str, Any]]:
-    """Return the verdicts of partitions on the due list. Outputs that are not partitions yet are skipped."""
+    """Return the last decision about each partition that is on the due list.
+
+    Outputs that are not partitions yet are skipped.
+    """
     key_table = key_tables.partitions(connection, partitions)
     query = sa.select(due_table).join(key_table, key_tables.same_keys(due_table, key_table))
     rows = [row for row in connection.execute(query) if row.state != due.NOT_YET]
@@ -235,9 +241,9 @@ def _latest(
 
 
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
-    """Return the stale partitions of datasets, longest stale first, and their total number.
+    """Return partitions that were built and are out of date, and their total number. The longest stale come first.
 
-    The partitions are read from the due list. Skip partitions that a run has published since the last decision.
+    They are read from the due list. Skip partitions that a run has published since the last decision.
     """
     key_table = key_tables.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     same_partition = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)

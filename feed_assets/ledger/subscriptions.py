@@ -58,7 +58,7 @@ def readers(connection: sa.Connection, feeds: Iterable[Feed], before: datetime) 
 
 
 def _lags(before: datetime) -> sa.Exists:
-    """Return the condition that a subscriber has not read every change from before a time.
+    """Return the SQL condition that a subscriber has not read all log changes that are older than a time.
 
     Cost: one index lookup for each subscription.
     """
@@ -74,7 +74,7 @@ def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int
 
 
 def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
-    """Add missing subscriptions. They begin with the first change in the log."""
+    """Add missing subscriptions of consumers to feeds. They begin with the first change in the log."""
     new = [{"subscriber": subscriber, "feed": feed, "position": 0} for subscriber, feed in edges]
     insert_missing(connection, subscription, new)
 
@@ -96,7 +96,7 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
 
 
 def advance(connection: sa.Connection, subscriber: str, position: int, feed: str = ALL) -> None:
-    """Move one subscription forwards. If another process has moved it further, do nothing."""
+    """Store that a subscriber has got a feed's changes up to a log number. If it has already got more, do nothing."""
     subscribe(connection, [(subscriber, feed)])
     same_edge = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
     behind = same_edge & (subscription.c.position < position)

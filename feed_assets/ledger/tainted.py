@@ -65,7 +65,10 @@ AS_KNOWN = BuildDeclarations()
 
 
 def may_spread(change: LogEntry, output: Partition) -> bool:
-    """Return whether a change may add or end an output's mark: a change of a check, a window, or the output itself."""
+    """Return whether a change may add or end an output's mark, which says that the output was made of bad data.
+
+    Such a change is one of a check, a window, or the output itself.
+    """
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
     return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
 
@@ -80,7 +83,7 @@ def may_clear(change: LogEntry, output: Partition) -> bool:
 
 
 def marked(connection: sa.Connection, outputs: Collection[Partition]) -> set[Partition]:
-    """Return the marked outputs."""
+    """Return the outputs that are marked, which means made of bad data."""
     return {*quality.failed(connection, outputs, (MARKED,))} if outputs else set()
 
 
@@ -191,9 +194,9 @@ def _overlaps(row: WindowRow, windows: Iterable[WindowRow]) -> bool:
 
 
 def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
-    """Return the problems of read partitions. A mark is passed on unchanged, so that it names its origin.
+    """Return the problem of each read partition whose data are bad.
 
-    A problem of a partition applies to its batches.
+    A mark is passed on unchanged, so that it names its origin. A problem of a partition applies to its batches.
     """
     partitions = {each for at in read for each in (at, at.parent) if each}
     marked = quality.failed(connection, partitions, (MARKED,))

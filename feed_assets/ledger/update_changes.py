@@ -48,7 +48,10 @@ def change(
 
 
 def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | None, now: datetime) -> int:
-    """Log the new state if the log records such states. Return the number of the last change in the log."""
+    """Append the new state of an update to the log, if it is one of the states that are logged.
+
+    Return the number of the last change in the log.
+    """
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
@@ -77,7 +80,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 def _judge(
     connection: sa.Connection, row: UpdateRow, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
 ) -> None:
-    """Record the check results of a run, and end failures of earlier runs.
+    """Record the check results of a published run, and end the failures that earlier runs reported.
 
     If data differ, other failed checks become stale.
     """

@@ -64,7 +64,7 @@ class UpdateRow:
 
     @property
     def pin(self) -> Pin:
-        """Return a pin of the update."""
+        """Return the pin with which a run records that it read this update."""
         return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0, modified=self.modified)
 
 
@@ -79,7 +79,7 @@ def row_of(columns: sa.RowMapping) -> UpdateRow:
 
 
 def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
-    """Return the condition for a partition's rows, or for one update."""
+    """Return the SQL condition for the updates of a partition or, with `update_id`, for one update."""
     of_partition = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
     return of_partition & (update.c.id == update_id) if update_id is not None else of_partition
 
@@ -167,14 +167,14 @@ def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
 
 
 def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
-    """Return the pins from which an update was built."""
+    """Return the pins of the inputs from which an update was built."""
     of_output = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
     rows = connection.execute(sa.select(consumed).where(of_output, consumed.c.id == update_id, consumed.c.is_input))
     return tuple(sorted(pin_of(row) for row in rows))
 
 
 def pin_of(row: sa.Row[Any]) -> Pin:
-    """Return a row of the table `consumed` as the pin that it records."""
+    """Return the pin that a row of the table `consumed` stores: an input's update that was read."""
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
     return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from, row.modified)
 
@@ -225,7 +225,7 @@ def files_of(written: Update) -> dict[str, Any]:
 
 
 def edge(connection: sa.Connection, partitions: Iterable[Partition], of: Any, state: str) -> dict[Partition, str]:
-    """Return for each partition the id of its first or last update in a state. `of` is the SQL function min or max.
+    """Return for each partition the id of its first or last update in a state, by the SQL function `of` (min or max).
 
     Cost: one index lookup for each partition.
     """

@@ -24,23 +24,26 @@ from feed_assets.ledger.tables import change, due, update
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
-    """Return the feeds whose producer reports the ingested records. Search only feeds that their readers may count."""
+    """Return the feeds whose producer itself reports how many records were ingested.
+
+    Search only feeds that their readers may count.
+    """
     feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(update_counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """Return the recorded windows of inputs.
+    """Return the ledger's state of all windows that the inputs need.
 
-    The first incomplete and the first bad windows of each input are explained.
+    For the first incomplete and the first bad windows of each input, add the reason.
     """
     return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
 
 
 def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
-    """Return the recorded windows of groups.
+    """Return the ledger's state of windows that are given in groups.
 
-    In each group, the first incomplete and the first bad windows are explained.
+    For the first incomplete and the first bad windows of each group, add the reason.
     """
     row_by_address = stored_windows(connection, {at for each in groups for at in each}) if groups else {}
     named = {at: row_by_address[at] for each in groups for at in _named(row_by_address, each)}
@@ -70,7 +73,7 @@ def _named(row_by_address: Mapping[WindowAddress, WindowRow], windows: Iterable[
 
 
 def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.UpdateRow]) -> set[Partition]:
-    """Return the partitions of counted inputs whose newest updates the counter has not processed yet."""
+    """Return the partitions whose newest updates are not counted in windows yet, but must be."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
     positions = subscriptions.positions(connection, [update_counts.COUNTER]) if rows else {}

@@ -128,8 +128,9 @@ def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> d
 def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
     """Return the run request for a topic once a limit is reached, unless a run is in progress.
 
-    The run key contains the position of the last signals. So after progress, the next run is requested at once. After a
-    failure, it is requested only after a while.
+    Dagster runs each run key only once. The key contains the offsets up to which the topic has signals, so progress
+    allows the next run at once. It also contains the time in steps of AGAIN_SECONDS, so a failed run is repeated in the
+    next step.
     """
     check_installed()
     from feed_assets.kafka.lag import lag

@@ -58,7 +58,7 @@ Numbers = tuple[int | None, int | None, float | None]
 
 
 def _numbers(run_id: str) -> Numbers:
-    """Return the summed numbers of all builds in a Dagster run."""
+    """Return the rows, rejects and seconds of all builds in a Dagster run, added up."""
     with open_ledger(settings().ledger).read() as connection:
         begun = runs.of_dagster(connection, run_id)
         written = runs.records(connection, begun)
@@ -67,9 +67,9 @@ def _numbers(run_id: str) -> Numbers:
 
 
 def numbers_of(run: runs.Run, written: Mapping[tuple[str, str], int | None]) -> Numbers:
-    """Return the numbers of one build. `written` has the counts of written records.
+    """Return the rows, rejects and seconds of one build.
 
-    A build without an update has no rows.
+    `written` has the counts of written records by run and feed. A build without an update has no rows.
     """
     own_counts = {feed: count for (build, feed), count in written.items() if build == run.id and run.is_well}
     rows = own_counts.pop(str(run.output.feed), None)

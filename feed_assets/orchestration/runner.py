@@ -195,7 +195,7 @@ class Runner:
     def _evaluated(
         self, sensor: dg.SensorDefinition, context: dg.SensorEvaluationContext
     ) -> "Iterator[dg.SensorResult]":
-        """Return a sensor's results.
+        """Evaluate a sensor and return its results.
 
         Pass the sensor's problems to `on_problems`, even if the sensor raises an error.
         """
@@ -261,7 +261,7 @@ class Runner:
         self._steps["requested"] += count
 
     def _leave_out(self) -> int:
-        """Subtract a skipped request from the number of requested runs. Return 0, the number of its runs."""
+        """Subtract a request that is skipped from the number of requested runs. Return 0, because it causes no run."""
         self._steps["requested"] -= 1
         return 0
 

@@ -84,9 +84,9 @@ class KeptFiles:
 
 
 def _file(path: str) -> _File:
-    """Return a file's identity.
+    """Return what identifies a file: path, device and inode.
 
-    A new file at the same path has another identity, because an open file keeps its inode.
+    If a new file replaces the file at a path, it has another inode, because the open file keeps its own.
     """
     try:
         status = Path(path).stat()
@@ -113,7 +113,7 @@ class _OneFile:
         return self.files.connect(sa.make_url(self._conn_string).database or "")
 
     def dispose(self) -> None:
-        """Close the file."""
+        """Close the storage's only file."""
         self.files.close()
 
 
@@ -206,7 +206,10 @@ def _is_made(engine: sa.Engine) -> bool:
 
 
 class KeptSqliteStorage(DagsterSqliteStorage):
-    """The three storages together. `storage: custom:` in `dagster.yaml` names this class."""
+    """Dagster's storages of runs, events and schedules together.
+
+    `storage: custom:` in `dagster.yaml` names this class.
+    """
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         DagsterStorage.__init__(self)

@@ -45,7 +45,7 @@ def names_between(board: Blackboard, path: str, first: str, to: str) -> list[str
 
 
 def _is_of_partitions(name: str) -> bool:
-    """Return whether a partition can have this name. Other names are skipped."""
+    """Return whether a folder's name can be part of a partition's key. Folders with other names are skipped."""
     try:
         return check_segment(name, "partition key") == name and not is_update_id(name)
     except InvalidName:

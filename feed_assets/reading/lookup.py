@@ -67,7 +67,7 @@ class Looker:
         return sorted([*looked, *absent], key=lambda each: each.partition)
 
     def _is_empty(self, looked: LookupResult) -> bool:
-        """Return whether a partition is empty. A folder may still exist after its objects were removed."""
+        """Return whether a partition has no update at all. A folder may still exist after its objects were removed."""
         return bool(looked.error) and not self.board.children(looked.partition.path)
 
     def refusal(self, looked: Sequence[LookupResult]) -> NoValidUpdate:

@@ -18,7 +18,10 @@ from feed_assets.runs.services import Services
 
 
 class BatchPlan(NamedTuple):
-    """The batch to write, and the slices to read for it. `slices` is None if the run must load all rows."""
+    """The batch that a run writes, and the slices (ranges of a table's rows) that it reads for this batch.
+
+    `slices` is None if the run must load all rows.
+    """
 
     partition: Partition
     slices: Mapping[Partition, Slice] | None

@@ -48,7 +48,7 @@ def look_in_turn(
     now: datetime,
     out_of_time: Callable[[], bool],
 ) -> Rotten | None:
-    """Read the known damaged updates again, then the next newest updates in the rotation.
+    """Read updates to find damage on the disk: first those known as damaged, then the next newest updates in rotation.
 
     Return None if the last search was less than a day ago. The position in the rotation is recorded at the end. So a
     search that was killed is repeated.
@@ -81,7 +81,10 @@ class _ReadingRound:
     bytes_left: int = BYTES
 
     def again(self, damaged: Mapping[str, str]) -> None:
-        """Read damaged updates again. An update that is no longer the newest is dropped from the findings."""
+        """Read updates again in which damage was found.
+
+        An update that is no longer the newest is dropped from the findings.
+        """
         for name, why in damaged.items():
             feed, _, path = name.partition("|")
             key, _, update_id = path.rpartition("/")

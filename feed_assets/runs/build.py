@@ -199,7 +199,7 @@ class _Build:
 
     @property
     def _consumed(self) -> list[Slice]:
-        """Return the slices whose events this run consumes."""
+        """Return the slices (ranges of a table's rows) whose events this run consumes."""
         return [*self.order.run_spec.slices.values()] if self.order.run_spec.consumes else []
 
     def _claim(self, pinned: Pinned) -> Claimed:
@@ -222,7 +222,7 @@ class _Build:
         return [at for at in self.order.made_again if (fact := facts.get(at.partition)) and fact.is_bad]
 
     def _begin(self, bad: Sequence[WindowAddress]) -> None:
-        """Begin the backfills of bad windows. Call this after the claims.
+        """Begin the backfills of bad windows that this run rebuilds. Call this after the update ids are claimed.
 
         After a kill, the process that finishes the claims also ends the backfills of this run.
         """
@@ -259,7 +259,7 @@ class _Build:
             return tuple(newest_profiles.profiles_of(connection, self.order.baseline).values())
 
     def _is_suspect(self, pinned: Pinned) -> bool:
-        """Return whether a deep check found a problem when it last ran."""
+        """Return whether a deep check found a problem when it last ran. If so, the deep checks must run again."""
         deep = {check.name for check in self.order.recipe.deep_checks}
         if not deep:
             return False
@@ -297,7 +297,7 @@ class _Build:
         return Staged(claimed.pinned, tuple(outputs))
 
     def _keep(self, counts: Sequence[tuple[Update, Counts]]) -> None:
-        """Store the record counts of inputs. They stay even if this run fails later.
+        """Store the numbers of records of the inputs in the ledger. They stay even if this run fails later.
 
         If the process is killed before this, the next run counts the inputs.
         """
@@ -321,7 +321,10 @@ class _Build:
         return Checked(staged, audit)
 
     def _refuse(self, audited: Checked) -> Refused:
-        """Refuse the outputs. Their parts stay for examination; without a manifest no reader sees them."""
+        """Record that the outputs are refused because a check failed.
+
+        Their parts stay for examination. Without a manifest no reader sees them.
+        """
         staged, now = audited.staged, self.services.now()
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
         with self.services.ledger.change() as connection:

@@ -108,7 +108,10 @@ Checks = Sequence[Annotated[Check, Example("checks.not_empty()", "checks")]]
 
 @dataclass(frozen=True)
 class Unique(Check):
-    """A check of `unique`. Its aggregate counts the rows whose `keys` repeat those of other rows."""
+    """A check that no two rows have the same values in `keys`.
+
+    Its aggregate counts the rows that repeat the keys of other rows.
+    """
 
     keys: tuple[str, ...] = ()
 

@@ -58,7 +58,10 @@ def compact(services: Services, parent: Partition, least: int = LEAST, *, apply:
 
 
 def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
-    """Return groups of consecutive batches. One batch is to replace each group."""
+    """Return groups of batches with consecutive numbers. Each group can be replaced by one combined batch.
+
+    A batch in `returning` is invalid but may become valid again, so no group reaches across it.
+    """
     borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
     numbered = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
     rows = groupby(numbered, key=lambda each: sum(border <= each[0].last for border in borders))

@@ -96,7 +96,10 @@ class _Look:
         return self.services.board_of(self.feed)
 
     def run(self) -> bool:
-        """Visit names. Return whether all names without a published update were visited."""
+        """Visit as many names of partitions as the time allows.
+
+        Return whether all names without a published update were visited.
+        """
         names, published = self._names(), self._published_names()
         strange = [name for name in names if name not in published]
         familiar = [name for name in names if name in published]

@@ -47,7 +47,7 @@ class Task:
     """The dataset's own update to which an increment is added."""
 
     def with_reader(self, reader: SliceReader | None) -> "Task":
-        """Return the task with slices that read their rows through `reader`."""
+        """Return a copy of the task whose slices (ranges of a table's rows) read their rows through `reader`."""
         slices = {name: [replace(each, reader=reader) for each in found] for name, found in self.slices.items()}
         of_run = {partition: replace(each, reader=reader) for partition, each in self.run_spec.slices.items()}
         return replace(self, slices=slices, run_spec=replace(self.run_spec, slices=of_run))

@@ -41,7 +41,8 @@ def report(
 def judged(order: BuildRequest, pinned: Pinned) -> list[Partition]:
     """Return the partitions that a run's checks judge.
 
-    A companion's checks judge the partitions or windows that it has read. The checks of any other run judge its output.
+    The checks of a companion, which checks another team's rows, judge the partitions or windows that it has read. The
+    checks of any other run judge its output.
     """
     if not order.recipe.is_companion:
         return [order.output]

@@ -49,7 +49,10 @@ class Swept:
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An old update id, its attempt, and how to treat the leftovers. `problem` says why they cannot be read."""
+    """An old update id whose attempt left files, and what is done with these leftovers.
+
+    `problem` says why the leftovers cannot be read.
+    """
 
     partition: Partition
     update_id: str
@@ -114,7 +117,10 @@ def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], b
 
 
 def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
-    """Sweep the leftovers to which one feed's claims lead, and remove claims that lead to nothing any more."""
+    """Sweep the leftovers of attempts to which one feed's claims lead. A claim reserves an update id.
+
+    Remove claims that lead to no leftovers any more.
+    """
     forgotten: list[str] = []
     try:
         for key, partition, update_id in _claims(services, Partition(feed)):
@@ -156,7 +162,10 @@ def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool 
 def _carry_out(
     services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
 ) -> tuple[OrphanAction, ...]:
-    """Treat the leftovers of an id as decided, but keep its claim. Return what was done, if anything."""
+    """Sweep, finish or keep the leftovers of an old update id, as decided. Keep its claim (the reservation of the id).
+
+    Return what was done, if anything.
+    """
     if orphan is None:
         return ()
     if orphan.problem:

@@ -51,7 +51,7 @@ class CheckResult:
 
     @property
     def blocks(self) -> bool:
-        """Return whether the data must not be published because of this check."""
+        """Return whether this check's failure prevents the publication of the data."""
         return not self.passed and self.severity == "ERROR"
 
     @property
@@ -62,13 +62,16 @@ class CheckResult:
 
     @property
     def message(self) -> str:
-        """Return the outcome in words."""
+        """Return the outcome of the check in words."""
         finding = self.finding or self.check.finding.format(found=self.number, rows=self.rows)
         return "; ".join(filter(None, (f"{self.check.name}: {self.check.description}", finding, self.explanation)))
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. Raise UpdateAbandoned if the number of rows read back differs from the number written."""
+    """Run every check on the written rows.
+
+    Raise UpdateAbandoned if the number of rows read back differs from the number written.
+    """
     counts = aggregates(audited, wanted_of(checks))
     return results(checks, counts, audited)
 

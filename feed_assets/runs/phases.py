@@ -34,7 +34,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Claimed:
-    """Each output has its own update id, on the blackboard and in the ledger."""
+    """The phase after claiming: each output has its own reserved update id, on the blackboard and in the ledger."""
 
     pinned: Pinned
     ids: tuple[tuple[Partition, str], ...]
@@ -42,7 +42,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Staged:
-    """The parts of every output are on the blackboard, and their statistics in the ledger."""
+    """The phase after writing: the parts of every output are on the blackboard, and their statistics in the ledger."""
 
     pinned: Pinned
     outputs: tuple[Output, ...]
@@ -50,7 +50,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Checked:
-    """The written rows have been read back and checked."""
+    """The phase after the audit: the written rows have been read back, and the checks were run on them."""
 
     staged: Staged
     audit: Audit

@@ -112,9 +112,9 @@ def _reloading(run_spec: RunSpec, services: Services) -> RunSpec:
 
 
 def _refuse_several(order: BuildRequest, cut: slice_inputs.Cut) -> None:
-    """Raise InvalidDefinition if a function takes one slice but there are several. The other slices would be lost.
+    """Raise InvalidDefinition if a function takes one slice of a table but there are several.
 
-    A function that takes the run spec gets all slices.
+    The rows of the other slices would be lost. A function that takes the run spec gets all slices.
     """
     for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(pieces := cut.get(source.name, ())) > 1 and source.is_handed and not source.fans_in:

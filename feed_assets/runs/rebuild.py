@@ -148,11 +148,10 @@ def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, rebuilt: R
 
 
 def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:
-    """Return the pins of each input's newest valid update that is older than this update.
+    """Return for each input the pin of its newest valid update that is older than this update of the output.
 
-    Return () if a required input has no such update.
-
-    An update of the same second does not count as older: it may have arrived after the run pinned its inputs.
+    Return () if a required input has no such update. An update of the same second does not count as older: it may have
+    arrived after the run pinned its inputs.
     """
     moment = parse_update_id(update_id)
     pins: list[Pin] = []

@@ -25,7 +25,7 @@ GONE = "its process is gone"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The result for one run's claims."""
+    """The result for the update ids that an ended run had claimed: some were published, the others were swept."""
 
     run: Run
     published: tuple[updates.UpdateRow, ...]

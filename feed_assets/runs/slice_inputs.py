@@ -70,7 +70,10 @@ def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Part
 
 
 def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
-    """Return the marker up to which an output has read each table, by its markers and its newest update's pins."""
+    """Return the marker up to which an output has read each partition of its tables.
+
+    The marker is in the ledger's list of read markers, or in the pins of the output's newest update.
+    """
     with ledger.read() as connection:
         rows = inbox.markers(connection, output.feed, output.key)
         pins = batch_sets.consumed(connection, batch_sets.newest(connection, [output])).get(output, ())
@@ -81,7 +84,7 @@ def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
 
 
 def pins_of(slices_by_table: Cut) -> set[Pin]:
-    """Return slices as pins for the lineage."""
+    """Return for each slice the pin that records in the lineage which rows of a table were read."""
     return {
         Pin(each.partition, each.end, each.version, start=each.start)
         for some in slices_by_table.values()

@@ -38,7 +38,7 @@ PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_an
 
 @dataclass(frozen=True)
 class SparkMade:
-    """The frames of one task."""
+    """The results of one task as Spark frames, which are not written yet."""
 
     task: Task
     board: Blackboard
@@ -46,7 +46,7 @@ class SparkMade:
     frames: Frames
 
     def write(self, partition: Partition, update_id: str) -> Written:
-        """Write the rows of one output."""
+        """Write the rows, or the rejects, of one output as parts of an update."""
         if partition.feed != self.task.output.feed:
             return write_rejects(self.frames.rejected, self.board, partition, update_id)
         recipe = self.task.recipe
@@ -136,14 +136,17 @@ class SparkMade:
         return sum(counted.values())
 
     def _rejects(self, outputs: Sequence[Output]) -> DataFrame:
-        """Read back the rejected records."""
+        """Return the rejected records of all outputs, read back from the files that were written."""
         frames = [read_own(self.spark, self.board, output.update, REJECTS) for output in outputs]
         return reduce(DataFrame.unionByName, frames)
 
 
 @dataclass(frozen=True)
 class SparkProfiled(SparkMade):
-    """The frames of a companion, which writes the profile of its input's rows in place of the rows."""
+    """The frames of a companion: a dataset that checks the rows of another team's feed.
+
+    It writes the profile (measures) of these rows in place of the rows.
+    """
 
     audited: Audit
 

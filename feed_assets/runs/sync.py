@@ -79,7 +79,10 @@ def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *,
 
 
 def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
-    """Return the update of an input that a run reads, with its pin: the newest valid update, or the named update."""
+    """Return the update of an input that a run reads, and the pin that records which update was read.
+
+    Without `update_id`, the update is the newest valid one.
+    """
     reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         update = read.require(reading)
@@ -124,7 +127,10 @@ def _moment(partition: Partition, update_id: str) -> datetime:
 
 
 def _pin_of(services: Services, update: Update) -> Pin:
-    """Return the pin of any update, with its version from the ledger if there is one."""
+    """Return the pin that records that a run read an update.
+
+    Its version is from the ledger or, if unknown, from the files.
+    """
     with services.ledger.read() as connection:
         row = updates.find(connection, update.partition, update.id)
     version = row.version if row and row.version else update.files_digest

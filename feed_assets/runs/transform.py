@@ -70,7 +70,10 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
 
 @dataclass(frozen=True)
 class _Transform:
-    """One task on one session. `kept` has the frames that Spark caches until the end of the task."""
+    """The user's function applied to one task, on one Spark session.
+
+    `kept` has the frames that Spark caches until the end of the task.
+    """
 
     task: Task
     spark: SparkSession
@@ -104,7 +107,7 @@ class _Transform:
         return counting_of(source.event_time, source.grain) if is_new else None
 
     def _tally(self, source: RecipeInput, tagged: DataFrame) -> Tally:
-        """Return the counts of an input's records to compute while the dataset is written."""
+        """Return the counts of an input's records that Spark computes while it writes the dataset."""
         kept = kept_of(self.task.updates[source.name])
         rejects = {} if source.tagged else reject_counts(self.spark, kept)
         counts = {RECORDS: sf.expr(f"count(1) AS {RECORDS}"), **rejects}
@@ -172,7 +175,7 @@ class _Transform:
         return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
     def _input(self, source: RecipeInput, tagged: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the frame of an input for the function."""
+        """Return the frame that the user's function gets for an input."""
         if source.name in tagged:
             return tagged[source.name] if source.tagged else input_frames.clean(tagged[source.name])
         # Otherwise Spark would silently read only a part of a truncated file.
@@ -185,7 +188,10 @@ class _Transform:
 
 
 def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:
-    """Return the function's other arguments: slices, spans, the partition, the run spec, its own previous rows."""
+    """Return the arguments of the user's function other than frames.
+
+    These are slices of event tables, spans, the partition, the run spec, and the dataset's own previous rows.
+    """
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
@@ -225,7 +231,7 @@ def _partition_of_file(source: RecipeInput, updates: Sequence[Update]) -> Column
 
 
 def _of_file(values: Mapping[str, object]) -> Column:
-    """Return a column with the value of the path that is above a row's file."""
+    """Return a column with the value for the update's path that a row's file is below."""
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{path}/"), sf.lit(value)) for path, value in values.items()))
 

@@ -141,7 +141,7 @@ def _visit(
 
 
 def _look(services: Services, row: updates.UpdateRow, declared: Collection[Feed], report: Verified) -> list[Gone]:
-    """Verify one update with two requests.
+    """Check with two requests that one published update still exists on the blackboard.
 
     If the update is missing, sync the partition, because the update may have been replaced and pruned.
     """

@@ -35,7 +35,7 @@ def naming_sql(recipe: Recipe, rows: DataFrame) -> Generator[None]:
 
 
 def _error(job: Callable[[], object]) -> Exception | None:
-    """Return the error that Spark raises for a job; None if it succeeds."""
+    """Run a Spark job, and return the error that Spark raises. Return None if the job succeeds."""
     try:
         job()
     except SPARK_ERRORS as error:

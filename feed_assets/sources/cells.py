@@ -35,7 +35,7 @@ def cut(column: sa.ColumnClause[Any], kind: sa.types.TypeEngine[object], backend
 
 
 def parsed(row: Mapping[str, Any], kinds: Types, backend: str) -> Mapping[str, Any]:
-    """Return a row in which the JSON texts made by `cut` are parsed again. Other texts stay texts."""
+    """Return a row of a query in which the JSON texts that `cut` made are parsed again. Other texts stay texts."""
     if backend != "postgresql":
         return row
     return {name: _loaded(value) if isinstance(kinds[name], _PARSED) else value for name, value in row.items()}

@@ -49,7 +49,7 @@ class SqlTable:
     schema: str | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events."""
+        """Return the reader of the write events in this SQL table."""
         url, where = expand(self.url), self.where
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
 
@@ -75,7 +75,7 @@ class EventFiles:
     blackboard: BoardName | None = None
 
     def reader(self, board: BoardNamed) -> Reader:
-        """Return the reader of these events."""
+        """Return the reader of the write events in these files."""
         return FileEvents(board(self.blackboard), self.prefix, self.format, self.columns)
 
 
@@ -103,7 +103,10 @@ class EventTopic:
             raise InvalidDefinition(f"topic {self.topic!r}: expected 1 to 249 letters, digits, '_', '-' and '.'.")
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events. Raise InvalidSetting if the broker or a needed registry is not set."""
+        """Return the reader of the write events in this topic.
+
+        Raise InvalidSetting if the broker or a needed registry is not set.
+        """
         check_installed()
         from feed_assets.sources.topic_events import topic_events
 
@@ -154,7 +157,10 @@ class SignalTopic:
     counts: TopicCounts | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events. Raise InvalidSetting if no broker is set."""
+        """Return the reader of write events that this topic's signals stand for.
+
+        Raise InvalidSetting if no broker is set.
+        """
         check_installed()
         from feed_assets.sources.signal_events import topic_signals
 
@@ -181,7 +187,7 @@ class CountedTopic:
     by: TopicCounts
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these counts. Raise InvalidSetting if no broker is set."""
+        """Return the reader that counts this topic's messages by window. Raise InvalidSetting if no broker is set."""
         check_installed()
         from feed_assets.sources.topic_counts import SourceCounts
         from feed_assets.sources.topic_events import clients_for
@@ -207,7 +213,10 @@ class LoadedTables:
     warehouse: str
 
     def reader(self, _board: BoardNamed) -> Reader:
-        """Return the reader of these events. Raise InvalidSetting if there is no such warehouse."""
+        """Return the reader of write events about loads into a warehouse.
+
+        Raise InvalidSetting if there is no such warehouse.
+        """
         from feed_assets.sources.warehouse_events import table_loads
 
         return table_loads(self.warehouse)

@@ -89,7 +89,10 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """Return conditions that let the database skip rows. `rows` applies the exact range to the result."""
+    """Return SQL conditions on the time of a delete, which let the database skip rows outside of two markers.
+
+    `rows` applies the exact range to the result.
+    """
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []

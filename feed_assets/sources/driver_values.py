@@ -37,7 +37,7 @@ def _tolerate(connection: Any, name: str) -> None:
             self._loader = loader_type(oid, context)
 
         def load(self, data: Any) -> Any:
-            """Return the value of a cell."""
+            """Return the value of a cell. If the driver cannot convert the cell, return its text."""
             try:
                 return self._loader.load(data)
             except (Error, ValueError, OverflowError, RecursionError):

@@ -16,7 +16,7 @@ from feed_assets.core.typed import typed
 @typed
 @dataclass(frozen=True)
 class Constant:
-    """A fact that is the same for every row of a source, in place of a column's name.
+    """A fact about events that is the same for every row of a source. It is given in place of a column's name.
 
     Args:
         value: The value.
@@ -58,7 +58,7 @@ class Columns:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Return the columns that must exist."""
+        """Return the names of the columns that a row of events must have."""
         optional = (self.event_marker, self.write_operation, self.partition_key, self.context)
         every = (self.table_name, self.marker, self.correlation_id, *optional)
         return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
@@ -92,7 +92,7 @@ class Columns:
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
-    """Return a column's value. Return None for '', because CSV has no other form of a missing value."""
+    """Return the value of one fact about an event from its column. Return None for '', which is how CSV writes NULL."""
     if column is None or isinstance(column, Constant):
         return column.value if column else None
     return None if row.get(column) == "" else row.get(column)

@@ -82,7 +82,10 @@ class GlueTable:
 
     @property
     def _reading(self) -> dict[str, str]:
-        """Return parameters for reading the files. Some engines look for them at the table, others at its storage."""
+        """Return the parameters with which engines read the files.
+
+        Some engines look for them at the table, others at its storage.
+        """
         has_header = self.format == "csv" and (self.dialect is None or self.dialect.header)
         return {"skip.header.line.count": "1"} if has_header else {}
 

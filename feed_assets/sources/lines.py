@@ -29,7 +29,7 @@ class Ends(Protocol):
     """The record's line with the quote that is still open, counted from 0; None if no quote is open."""
 
     def begin(self) -> None:
-        """Begin a record."""
+        """Reset the rule's state, because a new record begins."""
         ...
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
@@ -47,12 +47,15 @@ class Newlines:
     blank: ClassVar = re.compile(rb"\s*\n")
 
     def begin(self) -> None:
-        """Begin a record."""
+        """Reset the rule's state, because a new record begins."""
         self.lines: int = 0
         self.opened: int | None = None
 
     def scan(self, data: bytes, start: int) -> tuple[int, bool]:
-        """Continue up to the newline."""
+        """Search the newline that ends the record.
+
+        Return the position after it, or the end of `data`, and whether the newline was found.
+        """
         self.lines = min(data.find(b"\n", start) + 1, 1)
         return data.find(b"\n", start) + 1 or len(data), bool(self.lines)
 
@@ -74,7 +77,7 @@ class QuotedNewlines:
     _to_quote = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
 
     def begin(self) -> None:
-        """Begin a record."""
+        """Reset the rule's state, because a new record begins."""
         self.lines: int = 0
         self.opened: int | None = None
         self._has_begun = False
@@ -123,7 +126,7 @@ class Text:
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> None:
-        """Add the next piece."""
+        """Add the next bytes of the record. If the record gets too long, keep only its beginning and a digest."""
         self.size, self.crc = self.size + len(piece), crc32(piece, self.crc)
         if self._digest:
             self._digest.update(piece)
@@ -151,7 +154,7 @@ class Text:
 
 
 class Lines:
-    """The records after a position in a file. `place` is the position after the last record returned.
+    """The records of a file from a position on. `place` is the position after the last record returned.
 
     In a file that may still grow, the last record is complete only if it ends with a newline.
     """
@@ -189,7 +192,7 @@ class Lines:
         self.place = replace(at, offset=offset, line=at.line + lines, crc=crc, ended=offset == self._size)
 
     def _read(self, text: Text) -> bool:
-        """Read a record. Return whether it ends before the end of the file."""
+        """Read the next record into `text`. Return whether the record ends before the end of the file."""
         self._ends.begin()
         if not self.place.offset and self._data.startswith(_BOM):
             self._take(text, len(_BOM))
@@ -226,7 +229,7 @@ class Lines:
 
 
 def _opened(board: Blackboard, file: File, place: FilePosition) -> tuple[int, FilePosition, Iterator[bytes]]:
-    """Return a file's size, the position to read from, and the bytes after it.
+    """Return a file's size, the position to read from, and the bytes after that position.
 
     If the bytes before `place` have changed, the file is read from its beginning. Repeated rows are harmless, but
     skipped rows are not.
@@ -253,7 +256,7 @@ def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[byt
 
 
 def _after(chunks: Iterator[bytes], place: FilePosition) -> Iterator[bytes] | None:
-    """Return the bytes after a position. Return None if the bytes before it have changed since they were read."""
+    """Return a file's bytes after a position. Return None if the bytes before it have changed since they were read."""
     remaining, crc, tail = place.offset, 0, b""
     while remaining and (chunk := next(chunks, None)) is not None:
         crc, tail, remaining = crc32(chunk[:remaining], crc), chunk[remaining:], remaining - min(remaining, len(chunk))

@@ -37,7 +37,10 @@ class MarkerColumn:
     is_mixed: bool = False
 
     def where(self, piece: Slice) -> str:
-        """Return the condition for the rows of a slice. A row with NULL in the column is in no slice."""
+        """Return the SQL condition for the rows of a slice, which has its rows between two markers.
+
+        A row with NULL in the column is in no slice.
+        """
         if self.is_mixed:
             return " AND ".join([*self._days(piece), piece.where(f"{MOMENT}({self.sql})")])
         return condition(piece, self.sql, self.separator)
@@ -70,7 +73,10 @@ def moment(value: object) -> str | None:
 def marker_column(
     connection: sa.Connection, table: sa.TableClause, by: sa.ColumnClause[Any], piece: Slice
 ) -> MarkerColumn:
-    """Return the column with a slice's markers. Raise SourceUnavailable if it contains other values than markers."""
+    """Return the column whose values order a table's rows, as needed to read a slice of them.
+
+    Raise SourceUnavailable if the column contains other values than markers.
+    """
     sql = quoted_for(connection, by.name)
     is_moment = isinstance(piece.upto, datetime)
     if connection.dialect.name != "sqlite":

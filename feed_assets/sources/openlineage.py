@@ -45,7 +45,7 @@ class OpenLineageSink:
 
 
 def _write(parts: SplitResult, event: RunEvent) -> None:
-    """Append a line. Raise SinkUnavailable if that fails."""
+    """Append an OpenLineage event to a file, as one line. Raise SinkUnavailable if that fails."""
     try:
         FileTransport(FileConfig(unquote(parts.path), append=True)).emit(event)
     except RuntimeError as error:
@@ -53,7 +53,10 @@ def _write(parts: SplitResult, event: RunEvent) -> None:
 
 
 def _send(parts: SplitResult, event: RunEvent) -> None:
-    """Post an event. Raise SinkUnavailable if the endpoint refuses it. Then later events wait until a person acts."""
+    """Post an OpenLineage event to an endpoint. Raise SinkUnavailable if the endpoint refuses it.
+
+    Later events then wait until a person acts.
+    """
     opened, began = list[Opened](), monotonic()
     try:
         in_time(partial(_post, parts, event, opened), lambda: monotonic() > began + EVENT_SECONDS, opened)

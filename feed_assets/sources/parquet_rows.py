@@ -71,7 +71,10 @@ def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: st
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:
-    """Return the columns to read. Raise SourceUnavailable if a needed column has lists: few bytes can be huge lists."""
+    """Return the columns of a Parquet file to read.
+
+    Raise SourceUnavailable if a needed column has lists, because a few bytes can stand for huge lists.
+    """
     lists = [field.name for field in schema if _has_lists(field.type)]
     if wrong := [name for name in columns.named if name in lists]:
         raise SourceUnavailable(
@@ -141,7 +144,7 @@ class _Group:
 
 
 def _is_of(path: str, names: Sequence[str]) -> bool:
-    """Return whether the column at a path has one of these names, or is part of a struct that has one."""
+    """Return whether a Parquet column path is one of these columns, or a field of a struct column among them."""
     return any(path == name or path.startswith(f"{name}.") for name in names)
 
 

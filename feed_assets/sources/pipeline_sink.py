@@ -58,7 +58,7 @@ class SqlPipelines:
     """A SQLite or PostgreSQL table with all published versions of the pipelines, and a view of the newest version.
 
     Table and view are created if they are missing. Their columns are those of `PipelineTable` and `published_at`, the
-    time of publishing (UTC). Like event markers in a SqlSink, this time is a text that sorts by time.
+    time of publishing (UTC). `published_at` is stored as a text whose alphabetical order is the order of time.
     """
 
     url: str = field(repr=False)
@@ -129,7 +129,7 @@ class FilePipelines:
 def _next(
     stored: Iterable[Mapping[str, str]], tables: Collection[PipelineTable], now: datetime
 ) -> list[dict[str, str]]:
-    """Return the rows of the next version; [] if nothing changed.
+    """Return the rows with which the next version of the pipelines is stored. Return [] if nothing changed.
 
     The time of publishing is always after that of the newest stored version, even if the clock is behind.
     """

@@ -26,7 +26,9 @@ _NAMED = ("topic", "partition", "minutes")
 
 @dataclass(frozen=True)
 class TopicSignals(Messages):
-    """The signals of an upstream topic as events. Each time a signal is read, it gives the same event.
+    """The signals of an upstream topic as write events. A signal announces a chunk: a file with a range of messages.
+
+    Each time a signal is read, it gives the same event.
 
     The event's marker is the offset after the signal's chunk. So the event covers the offsets from the marker of the
     previous event up to its own.

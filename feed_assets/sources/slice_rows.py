@@ -127,7 +127,10 @@ def _marker(value: object) -> Marker | None:
 
 
 def _condition(text: str) -> sa.ColumnElement[Any]:
-    """Return a SQL condition without parameters. In `sa.text`, a colon in a column's name would begin a parameter."""
+    """Return a text as a SQL condition without parameters.
+
+    In `sa.text`, a colon in a column's name would begin a parameter.
+    """
     return sa.literal_column(text)
 
 

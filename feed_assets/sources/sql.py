@@ -97,7 +97,7 @@ class SqlEvents:
         return batch_of(rows, position, is_complete=is_complete, waits=None)
 
     def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """Return the event of a row. Reject the row if one of its cells is too long to be parsed."""
+        """Return the event that a row describes. Reject the row if one of its cells is too long to be parsed."""
         long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
         if long is None:
             return self.columns.read(parsed(row, self._types, self._backend))
@@ -123,9 +123,9 @@ class SqlEvents:
         return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
-        """Return the condition for the rows that can be read now: no earlier row can still appear.
+        """Return the SQL condition for the rows that can be read now, because no earlier row can appear later.
 
-        Also return a message if a writer must end first.
+        Also return a message if a transaction that writes to the table must end first.
         """
         if connection.dialect.name != "postgresql":
             return sa.true(), None
@@ -168,7 +168,7 @@ class SqlEvents:
         return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
 
     def _select(self) -> "sa.Select[*tuple[Any, ...]]":
-        """Return the query for the rows of this part, with cut cells.
+        """Return the query for the events of this part of the table. Long values are cut in the database.
 
         On PostgreSQL, `order_by` is not cut, because a cut text may sort differently.
         """
@@ -246,7 +246,10 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
-    """Yield the unread rows. Skip each row with the last value as often as it was already read."""
+    """Yield the rows that were not read before.
+
+    Rows with the last value of `order_by` may have been read already. Skip such a row as often as it was read.
+    """
     remaining = place.read.copy()
     for row in rows:
         if row[order_by] == place.last and remaining[_digest(row)] > 0:

@@ -68,7 +68,7 @@ def csv_records(
 
 
 def _values(text: Text) -> list[str] | str:
-    """Return the fields of a record, or why it is invalid."""
+    """Return the fields of a CSV record. If the record is malformed, return the reason."""
     try:
         values = next(csv.reader([text.text], strict=True))
         return misplaced_quote(text.text) or values
@@ -98,7 +98,7 @@ def _too_long(place: FilePosition, text: Text) -> str:
 
 
 def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Record:
-    """Return the Record of a row. If `row` is a reason for rejection, the Record has the reason and the text."""
+    """Return what was read at a position of a file: a row's values or, if `row` is a reason, a rejected text."""
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)

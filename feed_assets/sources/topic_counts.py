@@ -49,7 +49,10 @@ class SourceCounts:
     now: Callable[[], datetime] = field(default=_now, compare=False)
 
     def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> EventBatch:
-        """Return the reports after a position. Raise SourceUnavailable if the broker cannot count."""
+        """Return reports that count the topic's messages after a position.
+
+        Raise SourceUnavailable if the broker cannot count.
+        """
         place = self._positions.load(after)
         with translated():
             topic_id = message_counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))

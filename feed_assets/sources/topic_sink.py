@@ -49,12 +49,12 @@ def topic_sink(topic: str) -> TopicSink:
 
 
 def _reaches(messages: Sequence[Message], first: int) -> bool:
-    """Return whether the messages include an event of ours from before `first`."""
+    """Return whether the messages that were read reach back to an event of ours before number `first`."""
     return any(number is not None and number < first for number in map(_number, messages))
 
 
 def _is_ours(message: Message) -> bool:
-    """Return whether we wrote a message. `publish` does not keep other messages in memory."""
+    """Return whether feed_assets wrote a message. `publish` does not keep other messages in memory."""
     return _number(message) is not None
 
 

@@ -135,7 +135,7 @@ class TableLoads:
 
 
 def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
-    """Return an event whose context has only the known values."""
+    """Return the write event of a load. Its context has only the values that are known."""
     event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
     check_event(event)
     return event

@@ -53,7 +53,10 @@ def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
 
 
 def _bucket(prefix: str, place: BlackboardLocation, own_endpoint: str | None) -> dict[str, str]:
-    """Return the options of one bucket. AWS's endpoint is set only if our own blackboard has another endpoint."""
+    """Return Spark's options for one bucket of another team.
+
+    AWS's endpoint is set only if our own blackboard has another endpoint.
+    """
     values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if own_endpoint else {}
     values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
     if place.profile:

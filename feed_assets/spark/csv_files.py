@@ -53,7 +53,10 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Column expressions that are computed in steps. An expression that is used twice gets its own step."""
+    """The column expressions of a CSV frame, computed in steps.
+
+    An expression that is used twice gets its own step, so that Spark computes it only once.
+    """
 
     scanned: StructType
     is_record: Column
@@ -68,7 +71,10 @@ def read_csv(
     file: Column,
     dialect: CsvDialect,
 ) -> DataFrame:
-    """Return the tagged frame of CSV files. `paths` has the line end of each path. `_raw` is the record's text."""
+    """Return the tagged frame of CSV files: the schema's columns, the raw record, its file, and reasons to reject it.
+
+    `paths` has the line end of each path.
+    """
     ends: list[LineEnd] = sorted({*paths.values()})
     alike: dict[LineEnd, list[str]] = {end: [path for path, other in paths.items() if other == end] for end in ends}
     frames = [_read(spark, some, schema, tuple(required), file, dialect, end) for end, some in alike.items()]

@@ -40,8 +40,8 @@ class Grammar:
     def raw(self) -> Column:
         """Return the record's text without its line end.
 
-        Spark returns no raw text if a record fills all columns that were declared to Spark. In this case, return the
-        first fields and `…`.
+        Spark drops the raw text of a record that fills all columns that were declared to Spark. For such a record,
+        return its first fields and `…`.
         """
         form = {"sep": self.dialect.delimiter, "quote": self._quote or "", "escape": self._quote or ""}
         as_is = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
@@ -66,7 +66,7 @@ class Grammar:
         return is_fine.when(was_quoted, text).otherwise(stripped)
 
     def is_plain(self) -> Column:
-        """Return whether the record is exactly its fields joined by delimiters.
+        """Return whether the record's raw text is exactly its fields joined by delimiters, without quotes.
 
         The check mainly compares lengths, which is fast.
         """
@@ -158,7 +158,8 @@ class Grammar:
     def _unquoted(self) -> Column:
         """Return the record without its well-formed quoted fields.
 
-        If a remaining field begins with a quote, this quote is never closed, or text follows the closing quote.
+        If a field of the result still begins with a quote, the record is malformed. Either the quote is never closed,
+        or text follows the closing quote.
         """
         pairs = sf.replace(sf.col("_raw"), sf.lit((self._quote or "") * 2), sf.lit(_PAIR))
         quoted = rf"{_PAIR}*+{self._mark}[^{self._mark}]*+{self._mark}|{_PAIR}++"

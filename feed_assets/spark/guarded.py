@@ -32,10 +32,10 @@ SECONDS_TO_CANCEL = 5
 
 @contextmanager
 def guarded(spark: SparkSession, size: int = 0) -> Generator[None]:
-    """Detect errors caused by Spark's end, lack of memory or a full disk. An interrupt ends Spark's work.
+    """Turn errors that are caused by Spark's end, lack of memory or a full disk into errors that name this cause.
 
-    `size` is the number of bytes that the run reads. Raise SparkDied, OutOfMemory or DiskFull in place of an error with
-    this cause.
+    These are SparkDied, OutOfMemory and DiskFull. An interrupt ends Spark's work. `size` is the number of bytes that
+    the run reads.
     """
     heap = _heap(spark)
     try:

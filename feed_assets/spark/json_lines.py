@@ -44,9 +44,10 @@ def read_json(
     file: Column,
     order: Sequence[str],
 ) -> DataFrame:
-    """Return the tagged frame of JSON lines. `_raw` is the line, with U+FFFD for bytes that are not UTF-8.
+    """Return the tagged frame of JSON lines: the schema's columns, the raw line, its file, and reasons to reject it.
 
-    Only lines whose fields have the order `order` can be plain.
+    `_raw` is the line, with U+FFFD for bytes that are not UTF-8. Only lines whose fields have the order `order` can be
+    plain.
     """
     raw, is_plain = sf.col("_raw"), sf.col("_is_plain")
     plain = plain_json.values(sf.when(is_plain, raw), schema)

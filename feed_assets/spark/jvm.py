@@ -31,7 +31,10 @@ _WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
 
 
 def of_python_workers() -> dict[str, str]:
-    """Return the configuration of Python workers. Return {} if they use another Python, which may lack feed_assets."""
+    """Return Spark's configuration for Python workers.
+
+    Return {} if the workers use another Python, which may lack feed_assets.
+    """
     return _WORKERS if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable else {}
 
 
@@ -102,9 +105,10 @@ def hide_banner(*, keeps_traces: bool = False) -> None:
 
 @contextmanager
 def _output() -> Generator[dict[str, int]]:
-    """Yield the streams for the JVM's output. If the banner is hidden, a thread copies the other lines to stderr.
+    """Yield arguments of `Popen` that redirect the JVM's output, or {} if nothing is hidden.
 
-    Raise ChildProcessError, with the JVM's output, if the JVM does not start.
+    If Spark's start messages are hidden, a thread reads the output, drops these messages and copies all other lines to
+    stderr. Raise ChildProcessError, with the JVM's output, if the JVM does not start.
     """
     if not _HIDES:
         yield {}
@@ -123,7 +127,7 @@ def _output() -> Generator[dict[str, int]]:
 
 
 class _Listener(threading.Thread):
-    """A reader of a JVM's output. It keeps the output while the JVM starts, and prints it afterwards."""
+    """A thread that reads a JVM's output. It keeps the lines while the JVM starts, and prints them afterwards."""
 
     def __init__(self, reads: int) -> None:
         super().__init__(daemon=True)
@@ -131,7 +135,7 @@ class _Listener(threading.Thread):
         self._reads, self._lock, self._is_up = reads, threading.Lock(), False
 
     def run(self) -> None:
-        """Read until the JVM ends."""
+        """Read the JVM's output until the JVM ends."""
         with os.fdopen(self._reads, errors="replace") as lines:
             for line in _plain(lines) if "traces" in _HIDES else _without_banner(lines):
                 with self._lock:

@@ -74,7 +74,7 @@ def merge_by_key(
 
 
 def _rows(changes: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the changes that are rows. Leave out the deletes."""
+    """Return the changes that add or replace a row, without the deletes."""
     return changes.where(~column(_DELETED)).select(*map(column, new.columns))
 
 

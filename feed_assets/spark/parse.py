@@ -62,7 +62,7 @@ def matches(text: Column, pattern: str) -> Column:
 
 
 def value(text: Column, kind: st.DataType) -> Column:
-    """Return the typed value. Return NULL if the text is NULL or not exactly of this type."""
+    """Return a text as a value of the type `kind`. Return NULL if the text is NULL or not exactly of this type."""
     form = form_of(kind)
     if form is None:
         return text
@@ -125,7 +125,7 @@ def reasons() -> Column:
 
 
 def is_clean() -> Column:
-    """Return the condition that a row of a tagged frame has no reasons. It is never NULL.
+    """Return the condition that a row has no reasons to reject it. The condition is never NULL.
 
     Returns:
         The condition.

@@ -39,14 +39,15 @@ def with_shown(frame: DataFrame) -> DataFrame:
 
 
 def first_rows() -> Column:
-    """Return an aggregate for an observation: the first rows of each task."""
+    """Return an aggregate that collects the first rows of each task while the rows are written."""
     return sf.collect_list(SHOWN)
 
 
 def _row_sql(schema: StructType) -> str:
-    """Return SQL for a row's number and texts. One SQL text costs one call to the JVM instead of ten for each column.
+    """Return the SQL of the column SHOWN: for the first rows of each task, the row's number and its values as texts.
 
-    Spark makes the texts, because Python would show timestamps in its own time zone.
+    Spark makes the texts, because Python would show timestamps in its own time zone. One SQL text costs one call to the
+    JVM instead of ten for each column.
     """
     texts = ", ".join(map(_text, schema))
     struct = f"named_struct('number', {SHOWN}, 'texts', array({texts}))"

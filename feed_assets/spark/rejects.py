@@ -105,7 +105,10 @@ class RejectedRows:
     counts: Callable[[], Mapping[str, Any]]
 
     def written(self) -> DataFrame:
-        """Return the rejected rows to write."""
+        """Return a frame of all rejected rows, for the write of the rejects.
+
+        The frame holds the rows that were collected, if these are all. Otherwise it computes the rows again.
+        """
         counts = self.counts()
         kept = [(each["reason"], each["file"], each["raw"]) for each in counts["_some"] or ()]
         if len(kept) < counts["_records"]:

@@ -102,7 +102,10 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
 
 
 def _restore(spark: SparkSession, keys: Iterable[str], before: Mapping[str, str]) -> None:
-    """Undo a profile. This is not called after an interrupt, because an interrupt ends this process's Spark."""
+    """Set Spark's settings back to the values that they had before a profile was applied.
+
+    This is not called after an interrupt, because an interrupt ends this process's Spark.
+    """
     for key in keys:
         value = before.get(key)
         if value is None:

@@ -67,7 +67,7 @@ class Scratch:
         return {HADOOP_TMP: str(self.folders[0] / "hadoop")} if master.startswith("local") else {}
 
     def remove(self) -> None:
-        """Remove the folders, and release their locks."""
+        """Remove the scratch folders of this process, and release their locks."""
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
         for lock in self.locks:
@@ -155,7 +155,10 @@ def _make_folder(disk: Path) -> tuple[Path, int]:
 
 
 def _is_let_go(folder: Path) -> bool:
-    """Return whether a folder belongs to this user, and no process has its lock or will lock it soon."""
+    """Return whether a scratch folder can be removed: it belongs to this user, and no process uses it.
+
+    A process uses a folder if it has the folder's lock, or will lock it soon.
+    """
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
             return False

@@ -75,7 +75,10 @@ class Stored:
     is_nested: bool = False
 
     def value(self, kind: st.DataType, file: Column) -> Column:
-        """Return the column with values of `kind`. The action fails on a value that some reader cannot represent."""
+        """Return the column, converted to values of the type `kind`.
+
+        Spark's action fails on a value that some reader cannot represent.
+        """
         return _value(column(self.name), self, kind, file).alias(self.name)
 
 

@@ -39,7 +39,7 @@ _TAKES_EVERY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Tally:
-    """Aggregates of one input's records, by name.
+    """Aggregates of one input's records, by name, which Spark computes while a run reads the records.
 
     The user's function gets `frame`, which observes the records that pass through it.
     """
@@ -54,7 +54,7 @@ class Tally:
 
     @classmethod
     def of(cls, records: DataFrame, counts: Mapping[str, Column]) -> "Tally":
-        """Return the tally of a frame."""
+        """Return a tally that computes the aggregates `counts` of these records while they are read."""
         name = str(uuid4())
         observation = Observation(name)
         frame = records.observe(observation, *counts.values())

@@ -67,7 +67,10 @@ def refuse_settings_of_the_shell() -> None:
 
 
 def refuse_another_home(of_the_harness: Path) -> None:
-    """Raise SourceNotGiven if a Harness has outlived the home that it was made in."""
+    """Raise SourceNotGiven if the current home folder is not the one in which a Harness was made.
+
+    This happens if the Harness is used after the end of its `with fresh_home(…):` block.
+    """
     __tracebackhide__ = True
     if home() != of_the_harness:
         raise SourceNotGiven(

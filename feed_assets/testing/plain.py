@@ -131,7 +131,11 @@ class PlainMade:
 
     @property
     def _windows(self) -> Counts | None:
-        """Return the counts of the dataset's rows. Raise InvalidDefinition if Spark would not count them."""
+        """Return the test's counts of the dataset's rows by window.
+
+        Raise InvalidDefinition if the test gives counts for a dataset without completeness. Spark does not count the
+        rows of such a dataset.
+        """
         recipe = self.task.recipe
         if self.test_data.windows is not None and not recipe.grain:
             raise InvalidDefinition(

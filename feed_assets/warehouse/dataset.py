@@ -49,7 +49,7 @@ class DatasetUpdates:
 
 
 class _DueUpdate(NamedTuple):
-    """A partition, the update whose rows the table has, and the update to load."""
+    """A partition to load into a table: the update that the table has now (`held`), and the update to load (`row`)."""
 
     partition: Partition
     held: str | None
@@ -57,7 +57,7 @@ class _DueUpdate(NamedTuple):
 
 
 class _ChangePage(NamedTuple):
-    """Partitions to load after some log changes, and the mark of the last of these changes."""
+    """Partitions to load after some log changes, and the place in the log after these changes (`end`)."""
 
     due_updates: Sequence[_DueUpdate]
     end: Mark
@@ -66,8 +66,9 @@ class _ChangePage(NamedTuple):
 
 
 class DatasetTable:
-    """The table of a dataset. Loading continues from its stored state and mark.
+    """The warehouse table that a dataset is loaded into.
 
+    Loading continues from the stored state and the mark, which is the place in the log up to which updates were loaded.
     Raises InvalidSetting for a warehouse that can only read chunks.
     """
 
@@ -86,15 +87,15 @@ class DatasetTable:
 
     @property
     def waiting(self) -> int:
-        """Return 0: a dataset has no signals, and new updates are loaded as soon as they are found."""
+        """Return 0. Only tables of topics wait for more signals; new updates are loaded as soon as they are found."""
         return 0
 
     def look(self, now: float) -> bool:
-        """Load some new updates. Return True if there are more."""
+        """Load some new updates into the table. Return True if there are more to load now."""
         return not self._follow(now)
 
     def load_all(self) -> None:
-        """Load all new updates."""
+        """Load all new updates of the dataset into the table."""
         while not self._follow(0):
             pass
 
@@ -113,7 +114,7 @@ class DatasetTable:
             self._mark, is_done = page.end, page.is_last
 
     def _follow(self, now: float) -> bool:
-        """Load the new updates of some changes. Return whether there are no more changes."""
+        """Load the updates that the next log changes are about. Return whether the log has no more changes."""
         page = self._page(now)
         for due_update in page.due_updates:
             self._load(due_update, now)
@@ -123,7 +124,7 @@ class DatasetTable:
         return page.is_last
 
     def _keep(self, mark: Mark) -> None:
-        """Store the mark at which a later session begins.
+        """Store the mark: the place in the log from which a later session reads.
 
         Raise WarehouseTaken if this loader has lost its lease: another loader may have stored a later mark.
         """
@@ -136,7 +137,7 @@ class DatasetTable:
         self._kept = mark
 
     def _page(self, now: float) -> _ChangePage:
-        """Return the new updates of some changes, and the missing updates that are due for another try."""
+        """Return the updates to load for the next log changes. Add missing updates whose next attempt is due."""
         with self._of.ledger.read() as connection:
             end, changed, is_last = self._changed(connection)
             due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
@@ -156,7 +157,7 @@ class DatasetTable:
             return dataset_state.held(connection, self.name, [each.key for each in due]) if is_there else {}
 
     def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
-        """Read some changes after the mark.
+        """Read some log changes after the mark, which is the place in the log up to which updates were loaded.
 
         Return the mark after these changes, their partitions, and whether there are no more changes.
         """
@@ -189,13 +190,13 @@ class DatasetTable:
 
 
 def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
-    """Return the mark of a change in the ledger's log."""
+    """Return the mark (number and time) of a change in the ledger's log."""
     at = log.moment(connection, sequence)
     return Mark(sequence, at.isoformat() if at else None)
 
 
 def _is_aged(mark: Mark, end: Mark) -> bool:
-    """Return whether a mark is so much older than `end` that it should move."""
+    """Return whether a dataset's mark in the log is so much older than `end` that it should be moved without a load."""
     if mark.at is None or end.at is None:
         return mark.at != end.at
     return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

@@ -59,7 +59,10 @@ class LoadedUpdate(NamedTuple):
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Create these tables if they are missing. A role with more rights may have created them."""
+    """Create the tables with the state of datasets if they are missing.
+
+    A role with more rights may have created them.
+    """
     if not exists(connection):
         creates = [each.create(engine, "CREATE TABLE IF NOT EXISTS") for each in _TABLES]
         for statement in ("BEGIN", *creates, *([_INDEX] if engine.has_keys else []), "COMMIT"):
@@ -67,7 +70,7 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether these tables exist. Raise LoadFailed if somebody has altered them."""
+    """Return whether the tables with the state of datasets exist. Raise LoadFailed if somebody has altered them."""
     return loader_tables.exist(connection, _TABLES)
 
 
@@ -103,7 +106,7 @@ def keep(
     version: str | None,
     rows: int,
 ) -> None:
-    """Store which update a partition's rows are from."""
+    """Store from which update the rows are that a table has of a partition."""
     named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
     connection.execute(
         f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
@@ -114,7 +117,10 @@ def keep(
 
 
 def mark(connection: Connection, dataset: str) -> Mark:
-    """Return the stored mark of a dataset. Raise LoadFailed if no load can have written it, or a time of a load."""
+    """Return a dataset's mark: the place in the ledger's log up to which its updates were loaded.
+
+    Raise LoadFailed if no load can have written the stored mark, or a stored time of a load.
+    """
     if not exists(connection):
         return Mark()
     _refuse_future(connection, dataset)
@@ -141,12 +147,12 @@ def _refuse_future(connection: Connection, dataset: str) -> None:
 
 
 def _is_past() -> str:
-    """Return the condition for a time that a load can have written."""
+    """Return the SQL condition that a stored time of a load is not in the future, with some tolerance."""
     return f"loaded_at < CAST({literal((datetime.now(UTC) + _AHEAD).isoformat())} AS timestamptz)"
 
 
 def move(connection: Connection, dataset: str, to: Mark) -> None:
-    """Store the mark of a dataset. The next session reads the log from there on."""
+    """Store a dataset's mark: the place in the ledger's log from which the next session reads."""
     at = "NULL" if to.at is None else literal(to.at)
     connection.execute(
         f"INSERT INTO {STATE}.marks VALUES ({literal(dataset)}, {to.sequence}, {at}) "

@@ -101,7 +101,7 @@ class DuckDB(Engine):
             yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition that a text is not a valid value of a kind, by DuckDB's own cast."""
+        """Return the SQL condition that a text is not a valid value of a column type, by DuckDB's own cast."""
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, _: Shape) -> Iterator[tuple[str, str]]:

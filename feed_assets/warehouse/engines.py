@@ -66,7 +66,7 @@ class Connection(Protocol):
 
 
 class Engine(ABC):
-    """A kind of warehouse, at a URL."""
+    """A kind of warehouse, such as PostgreSQL, at a URL: its connections, types and SQL."""
 
     clock: str = ""
     """The SQL expression for the time at which a statement runs."""
@@ -112,7 +112,10 @@ class Engine(ABC):
         return "current_schema()"
 
     def own_elsewhere(self, _table: str, /) -> str:
-        """Return a query for the schemas of this user's table, if `table` would name a foreign one; '' for none."""
+        """Return a query for the schemas in which this user has the table, if its plain name means a foreign table.
+
+        Return '' if that cannot happen.
+        """
         return ""
 
     @abstractmethod
@@ -125,11 +128,11 @@ class Engine(ABC):
 
     @abstractmethod
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the SQL condition that a text is not a valid value of a kind in this warehouse."""
+        """Return the SQL condition that a text is not a valid value of a column type in this warehouse."""
 
     @abstractmethod
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield conditions under which a staged row cannot be stored, each with its reason."""
+        """Yield SQL conditions under which a staged row cannot be stored, each with its reason."""
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot store."""
@@ -144,7 +147,7 @@ class Engine(ABC):
                 raise InvalidShape(f"{each.name} is {each.kind}, which this warehouse cannot store: {most}.")
 
     def type_of(self, kind: Kind) -> str:
-        """Return the type of a kind."""
+        """Return the warehouse's name of a column type."""
         if kind.name == "decimal":
             return f"numeric({kind.precision}, {kind.scale})"
         return self.json if kind.name == "json" else TYPES[kind.name]
@@ -176,11 +179,11 @@ class Engine(ABC):
         yield f"CREATE TEMP TABLE {newest} AS {rows}"
 
     def keys(self, shape: Shape) -> str:
-        """Return SQL for the values of a staged row's key."""
+        """Return SQL for the key columns of a staged row."""
         return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)
 
     def columns(self, shape: Shape) -> str:
-        """Return SQL for the values of a staged row, with their names."""
+        """Return SQL for the values of a staged row: a select list with the name of each column."""
         values = [f"{self.value(quoted(each.name), each.kind)} AS {quoted(each.name)}" for each in shape.columns]
         return ", ".join([OPERATION, PARTITION, OFFSET, *values])
 
@@ -190,11 +193,11 @@ class Engine(ABC):
         return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
 
     def add(self, table: str, column: Column) -> Iterator[str]:
-        """Yield statements that add a column. Existing rows get its default."""
+        """Yield statements that add a column to a table. Existing rows get the column's default."""
         yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
 
     def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
-        """Yield statements that change a column to its new kind, without a default. A later step sets its default."""
+        """Yield statements that give a column its new type, without a default. A later step sets the default."""
         name, kind = quoted(column.name), self.type_of(column.kind)
         yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
         yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
@@ -213,7 +216,7 @@ class Engine(ABC):
         return f"DEFAULT {self.value(literal(column.default), column.kind)}" if column.default is not None else ""
 
     def rejections(self, shape: Shape) -> Iterator[tuple[str, str]]:
-        """Yield conditions under which a staged row is refused, each with its reason."""
+        """Yield SQL conditions under which a staged row is refused, each with its reason."""
         for each in shape.columns:
             if each.kind.name in ("json", "decimal"):
                 wrong = self.is_wrong(quoted(each.name), each.kind)

@@ -104,7 +104,10 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
 
 
 def _positions(topic: str, state: TopicState, signals: Sequence[Signalled]) -> Mapping[int, Position]:
-    """Return the positions of partitions after these signals. Raise OffsetsMissing if they skip offsets."""
+    """Return how far each topic partition is loaded after the chunks of these signals.
+
+    Raise OffsetsMissing if the chunks skip offsets.
+    """
     positions = dict(state.positions)
     for signal, signal_offset in signals:
         position = positions.get(signal.partition)
@@ -187,7 +190,7 @@ class _Rows:
             run(statements.replace(quoted_table, shape))
 
     def _passed(self, quoted_table: str) -> bool:
-        """Delete the rows that staged rows replace.
+        """Delete the table's rows that staged rows replace, but skip rows that are newer or from another partition.
 
         Return whether some rows were skipped, because they need a check first.
         """

@@ -60,7 +60,10 @@ class ChunkGroup(NamedTuple):
 
 @contextmanager
 def room() -> Generator[Path]:
-    """Yield a local folder for a load's copies. It is removed at the end of the block. Raise DiskFull."""
+    """Yield a local folder for copies of the chunks that one load reads.
+
+    The folder is removed at the end of the block. Raise DiskFull if the disk has no room for the copies.
+    """
     try:
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             yield Path(folder)
@@ -90,7 +93,10 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
 
 
 def fetch(board: Blackboard, signals: "Sequence[Signal]", folder: Path) -> list[Copy]:
-    """Copy the chunks of signals to a folder. Raise ChunkBroken for a chunk that differs from its signal."""
+    """Copy chunks to a local folder. Each signal announces one chunk.
+
+    Raise ChunkBroken if a chunk differs from its signal.
+    """
     with_files = [each for each in signals if each.path]
     targets = [folder / f"{number}.csv" for number in range(len(with_files))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -154,7 +160,11 @@ def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
 
 
 def _served(board: Blackboard, signal: "Signal") -> tuple[File, Iterator[bytes]]:
-    """Return a chunk's object, and its content in parts. Raise ChunkBroken if it is missing or in another place."""
+    """Return the object with a chunk's rows, and the object's content in parts.
+
+    Raise ChunkBroken if the object is missing. Raise it also if the signal names another path than these settings give,
+    or a dialect that is not ours.
+    """
     path = str(signal.path)
     key = signalled_key(signal.topic, signal.partition, signal.first_offset, path)
     if signal.dialect != dialect.NAME or path != f"{board.url}/{key}":

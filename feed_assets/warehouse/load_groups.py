@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Signalled(NamedTuple):
-    """A signal, and the offset after it on its own topic."""
+    """The signal of a chunk, and the offset after this signal in the topic of signals."""
 
     signal: "Signal"
     signal_offset: int
@@ -61,17 +61,20 @@ class Buffer:
 
     @property
     def room(self) -> int:
-        """Return how many more signals fit."""
+        """Return how many more signals (announcements of chunks) fit into one load."""
         return max(0, self.chunks - len(self.signals))
 
     def add(self, signal: Signalled, now: float) -> None:
-        """Add a signal."""
+        """Add the signal of a chunk that is to be loaded."""
         if not self.signals:
             self.opened = now
         self.signals.append(signal)
 
     def due(self, now: float) -> list[LoadGroup]:
-        """Return all groups in order, if the buffer is full or its time is over; else []."""
+        """Return the waiting signals as groups to load, in order, if the buffer is full or its time is over.
+
+        Otherwise return [].
+        """
         if not self.signals or (self.room and now < self.opened + self.seconds):
             return []
         signals, self.signals = self.signals, []

@@ -29,7 +29,10 @@ _NOBODY = ""
 
 
 class Position(NamedTuple):
-    """A topic partition's first offset that is not loaded, and the offset from which to read the topic of signals."""
+    """The progress of loading a topic partition: the first offset that is not loaded.
+
+    `signal_offset` is the offset from which to read the topic of signals.
+    """
 
     next_offset: int
     signal_offset: int
@@ -113,7 +116,7 @@ def prepare(connection: Connection, engine: Engine) -> None:
 
 
 def exists(connection: Connection) -> bool:
-    """Return whether the state tables exist. Raise LoadFailed if somebody has altered them."""
+    """Return whether the tables with the loader's state exist. Raise LoadFailed if somebody has altered them."""
     return loader_tables.exist(connection, _TABLES)
 
 
@@ -153,7 +156,10 @@ def _lease_of_nobody(engine: Engine) -> str:
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
-    """Renew the lease. Other loaders wait until our transaction ends. Raise WarehouseTaken if we lost it."""
+    """Renew this loader's lease on the warehouse. Raise WarehouseTaken if another loader has taken it.
+
+    Other loaders wait until our transaction ends.
+    """
     condition = f"WHERE holder = {literal(holder)}"
     connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {condition}")
     if not connection.execute(f"SELECT 1 FROM {STATE}.lease {condition}"):

@@ -195,7 +195,7 @@ class LoaderSession:
             raise next(iter(self._stopped.values()))
 
     def _look(self) -> bool:
-        """Load what is due in each table. Return True if a table has more to read now."""
+        """Load into each table what is due. Return True if a table has more to read now."""
         behind = set[str]()
 
         def look(name: str) -> None:
@@ -206,7 +206,7 @@ class LoaderSession:
         return bool(behind)
 
     def once(self) -> None:
-        """Load all present data. Raise the error that stopped the first table after the others are loaded."""
+        """Load all present data. If tables stop on errors, load the other tables first, then raise the first error."""
         with self._begun():
             self._each(lambda name: self._tables[name].load_all())
         if len(self._stopped) > 1:
@@ -230,7 +230,7 @@ class LoaderSession:
             self._release()
 
     def _begin(self, name: str) -> None:
-        """Open a table in its stored state."""
+        """Open a table of the warehouse, to continue from the state that its last load stored."""
         source, engine = self._sources[name], self._loading.engine
         with engine.open() as connection:
             self._tables[name] = follower(connection, self._loading, self._holder, name, source)

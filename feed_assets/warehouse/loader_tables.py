@@ -47,7 +47,10 @@ class LoaderTable(NamedTuple):
 
 
 def exist(connection: Connection, tables: Sequence[LoaderTable]) -> bool:
-    """Return whether these tables exist. Raise LoadFailed if only some do, or if one has another form."""
+    """Return whether these tables of the loader exist in the warehouse.
+
+    Raise LoadFailed if only some do, or if one has another form.
+    """
     forms = _forms(connection)
     if not forms.keys() & {each.name for each in tables}:
         return False

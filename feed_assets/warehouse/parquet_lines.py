@@ -52,7 +52,7 @@ _AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint",
 
 
 class Rows:
-    """The rows of some files. Each column has a type that fits all of them."""
+    """The rows of some Parquet files. Each column has a type that fits all files."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(literal(str(each)) for each in paths)

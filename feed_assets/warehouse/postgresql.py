@@ -91,7 +91,10 @@ class PostgreSQL(Engine):
         return literal(self._first_schema)
 
     def own_elsewhere(self, table: str, /) -> str:
-        """Return the query. A new schema, such as one named like the user, may come first in the `search_path`."""
+        """Return a query for the other schemas in which this user has the table, if it is not in the current schema.
+
+        A new schema, such as one named like the user, may come first in the `search_path`.
+        """
         own = (
             "SELECT {0} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') "
             f"AND c.relname = {literal(table)} AND pg_get_userbyid(c.relowner) = current_user AND n.nspname {{1}}"
@@ -135,7 +138,10 @@ class PostgreSQL(Engine):
         return f"decode({text}, 'hex')"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition. It uses PostgreSQL's own function, which exists since version 16."""
+        """Return the SQL condition that a text is not a valid value of a column type.
+
+        PostgreSQL's own function decides, which exists since version 16.
+        """
         return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:

@@ -79,13 +79,16 @@ class Redshift(Engine):
         return f"FROM_HEX({text})"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
-        """Return the condition that a text is not a valid value of a kind, by Redshift's own conversion of the text."""
+        """Return the SQL condition that a text is not a valid value of a column type.
+
+        Redshift's own conversion of the text decides.
+        """
         if kind.name == "json":
             return f"NOT CAN_JSON_PARSE({text})"
         return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
 
     def limits(self, shape: Shape, /) -> Iterator[tuple[str, str]]:
-        """Yield the condition for a key that ends with a blank.
+        """Yield the SQL condition that a row's key ends with a blank.
 
         Redshift treats such a key as equal to the key without the blank.
         """
@@ -95,7 +98,7 @@ class Redshift(Engine):
                 yield f"OCTET_LENGTH({name}) <> OCTET_LENGTH(RTRIM({name}))", f"the key {each.name} ends with a blank"
 
     def type_of(self, kind: Kind) -> str:
-        """Return the type of a kind. The type of a text contains its length."""
+        """Return Redshift's name of a column type. The type of a text contains its length."""
         if kind.name == "text":
             return f"varchar({kind.length or LENGTHS[0]})"
         return _TYPES.get(kind.name) or super().type_of(kind)
@@ -129,7 +132,10 @@ class Redshift(Engine):
         return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
 
     def grow(self, table: str, column: Column, /) -> Iterator[ColumnGrowth]:
-        """Yield an ALTER COLUMN TYPE. It works only for texts, and Redshift refuses it inside a transaction."""
+        """Yield an ALTER COLUMN TYPE statement that lengthens a text column, if the column is too short.
+
+        It works only for texts, and Redshift refuses it inside a transaction.
+        """
         schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         column_condition = (

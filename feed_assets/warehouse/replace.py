@@ -33,7 +33,7 @@ class Exchange(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines of some of a table's columns, in local files."""
+    """Rows to insert into some columns of a table, as lines in local files."""
 
     columns: tuple[str, ...]
     number: int
@@ -109,7 +109,7 @@ def _exchange(
     exchange: Exchange,
     lines: _Lines | None,
 ) -> None:
-    """Run the transaction of a load."""
+    """Replace the rows of one partition in a warehouse table, in one transaction."""
     engine, shape, update = place.engine, changed.state.shape, exchange.update
     connection.execute("BEGIN")
     load_state.renew(connection, engine, place.holder)

@@ -23,7 +23,7 @@ Schema = Mapping[str, Any]
 
 
 class Kind(BaseModel):
-    """The kind of a column's values, independent of a warehouse. A decimal has `scale` digits after the point.
+    """A type of column values, independent of a warehouse. A decimal has `scale` digits after the point.
 
     `length` is the length of a text in bytes, if the warehouse needs it; else 0.
     """
@@ -55,7 +55,10 @@ class Kind(BaseModel):
 
 
 class Column(BaseModel):
-    """A column of a table. `default` is a text of the chunks' dialect, and `aliases` are former names."""
+    """A column of a warehouse table.
+
+    `default` is a text of the chunks' dialect, and `aliases` are former names.
+    """
 
     model_config = ConfigDict(frozen=True)
 

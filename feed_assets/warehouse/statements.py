@@ -102,7 +102,7 @@ def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Co
 
 
 def _places(engine: Engine, table: str, column: str, shape: Shape) -> list[str]:
-    """Return the tables that have a column: key columns are also in the table of deleted keys."""
+    """Return the tables in which a column exists. A key column is also in the table of deleted keys."""
     return [engine.table(table), *([deleted_of(table)] if column in shape.key else [])]
 
 
@@ -158,9 +158,10 @@ def replace(quoted_table: str, shape: Shape) -> str:
 
 
 def replace_and_ask(quoted_table: str, shape: Shape) -> str:
-    """Return a statement that deletes like `replace`, and selects an obstacle from the deleted rows.
+    """Return a statement that deletes like `replace`, and selects one deleted row that must not be deleted.
 
-    So the large table is searched only once.
+    Such a row is newer than its staged row, or from another partition. In one statement, the large table is searched
+    only once.
     """
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     staged_key = ", ".join(f"s.{quoted(name)}" for name in shape.key)

@@ -47,7 +47,7 @@ class Loading(Target):
 
 
 class TopicTable:
-    """The table of a topic. Loading continues from its stored state."""
+    """The warehouse table that a topic is loaded into. Loading continues from the state that the last load stored."""
 
     def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], state: TopicState) -> None:
         self._loading, self.name, self._key, self._state = loading, name, key, state
@@ -63,7 +63,10 @@ class TopicTable:
         return len(self._buffer.signals)
 
     def look(self, now: float) -> bool:
-        """Read some new signals, and load those that are due. Return True if there are more to read now."""
+        """Read some new signals of the topic's chunks, and load those that are due.
+
+        Return True if there are more to read now.
+        """
         is_complete = self._read(now, self._buffer.room)
         return not (self._load(self._buffer.due(now)) and is_complete)
 
@@ -86,7 +89,7 @@ class TopicTable:
                 yield table_change
 
     def _read(self, now: float, limit: int) -> bool:
-        """Read up to `limit` signals. Return whether there are no more."""
+        """Read up to `limit` signals of the topic's chunks. Return whether there are no more."""
         try:
             page = topic_reader.read(
                 self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
@@ -112,9 +115,9 @@ class TopicTable:
         return page.is_complete
 
     def _signal(self, partition: int, message: Message) -> Signal | None:
-        """Return the signal in a message. For any other message, print a line and return None.
+        """Return the signal of a chunk that a message contains. For any other message, print a line and return None.
 
-        If a signal was lost in this way, the gap before the next signal reveals it.
+        If a signal was lost in this way, the gap in the offsets before the next signal reveals it.
         """
         try:
             signal = Signal.of(message.value or b"")
@@ -133,9 +136,9 @@ class TopicTable:
             say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
-        """Raise LogTrimmed if a signal is about a recreated topic.
+        """Raise LogTrimmed if a signal is about a topic that was recreated with the same name.
 
-        Because of the positions in the old topic, the loader would skip this signal.
+        The loader would skip this signal, because it has the positions in the old topic.
         """
         if self._state.topic_id in (None, signal.topic_id):
             return
@@ -163,7 +166,10 @@ class TopicTable:
         self._is_within = True
 
     def _load(self, due: Sequence[LoadGroup]) -> bool:
-        """Load groups in order. Return False if the signals must be read again before the rest can be loaded."""
+        """Load groups of chunks in order.
+
+        Return False if the signals must be read again before the rest can be loaded.
+        """
         for each in due:
             try:
                 self._state = load(self._place, self.name, self._state, each, self._shape_of(each))
@@ -184,7 +190,9 @@ class TopicTable:
         return f"`{command}` makes the table anew, with only these and later rows."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
-        """Read all signals again, because their topic may have been recreated. Loaded signals are skipped.
+        """Read all signals again from the beginning, because their topic may have been recreated.
+
+        Loaded signals are skipped.
 
         Raise the error if that was already tried.
         """

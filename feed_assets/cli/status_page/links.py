@@ -25,11 +25,11 @@ class Links:
     anchors: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
 
     def to_lines(self, reasons: Sequence["ReasonView"]) -> "Links":
-        """Link cells to the line with the reason for their state."""
+        """Return links from each cell of the grid to the line of the page that explains the cell's state."""
         return replace(self, anchors={at: f"r{number}" for number, each in enumerate(reasons) for at in each.all})
 
     def to_partitions(self, printed: Iterable[Partition]) -> "Links":
-        """Link cells to the lines of their partitions, if these are printed."""
+        """Return links from the grid's cells to the lines of the partitions in `printed`."""
         return replace(self, anchors={at: f"p{number}" for number, at in enumerate(printed)})
 
     def dataset(self, feed: str) -> str:

@@ -31,7 +31,7 @@ def _line(row: "GridRow", links: Links) -> str:
 
 
 def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
-    """Yield the cells, with a gap between periods that are not adjacent."""
+    """Yield a row's cells as HTML. Cells of periods that are not adjacent are drawn with a gap between them."""
     for number, cell in enumerate(strip):
         is_apart = number > 0 and strip[number - 1].partitions[0].end != cell.partitions[0].start
         title, inner = links.cell(cell, LEGEND[cell.state][0])
@@ -40,7 +40,7 @@ def _cells(strip: tuple[Cell, ...], links: Links) -> Iterator[str]:
 
 
 def _marks(row: "GridRow") -> str:
-    """Return the latest time of a row's data, and the start of its first hole, if there is one."""
+    """Return as HTML the end of a row's latest data and, if data before it are missing, the start of the first hole."""
     to_hole, latest = row.marks.contiguous, row.marks.latest
     hole = f"<small>a hole at {moment(to_hole)}</small>" if to_hole and latest and to_hole < latest else ""
     return f"{moment(latest)}{hole}"

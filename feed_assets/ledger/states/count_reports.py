@@ -49,7 +49,7 @@ class ReportOutcome:
     rejected: list[Rejected] = field(default_factory=list[Rejected])
 
     def with_(self, other: "ReportOutcome") -> "ReportOutcome":
-        """Return the sum of two outcomes."""
+        """Return the outcome of both groups of reports together."""
         rejected, transitions = [*self.rejected, *other.rejected], self.transitions + other.transitions
         return ReportOutcome(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
 
@@ -102,7 +102,7 @@ def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
 
 @dataclass(frozen=True)
 class _Recording:
-    """Recording of reports of one dataset. The dataset's row must be locked."""
+    """Writer of reports about one dataset into the ledger. The caller must have locked the dataset's row."""
 
     connection: sa.Connection
     dataset: Feed
@@ -135,7 +135,7 @@ class _Recording:
             window_policies.put_schema(self.connection, self.dataset, last.schema or "", last.version)
 
     def _take_back(self, deltas: _Deltas) -> None:
-        """Remove the counts that feed_assets made itself, because the feed's producer reports from now on.
+        """Remove the counts that feed_assets made itself for a feed, because its producer reports from now on.
 
         This happens once for each feed.
         """
@@ -150,7 +150,10 @@ class _Recording:
         return new if path == new.sub_partition else replace(new, sub_partition=path)
 
     def _is_sound(self, new: Report) -> bool:
-        """Return whether the dataset has the tier, sub-partition and windows of a report. Otherwise reject it."""
+        """Return whether a report names only a tier, a sub-partition and windows that the dataset has.
+
+        Otherwise reject it.
+        """
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
                 raise InvalidReport(
@@ -281,12 +284,12 @@ def _version(report: Report) -> str:
 
 
 def _are_of_one_kind(*versions: str) -> bool:
-    """Return whether versions are all times, or all numbers. `NO_VERSION` fits both."""
+    """Return whether the versions of reports are all times, or all numbers. `NO_VERSION` fits both."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
 def _changed(new: Report, previous: Any | None) -> set[datetime]:
-    """Return the windows whose counts a report changes."""
+    """Return the starts of the windows for which a report has another count than the report that it replaces."""
     before = windows_of(previous.windows) if previous else {}
     return {start for start, _ in {*new.windows} ^ {*before.items()}}
 
@@ -323,7 +326,7 @@ def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
 
 
 def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
-    """Add the window counts of a report, or of its row, to the deltas. With `sign` -1, subtract them."""
+    """Add the counts of one report to the changes (deltas) of its windows. With `sign` -1, subtract them."""
     data = sign * _data(reported)
     for start, count in windows:
         deltas.setdefault((reported.sub_partition, start), Delta()).add(reported.tier, sign * count, sign, data)

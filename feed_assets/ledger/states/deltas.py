@@ -13,7 +13,7 @@ class Delta:
     data: int = 0
 
     def add(self, tier: str, records: int, parts: int, data: int) -> None:
-        """Add a report and its digest. With negative numbers, subtract them."""
+        """Add what one report counts, and a digest of the report. With negative numbers, subtract an earlier report."""
         self.parts += parts
         if not tier:
             self.records, self.data = self.records + records, self.data + data
@@ -29,6 +29,6 @@ class Delta:
 
 
 def add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
-    """Add records and reports to a tier."""
+    """Add a number of records and of reports to the sums of a tier (a counter at the source)."""
     before = sources.get(tier, (0, 0))
     sources[tier] = before[0] + records, before[1] + parts

@@ -33,7 +33,7 @@ PARTITIONS_PER_READ = 500
 
 @dataclass(frozen=True)
 class CountedFeed:
-    """A feed whose records are counted by window.
+    """A feed whose records are counted by windows of time.
 
     `sub_partition_of` returns the sub-partition of a partition or batch, or None if no asset has this partition.
     """
@@ -106,9 +106,9 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
 def _reports(
     connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
 ) -> Iterator[Report]:
-    """Yield a report for each partition.
+    """Yield a report with the record counts of each partition's newest update.
 
-    A report is empty if there is no valid update, or if the update is not counted yet.
+    The report is empty if there is no valid update, or if the update is not counted yet.
     """
     foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
     self_reported = update_counts.reported_by_others(connection, foreign)
@@ -123,9 +123,9 @@ def _reports(
 
 
 def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
-    """Sum up counts by smaller steps to counts by base window.
+    """Parse the counts of an update, and sum them up to the dataset's smallest windows.
 
-    For example, days are summed up from steps of 15 minutes.
+    The counts may be by smaller steps. For example, 96 steps of 15 minutes add up to one day.
     """
     total: Counter[datetime] = Counter()
     for start, records in windows_of(text).items():

@@ -32,13 +32,18 @@ def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[Window
 
 
 def inner(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the parts of a window if it has missing data. Return () for other windows, and for base windows."""
+    """Return the parts (smaller windows or sub-partitions) of a window if it has missing data.
+
+    Return () for other windows, and for base windows.
+    """
     lacks = row.state is WindowState.OPEN and not row.held
     return tracked.parts(row.address, row.window) if lacks else ()
 
 
 def held_by(parts: Sequence[WindowRow], *, is_accepted: bool) -> str | None:
-    """Describe the bad parts of a window if only these parts keep the window open. Otherwise return None.
+    """Describe the bad parts (smaller windows or sub-partitions) of a window, if only these keep the window open.
+
+    Otherwise return None.
 
     Only bad parts keep it open if all of its data have arrived, or if a person accepted the window as it is. The text
     has the reason of the first part and the names of the others, so it changes when another part becomes bad.

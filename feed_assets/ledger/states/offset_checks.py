@@ -43,7 +43,7 @@ _LEVELS = range(64 // _LEVEL + 1)
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """Offsets that a report adds (1) or removes (-1)."""
+    """Offsets that a report about a window adds (`sign` 1) or takes back (`sign` -1)."""
 
     sub_partition: str
     tier: str
@@ -54,7 +54,10 @@ class OffsetChange:
 
 @dataclass
 class _Named:
-    """The offsets of one topic partition that a window names: the offsets of parts, and those of sources by tier."""
+    """The offsets of one topic partition that the reports about a window name.
+
+    `parts` has the offsets of ingested records, `sources` the offsets that each tier counted at the source.
+    """
 
     parts: Steps = field(default_factory=Steps)
     sources: dict[str, Steps] = field(default_factory=dict[str, Steps])
@@ -68,7 +71,10 @@ class _Named:
             self.sources.setdefault(tier, Steps()).merge(steps)
 
     def hull(self, tiers: Collection[str] = ()) -> Range | None:
-        """Return the first and last offset of parts and sources. If `tiers` is not empty, only its sources count."""
+        """Return the first and last offset that the reports name.
+
+        Reports of ingested parts always count. If `tiers` is not empty, only these sources count.
+        """
         counted_steps = (steps for tier, steps in self.sources.items() if not tiers or tier in tiers)
         return hull_of([self.parts.hull, *(steps.hull for steps in counted_steps)])
 
@@ -124,7 +130,7 @@ def gaps(connection: sa.Connection, tracked: Tracked, at: WindowAddress) -> dict
 
 
 def _covered(changes: Iterable[OffsetChange]) -> dict[_Line, Steps]:
-    """Return for each topic partition the steps by which the changes of ingested parts change its coverage."""
+    """Return for each topic partition how new and replaced reports of ingested parts change its covered offsets."""
     steps_by_line: dict[_Line, Steps] = {}
     for each in changes:
         for partition, added in common_ranges(each.offsets).items() if each.tier == INGESTED else ():
@@ -143,7 +149,7 @@ def _added(changes: Iterable[OffsetChange], address_of: AddressOf) -> _Windows:
 
 
 def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps]) -> list[tuple[_Line, Range]]:
-    """Update the coverage, and return the ranges that became covered or uncovered."""
+    """Store which offsets are in how many ingested parts. Return the ranges that became covered or uncovered."""
     stretches = {line: _runs(steps) for line, steps in added.items()}
     spans = [(line, first - 1, last + 1) for line, runs in stretches.items() for first, last in runs]
     depths = _depths(connection, dataset, spans)
@@ -165,7 +171,7 @@ def _cover(connection: sa.Connection, dataset: Feed, added: Mapping[_Line, Steps
 
 
 def _runs(steps: Steps) -> list[Range]:
-    """Return the ranges whose coverage changes."""
+    """Return the ranges of offsets that more or fewer reports cover after these steps."""
     return joined((first, last) for first, last, depth in steps.stretches() if depth)
 
 
@@ -195,9 +201,10 @@ class _Changed:
 def _depths(
     connection: sa.Connection, dataset: Feed, spans: Iterable[tuple[_Line, int, int]]
 ) -> dict[_Line, dict[int, int]]:
-    """Return for each topic partition the depths in the ranges, and the last depth before each range.
+    """Return the depths of each topic partition: how many parts hold an offset.
 
-    Cost: one index lookup for each range.
+    They are given at each offset in the ranges at which they change, and at the last one before each range. Cost: one
+    index lookup for each range.
     """
     values = [(str(dataset), *line, first, last) for line, first, last in spans]
     if not values:
@@ -224,7 +231,10 @@ def _on_line(table: sa.FromClause, key_table: sa.FromClause) -> sa.ColumnElement
 
 
 def _near(connection: sa.Connection, dataset: Feed, moved: Iterable[tuple[_Line, Range]]) -> set[WindowAddress]:
-    """Return the windows whose offsets overlap the given ranges. Cost: one index lookup for each range and level."""
+    """Return the windows for which reports name offsets in the given ranges.
+
+    Cost: one index lookup for each range and level.
+    """
     values = [
         (str(dataset), *line, level, max(first - (1 << level * _LEVEL), -1), first, last)
         for line, (first, last) in moved
@@ -266,7 +276,7 @@ def _named_by(parts: str | None, sources: str | None) -> _Named:
 
 
 def _write(connection: sa.Connection, changed: Mapping[WindowAddress, Iterable[str]], windows: _Windows) -> None:
-    """Write the offsets of windows for changed partitions. Delete empty rows."""
+    """Write the offsets that reports name for windows, by topic partition. Delete rows without offsets."""
     rows: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for at, partitions in sorted(changed.items()):
@@ -299,7 +309,7 @@ def _values(named: _Named, hull: Range) -> dict[str, Any]:
 def _compared(
     connection: sa.Connection, dataset: Feed, tracked: Tracked, windows: _Windows
 ) -> dict[WindowAddress, OffsetProblems]:
-    """Return the current offset problems of each window."""
+    """Return what is now wrong with the offsets that reports name for each window."""
     return {at: compared(*ranges) for at, ranges in _wrong(connection, dataset, tracked, windows).items()}
 
 
@@ -329,7 +339,10 @@ def _wrong(
 
 
 def uncovered(depths: Mapping[int, int], first: int, last: int) -> list[Range]:
-    """Return the ranges between the offsets `first` and `last` that no part holds, according to the known depths."""
+    """Return the ranges from `first` to `last` that no part holds.
+
+    `depths` has the number of parts from an offset on, for each offset at which this number changes.
+    """
     before = [offset for offset in depths if offset <= first]
     depth = depths[max(before)] if before else 0
     places = [first, *sorted(offset for offset in depths if first < offset <= last), last + 1]

@@ -78,7 +78,10 @@ def _to_fold(ledger: Ledger, name: str, keys: Sequence[_Key], before: datetime) 
 
 
 def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
-    """Return the keys of the next reports, in order. The query reads one range of the primary key's index."""
+    """Return the keys of the reports that follow a key, in order.
+
+    The query reads one range of the primary key's index.
+    """
     columns = [report.c[name] for name in _KEY]
     query = sa.select(*columns).where(sa.tuple_(*columns) > sa.tuple_(*map(sa.literal, after)))
     return [[*row] for row in connection.execute(query.order_by(*columns).limit(limit))]
@@ -124,7 +127,10 @@ class _Folding:
         return [each for each in reports if all(self._is_old(windows.get(at)) for at in self._named(each))]
 
     def fold(self, old: Sequence[Any], now: datetime) -> None:
-        """Merge reports into the row of their sub-partition and tier, and mark their windows as folded."""
+        """Merge old reports into the row of their sub-partition and tier.
+
+        Mark the windows that these reports counted as folded.
+        """
         windows = self._windows(old)
         for row in windows.values():
             row.folded = True
@@ -152,7 +158,7 @@ class _Folding:
         return rows(self.connection, {at for each in reports for at in self._named(each)})
 
     def _named(self, each: Any) -> list[WindowAddress]:
-        """Return the base windows of a report."""
+        """Return the base windows (windows of the smallest grain) that a report counts."""
         base, zone = self.tracked.base, self.tracked.zone_of(each.sub_partition)
         keys = [window_of(base, start, zone).key for start in windows_of(each.windows)]
         return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]

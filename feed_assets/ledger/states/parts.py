@@ -25,7 +25,7 @@ from feed_assets.ledger.tables import report
 
 @dataclass(frozen=True)
 class Part:
-    """One part's report, as far as it is about a window. A part is a file or range that a tier counted.
+    """The content of one report about a window. A report counts a part: a file or range of records.
 
     `records` counts the part's records in the window. `of` is the number of all its records, in all windows; None if
     unknown. Times are UTC.
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Missing:
-    """Missing data of a window: a file that a tier counts but nobody ingested, or offsets that no part holds.
+    """Data that a window lacks: a file that the source counts but nobody ingested, or offsets that no part holds.
 
     `after` is the part that ends before these offsets. `before` is the part that begins after them.
     """
@@ -96,7 +96,7 @@ class WindowParts:
 
 @dataclass(frozen=True)
 class _Share:
-    """The share of a report in one base window: its records, and its offsets by partition."""
+    """The part of a report that is about one base window (of the smallest grain): its records, and its offsets."""
 
     report: Any
     records: int
@@ -105,7 +105,7 @@ class _Share:
 
 @dataclass
 class _Base:
-    """One of the shown base windows, with the shares of its reports."""
+    """One of the shown base windows (windows of the smallest grain), with what each report says about it."""
 
     row: WindowRow
     shares: list[_Share] = field(default_factory=list[_Share])
@@ -118,8 +118,8 @@ class _Base:
 def parts(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[WindowParts, ...]:
     """Return the windows of a dataset with this key, with up to `limit` parts each.
 
-    The function reads every report of the dataset that names a day or an hour of these windows. Raise InvalidName for
-    an unknown key.
+    A part is what one report counted. The cost grows with the number of the dataset's reports about the days or hours
+    of these windows. Raise InvalidName for an unknown key.
     """
     tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     windows = [each for each in explained(connection, name, key, limit) if each.grain]
@@ -224,7 +224,7 @@ def _part(each: Any, records: int) -> Part:
 
 
 def _hulls(named: Iterable[Ranges]) -> Ranges:
-    """Return the least and greatest offset of each partition."""
+    """Return the first and last offset that any of these ranges contains, by topic partition."""
     hull_by_partition: dict[str, Range] = {}
     for ranges in named:
         for partition, (first, last) in ranges.items():

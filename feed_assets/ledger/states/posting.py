@@ -19,7 +19,7 @@ SMALLER = "smaller windows"
 
 
 class NewTransition(NamedTuple):
-    """A window's change of state, and why."""
+    """A window's change of state that is not in the log yet, and why the state changed."""
 
     row: WindowRow
     before: WindowState

@@ -65,13 +65,16 @@ class Judging:
         return self._settle({*(self.base_of(*each) for each in deltas), *offsets})
 
     def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
-        """Return the folded windows among these base windows, given by sub-partition and start."""
+        """Return those of these base windows whose old reports were merged, so that the names of parts are lost.
+
+        The windows are given by sub-partition and start.
+        """
         address_by_start = {each: self.base_of(*each) for each in set(starts)}
         self._load(address_by_start.values())
         return {each for each, at in address_by_start.items() if self._rows[at].folded}
 
     def _compare(self, offsets: Mapping[WindowAddress, OffsetProblems]) -> None:
-        """Store the changed offset problems of windows."""
+        """Set what is wrong with the offsets of windows, in the rows of those windows for which this has changed."""
         self._load(offsets)
         for at, comparison in offsets.items():
             row = self._rows[at]
@@ -133,7 +136,7 @@ class Judging:
         return True
 
     def _is_base(self, at: WindowAddress, below: Sequence[WindowAddress]) -> bool:
-        """Return whether the counts of a window are reported, not summed up from windows below it."""
+        """Return whether the counts of a window come from reports, not from smaller windows or other sub-partitions."""
         tracked = self._tracked
         is_known = not tracked.members or not at.sub_partition or at.sub_partition in tracked.members
         return not below and at.grain == tracked.base and is_known
@@ -194,7 +197,10 @@ class Judging:
         self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
 
     def _keep(self, loaded: Mapping[WindowAddress, WindowRow]) -> None:
-        """Remember loaded rows. Also remember their hold reasons, acceptances and problems, before these change."""
+        """Remember rows of windows that were loaded.
+
+        Also remember their hold reasons, acceptances and problems, before these change.
+        """
         self._rows |= loaded
         self._held |= {at: row.held for at, row in loaded.items() if row.held}
         self._accepted |= {at for at, row in loaded.items() if row.accepted}
@@ -227,7 +233,7 @@ class Judging:
         self._touched[row.address] = row
 
     def _settle(self, seeds: Iterable[WindowAddress]) -> int:
-        """Judge windows from small to large and from the leaves up, as long as states change."""
+        """Judge windows until no state changes any more: from the leaves up, and from small to large."""
         waiting: dict[tuple[int, int], set[WindowAddress]] = {}
         self._queue(waiting, seeds)
         while waiting:
@@ -238,7 +244,7 @@ class Judging:
         return len(self._transitions)
 
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
-        """Note which windows became suspect or good.
+        """Note which windows became suspect (a check failed) or good again.
 
         Return the windows inside of these and above them, to judge them next.
         """
@@ -298,9 +304,9 @@ class Judging:
         return True
 
     def _holders(self, row: WindowRow, below: Sequence[WindowAddress]) -> list[WindowRow]:
-        """Return the parts that may hold a window open.
+        """Return the parts of a window (smaller windows or sub-partitions) that may keep it open.
 
-        If the window is accepted, replace an open part by its own parts.
+        If a person has accepted the window as complete, replace an open part by its own parts.
         """
         addresses, tracked = [*below], self._tracked
         while lacking := {at: parts for at in addresses if row.accepted and (parts := inner(tracked, self._rows[at]))}:
@@ -309,7 +315,7 @@ class Judging:
         return [self._rows[at] for at in addresses]
 
     def _flagged_by(self, row: WindowRow) -> str | None:
-        """Return the problem of a window that contains this window, or None.
+        """Return why the data of a larger window, which contains this one, are suspect. Return None if they are not.
 
         Windows that are not loaded have no problem.
         """
@@ -319,7 +325,7 @@ class Judging:
         return next((why for why in suspicions if why), None)
 
     def _state(self, row: WindowRow, counted: WindowState, *, is_there: bool) -> WindowState:
-        """Return the state by counts or acceptance, and by checks.
+        """Return a window's new state. It follows from the state by counts, a person's acceptance, and quality checks.
 
         A failed check counts only when all data have arrived. So an invalid window is never incomplete, and readers
         that ignore quality can read it. A window in backfill keeps its state until the backfill is ended. `is_there` is
@@ -346,7 +352,7 @@ class Judging:
         return combined(states, len(below)) if below else WindowState.OPEN
 
     def _why(self, row: WindowRow, below: Sequence[WindowAddress]) -> str:
-        """Return the reason for the state of a window."""
+        """Return why a window has its present state."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
         if row.state is WindowState.COMPLETE_WITH_ISSUE and row.bad:
@@ -362,7 +368,7 @@ class Judging:
         return f"of {len(below)} smaller windows: {summary}"
 
     def _write(self) -> None:
-        """Log the changes, and write the changed rows."""
+        """Log the windows' changes of state, write the changed rows, and move the watermarks."""
         new = [each for each in self._transitions.values() if each.before is not each.row.state]
         held = {at for at, row in self._touched.items() if row.held} | self._held.keys()
         held_rows = [self._rows[at] for at in held if self._rows[at].held != self._held.get(at)]

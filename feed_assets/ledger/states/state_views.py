@@ -46,7 +46,10 @@ class Transition:
 
 @dataclass(frozen=True)
 class Line:
-    """Progress of one grain of a sub-partition. Watermarks are ends of windows in UTC."""
+    """The progress of a dataset's windows of one grain (length) in one sub-partition.
+
+    The watermarks `contiguous` and `latest` are ends of windows in UTC.
+    """
 
     sub_partition: str
     grain: str

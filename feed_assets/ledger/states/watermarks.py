@@ -32,7 +32,12 @@ Line = tuple[Feed, str, str]
 
 @dataclass(frozen=True)
 class Watermarks:
-    """Watermarks as ends of windows (UTC). They are None if nothing is complete. `contiguous` has no hole before it."""
+    """The progress of a dataset's complete windows.
+
+    Both values are ends of windows (UTC), or None if no window is complete.
+
+    `contiguous` has no hole before it. `latest` is the end of the last complete window, even after a hole.
+    """
 
     contiguous: datetime | None = None
     latest: datetime | None = None
@@ -40,7 +45,7 @@ class Watermarks:
 
 @dataclass
 class _Marks:
-    """Watermarks as keys of windows. `first` is the first recorded window.
+    """The progress of a line of windows, as keys of windows. `first` is the first recorded window.
 
     All windows up to `reached` were done at some time. A hole before `reached` is a window that opened again. An index
     lookup finds it.
@@ -53,7 +58,10 @@ class _Marks:
 
 
 def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, Watermarks]:
-    """Return the watermarks of lines. Cost: a few index lookups for each line."""
+    """Return the watermarks of each line: a dataset, a sub-partition and a grain (length of windows).
+
+    Cost: a few index lookups for each line.
+    """
     key_table = key_tables.rows(connection, _LINE, ((str(dataset), *names) for dataset, *names in lines))
     columns = [watermark.c[name] for name in _LINE]
     ends = _end(watermark.c.contiguous).label("to_hole"), _end(watermark.c.latest).label("last")
@@ -119,7 +127,7 @@ class _Moving:
     line: Line
 
     def move(self, before: _Marks | None, rows: Sequence[WindowRow]) -> _Marks | None:
-        """Return the watermarks after these windows changed. Return None if they do not change."""
+        """Return the line's watermarks after these windows changed. Return None if the watermarks stay as they are."""
         kept = [row.address.key for row in rows if row.is_kept]
         gone = [row.address.key for row in rows if not row.is_kept]
         done = [row.address.key for row in rows if row.state in DONE]
@@ -146,7 +154,10 @@ class _Moving:
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(is_done)).scalar()
 
     def _reached(self, before: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
-        """Return the last window up to which all windows were done. Continue the search from the old position."""
+        """Return the last window up to which all windows were done.
+
+        The search continues from where the last search ended.
+        """
         at = before.reached if before else None
         if at and (lost := [key for key in gone if key <= at]):
             at = self._before(min(lost))
@@ -170,7 +181,7 @@ class _Moving:
         return reached or at if expected == old else at
 
     def _contiguous(self, first: str, reached: str | None) -> str | None:
-        """Return the last window before the first hole. If there is no hole, return `reached`.
+        """Return the last complete window before the first incomplete one. If all are complete, return `reached`.
 
         Cost: one index lookup for each state that makes a hole.
         """
@@ -183,7 +194,9 @@ class _Moving:
         return before if before >= first else None
 
     def _walk(self, expected: str, end: str = _LAST) -> str | None:
-        """Return the last of the consecutive done windows from `expected` on. Return None if `expected` is not done.
+        """Return the last of the consecutive complete windows that begin with `expected`.
+
+        Return None if `expected` is not complete.
 
         Read at most `WINDOWS_PER_READ` windows.
         """

@@ -35,16 +35,21 @@ def whys(
 
 
 def _parts(tracked: Tracked, row: WindowRow) -> tuple[WindowAddress, ...]:
-    """Return the parts that may explain a window's state. Return () if the window's own row explains its state."""
+    """Return the parts (smaller windows or sub-partitions) that may explain a window's state.
+
+    Return () if the window's own row explains its state.
+    """
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
 def _blamed(row: WindowRow, parts: Sequence[WindowRow]) -> WindowRow | None:
-    """Return the first part that causes a window's state (open, or complete with an issue).
+    """Return the first part (smaller window or sub-partition) that causes a window's state.
 
     Return None if no part does.
+
+    The state is open, or complete with an issue.
     """
     is_open = row.state not in DONE
     return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)

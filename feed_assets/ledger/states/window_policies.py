@@ -19,7 +19,7 @@ _ADAPTER = TypeAdapter(Tracked)
 
 
 def default() -> Tracked:
-    """Return the policy of an undeclared dataset, from the settings."""
+    """Return the window rules of an undeclared dataset, from the settings."""
     configured = settings()
     return Tracked(check_grains(configured.state_grains, ["UTC"]), configured.state_ratio, is_default=True)
 
@@ -66,19 +66,19 @@ def differing(connection: sa.Connection, declared: Mapping[Feed, Tracked]) -> se
 
 
 def _dated_later(new: Tracked, stored: Tracked | None) -> Tracked:
-    """Return a declaration where sub-partitions that joined or left get a placeholder date."""
+    """Return a declaration in which sub-partitions that joined or left have a placeholder in place of their date."""
     return new if stored is None else dated(new, stored, (), lambda _path, _life: date.max)
 
 
 def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
-    """Store the declaration of a locked dataset."""
+    """Store the declaration of a dataset's windows. The dataset must be locked."""
     connection.execute(sa.update(dataset).where(dataset.c.name == str(name)).values(declared=_text(declared)))
 
 
 def put_reported(connection: sa.Connection, name: Feed) -> bool:
-    """Record that a dataset's producer reports counts. Return True if that was not recorded before.
+    """Record in the ledger that a dataset's producer reports counts. Return True if that was not recorded before.
 
-    The record makes it unnecessary to search the reports.
+    With this record, nobody has to search the reports.
     """
     is_unreported = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
     return bool(connection.execute(sa.update(dataset).where(is_unreported).values(reported=True)).rowcount)

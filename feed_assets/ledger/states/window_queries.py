@@ -22,7 +22,10 @@ from feed_assets.ledger.states.window_rows import WindowRow, all_rows, place, re
 
 
 def stored_windows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, WindowRow]:
-    """Return the recorded windows. A window without a row is open. Cost: one index lookup for each window."""
+    """Return the ledger's rows of these windows. A window without a row is open.
+
+    Cost: one index lookup for each window.
+    """
     return rows(connection, addresses)
 
 
@@ -83,7 +86,7 @@ def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], by: str, now:
 
 
 def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
-    """Set `issue`, `stale` and `marked` of a row from the states of its checks."""
+    """Read the states of a window's checks into its row: `issue` (failed), `stale`, and `marked` (made of bad data)."""
     at = row.address.partition
     row.issue, row.stale, row.marked = (
         quality.failed(connection, [at], [state]).get(at) for state in (quality.FAILED, quality.STALE, quality.MARKED)
@@ -91,9 +94,9 @@ def look_at_checks(connection: sa.Connection, row: WindowRow) -> None:
 
 
 def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
-    """Return a window with the levels of its sub-partition in the declared order.
+    """Return a window's address with the levels of its sub-partition in the declared order.
 
-    Raise InvalidName for a wrong sub-partition or grain.
+    Raise InvalidName for a wrong sub-partition or grain (length of windows).
     """
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)
@@ -144,7 +147,10 @@ BY = "declaration"
 
 
 def _counted(before: Tracked, kept: Iterable[WindowRow]) -> set[str]:
-    """Return the sub-partitions with reported counts. Skip those whose counts are sums of other sub-partitions."""
+    """Return the sub-partitions for which counts were reported.
+
+    Skip those whose counts are sums of the sub-partitions below them.
+    """
     paths = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
     return {path for path in paths if path not in before.below}
 

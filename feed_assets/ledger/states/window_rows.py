@@ -31,7 +31,7 @@ DIGESTS = 1 << 62
 
 @dataclass(slots=True)
 class WindowRow:
-    """A window as it is stored. Times are UTC. `sources` has the records and the number of reports by tier."""
+    """The ledger's row of a window. Times are UTC. `sources` has the records and the number of reports by tier."""
 
     address: WindowAddress
     start: datetime
@@ -76,7 +76,7 @@ class WindowRow:
 
     @property
     def offsets(self) -> OffsetProblems:
-        """Return the offset problems of the window."""
+        """Return what is wrong with the offsets that reports name for the window."""
         return OffsetProblems(self.uncovered, self.doubled)
 
     @offsets.setter
@@ -176,7 +176,7 @@ def empty(tracked: Tracked, at: WindowAddress) -> WindowRow:
 
 
 def write(connection: sa.Connection, changed: Iterable[WindowRow]) -> None:
-    """Write windows. Delete rows without content."""
+    """Write the rows of windows. Delete a row that says nothing any more."""
     kept: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for row in sorted(changed, key=_by_address):
@@ -219,7 +219,7 @@ def _by_address(row: WindowRow) -> WindowAddress:
 
 
 def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
-    """Return the condition for the windows of one grain of a sub-partition."""
+    """Return the SQL condition for the windows of one dataset, sub-partition and grain (length of windows)."""
     return (window.c.dataset == dataset) & (window.c.sub_partition == sub_partition) & (window.c.grain == grain)
 
 

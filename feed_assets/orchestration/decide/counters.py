@@ -24,7 +24,10 @@ def counters_of(
 
 
 def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
-    """Return all feeds upstream of a dataset, direct and indirect. An upstream rejects feed also adds its dataset."""
+    """Return all feeds from which a dataset is made, directly or indirectly.
+
+    An upstream rejects feed also adds its dataset.
+    """
     ancestors, waiting = set[Feed](), {feed}
     while waiting:
         new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - ancestors - {feed}

@@ -72,9 +72,9 @@ def verdicts(
 def due_of(
     graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
 ) -> dict[Partition, Due]:
-    """Return the due events of each output of `nodes` that has unconsumed events. The rules are those of decisions.
+    """Return the propagations and slices that each output with unconsumed events has to consume.
 
-    If the needs of a dataset cannot be determined, its feed is added to `problems`.
+    The rules are those of decisions. If the needs of a dataset cannot be determined, its feed is added to `problems`.
     """
     waiting: dict[Feed, list[Partition]] = {}
     for output in inbox.outputs(connection):
@@ -180,9 +180,9 @@ def _decide_some(
 
 
 def _consumes_without_a_run(verdict: Verdict) -> bool:
-    """Return whether the due events leave an output unchanged.
+    """Return whether the unconsumed events of an output announce nothing that changes it.
 
-    Then they are consumed without a run, and later events of the output are decided next.
+    Such events are consumed without a run. Then later events of the output are decided.
     """
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
@@ -241,7 +241,7 @@ def _look_at_repartitioned(graph: Graph, datasets: Sequence[Node], ledger: Ledge
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress] | None:
     """Return the windows of feeds that an output waits for.
 
-    Return None if they are unknown: then the output's mark stays.
+    Return None if they are unknown. Then the output's mark, which says that it was made of bad data, stays.
     """
     problems, mapping = dict[str, str](), f"the mapping of {output} to the windows that it was made from"
     with failing_alone(problems, mapping):  # the declaration may have changed since the output was made
@@ -289,7 +289,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
 
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
-    """Lift refusals of outputs whose published update passed its audit and again matches the newest inputs."""
+    """Set failed checks to passed for outputs whose published update is good and matches the newest inputs again."""
     good = {verdict.output for verdict in decided if verdict.is_good_again}
     if good:
         with ledger.change() as connection:

@@ -117,9 +117,9 @@ def _windows(
 
 
 def _beyond(graph: Graph, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
-    """Return the time that an input's data must reach: the end of the output.
+    """Return the time that an input's data must reach before the output is built: the end of the output's time.
 
-    Return None if the input has no such rule.
+    Return None if the dataset declares no such rule for the input.
     """
     extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
     if parent.feed not in declared.beyond_of or extent.end is None:

@@ -34,7 +34,7 @@ def mapping_between(parent: Node, child: Node) -> BySpan | None:
 
 
 def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
-    """Return the partitions of an input at these paths: the existing ones, and the missing ones."""
+    """Return which of an input's paths exist as partitions, and which are missing."""
     partitions, now = [Partition(parent.feed, path) for path in paths], current_time()
     present = {each for each in partitions if parent.partitions_def and is_there(parent.partitions_def, each.key, now)}
     return [each for each in partitions if each in present], [each for each in partitions if each not in present]
@@ -98,7 +98,7 @@ def _time(output: Extent) -> mappings.TimeSpan:
 def _of_feed(
     parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
 ) -> list[Spanned]:
-    """Return the spans of the partitions to read, by sub-partition.
+    """Return the spans of time whose windows must be complete before these partitions are read, by sub-partition.
 
     If only part of a partition is read, return the span of this part.
     """
@@ -127,7 +127,7 @@ def _clipped(span: mappings.TimeSpan, clip: mappings.TimeSpan | None) -> mapping
 
 
 def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
-    """Join touching and overlapping spans. `spans` must be sorted."""
+    """Join spans of time that touch or overlap. `spans` must be sorted."""
     joined: list[mappings.TimeSpan] = []
     for span in spans:
         if joined and joined[-1].end >= span.start:
@@ -138,7 +138,7 @@ def _joined(spans: Iterable[mappings.TimeSpan]) -> list[mappings.TimeSpan]:
 
 
 def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.TimeSpan) -> Span:
-    """Return a span with the largest windows that fill it.
+    """Return a span together with the largest windows that fill it exactly.
 
     Leave out day windows if the sub-partition covers several regions: such a day is longer than the day of one zone.
     """
@@ -155,7 +155,7 @@ def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Tim
 
 
 def addresses_of(span: Span) -> list[WindowAddress]:
-    """Return the windows of a span, in order."""
+    """Return the addresses (dataset, sub-partition, grain, key) of the windows in a span, in order."""
     return [WindowAddress(span.dataset, span.sub_partition, each.grain, each.key) for each in span.windows]
 
 
@@ -170,7 +170,10 @@ def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
 
 
 def window_of(node: Node, address: WindowAddress) -> Window | None:
-    """Return the window at an address. Return None if its dataset has no such grain or sub-partition (any more)."""
+    """Return the window at an address in a dataset.
+
+    Return None if the dataset's declaration no longer has the address's grain (length of windows) or sub-partition.
+    """
     tracked = node.tracked
     has_grain = tracked is not None and address.grain in tracked.grains
     is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
@@ -223,9 +226,9 @@ def window_partition(node: Node, path: str) -> Partition:
 
 
 def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
-    """Return the window equal to a partition, at the grain of its asset.
+    """Return the window that covers the same time as a partition. Return None if the windows have other sizes.
 
-    Return None if the windows have other sizes.
+    `grain` is the length of the asset's windows.
     """
     tracked = node.tracked
     if tracked is None or grain not in tracked.grains or extent.start is None:
@@ -235,7 +238,10 @@ def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress |
 
 
 def own_grain(node: Node) -> str | None:
-    """Return the grain with the length of an asset's partitions. Return None if no grain has this length."""
+    """Return the length of windows (grain) that equals the length of an asset's partitions.
+
+    Return None if there is none.
+    """
     times = times_of(node.partitions_def)
     if times is None or times.is_basic_daily:
         return DAY if times else None

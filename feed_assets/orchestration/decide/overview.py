@@ -23,7 +23,10 @@ Holes: a partition is not built, although a later one is.
 
 
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
-    """Return the partitions of a dataset grouped by state. The last group repeats the partitions that are holes."""
+    """Return the partitions of a dataset grouped by state.
+
+    The last group repeats the missing partitions that are before an existing one (holes).
+    """
     listed = due.listed(connection, node.feed)
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
     keys = [each.key for each in node.partitions]

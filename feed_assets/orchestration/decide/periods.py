@@ -95,7 +95,10 @@ def _untimed(node: Node) -> list[str]:
 
 
 def _extents(node: Node, paths: Collection[str], notes: dict[str, str]) -> dict[Partition, Extent]:
-    """Return partitions with their extents. If there are too many, return the last ones."""
+    """Return partitions of a feed with their extents (time and values of other dimensions), at most the last ones.
+
+    If some are left out, add a note to `notes`.
+    """
     if len(paths) > PARTITIONS_EACH:
         notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
     kept = [*dict.fromkeys(paths)][-PARTITIONS_EACH:]
@@ -127,7 +130,10 @@ def _last_ends(
 
 
 def _lines(node: Node, paths: Sequence[str]) -> Iterable[Line]:
-    """Return the watermark keys of the first period. All periods have the same keys."""
+    """Return the keys of a dataset's watermarks (how far windows are complete), as its first period needs them.
+
+    All periods have the same keys.
+    """
     first = paths[0].partition("/")[0]
     extents = (extent_of(node.partitions_def, path) for path in paths if path.partition("/")[0] == first)
     return filter(None, (line_of(node, each) for each in extents)) if node.tracked else ()

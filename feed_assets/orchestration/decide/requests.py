@@ -139,7 +139,10 @@ def _request(graph: Graph, item: DueOutput, verdict: Verdict, now: datetime) -> 
 
 
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
-    """Return the run request for a verdict. A run by events reads the due slices."""
+    """Return Dagster's run request that builds a verdict's output.
+
+    If the output is built by events, the run reads the new slices of its tables.
+    """
     node = graph.node(verdict.output.feed)
     tags = {**tags, "feed_assets/output": verdict.output.path, WHY: verdict.reason}
     config: dict[str, Any] = {}
@@ -159,7 +162,7 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
 
 
 def _tags_of(due: Due) -> dict[str, str]:
-    """Return tags that name some of the slices and events that a run consumes, for search in the UI."""
+    """Return Dagster tags that name some slices and correlation ids of a run, so that people find the run in the UI."""
     slices = [f"{each.partition} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
     tags = {
         "feed_assets/correlation": shortened(due.correlations, NAMED),

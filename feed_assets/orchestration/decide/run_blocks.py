@@ -32,9 +32,10 @@ def named_by(partitions_def: Partitions, tags: Mapping[str, str]) -> list[str | 
 
 
 def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) -> list[list[str]]:
-    """Cut paths into ranges of at most `limit` paths. Ranges are sorted by the place of their earliest path in `paths`.
+    """Cut the paths of partitions into ranges of at most `limit`, each for one run.
 
-    Ranges contain only the given partitions, so that no run builds a partition that is not ready.
+    Ranges are sorted by the place of their earliest path in `paths`. Ranges contain only the given partitions, so that
+    no run builds a partition that is not ready.
     """
     if len(paths) < 2 or limit == 1:
         return _singly(paths)
@@ -57,9 +58,9 @@ def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
-    """Return the block unchanged if Dagster gets the same partitions from its range. Otherwise return single paths.
+    """Return the block if Dagster gets the same partitions from its range of keys. Otherwise return single paths.
 
-    The result may differ where clocks go back.
+    Dagster's result may differ where clocks go back.
     """
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))

@@ -265,7 +265,10 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
 def _rows(
     node: Node, extents: Mapping[Partition, Extent], shown_by_partition: Mapping[Partition, Shown]
 ) -> list[GridRow]:
-    """Return one row per key of the dimensions other than time. Return one row for all keys if there are too many."""
+    """Return the rows of a dataset in the grid: one for each key of the dimensions other than time.
+
+    If there are too many keys, return one row for all of them.
+    """
     by_key: dict[str, list[Partition]] = {}
     for at in extents:
         by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
@@ -279,7 +282,10 @@ def _rows(
 
 
 def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[GridRow]:
-    """Yield rows with their watermarks. A row without windows only gets the end of its newest partition with data."""
+    """Yield the rows of the grid with their watermarks (how far the data are complete).
+
+    A row without windows only gets the end of its newest partition with data.
+    """
     marks = watermarks(connection, {row.line for row in rows if row.line})
     latest = status_facts.latest_keys(connection, {row.node.feed for row in rows if not row.line})
     for row in rows:
@@ -291,7 +297,10 @@ def _with_marks(connection: sa.Connection, rows: Sequence[GridRow]) -> Iterable[
 
 
 def _holes(connection: sa.Connection, rows: Iterable[GridRow]) -> Iterable[tuple[GridRow, Hole]]:
-    """Yield the first hole of each row with watermarks. For other rows, yield holes among the shown partitions."""
+    """Yield holes, which are missing partitions before an existing one, with their rows of the grid.
+
+    For a row with watermarks, yield the first hole only. For other rows, yield the holes among the shown partitions.
+    """
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
     texts, behind = status_facts.window_reasons(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:

@@ -53,7 +53,7 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def with_assets(definitions: dg.Definitions, assets: Sequence[Any]) -> dg.Definitions:
-    """Return the definitions with other assets."""
+    """Return a copy of Dagster's definitions with these assets in place of its own."""
     return dg.Definitions(
         assets=assets,
         asset_checks=definitions.asset_checks,
@@ -134,7 +134,7 @@ def _refuse_two_versions(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
 
 
 def _values(name: str, first: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
-    """Return a text with both values.
+    """Return the part of an error message that shows the two contradicting values.
 
     If the values are objects, the text only names the place of the first declaration.
     """

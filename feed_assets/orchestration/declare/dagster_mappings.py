@@ -114,7 +114,10 @@ def affected(mapping: dg.PartitionMapping, child: Partitions, parent: Partitions
 
 
 class _Below:
-    """A cache for one output dimension: the keys that need an input key. Each input key is looked up once."""
+    """A cache for one dimension of an output. It has the output's keys that need a key of the input.
+
+    Each key of the input is looked up once.
+    """
 
     def __init__(self, edge: _Edge | None, part: _Part, parent: Mapping[str, _Part]) -> None:
         self.edge, self.part, self.parent = edge, part, parent
@@ -184,7 +187,7 @@ def _bounded(parent: Times, moment: datetime, offset: int) -> datetime:
 
 
 def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str) -> Sequence[str]:
-    """Return the existing keys of an output dimension that need a key of an input."""
+    """Return the keys of an output dimension that need one key of an input, and exist."""
     times = _as_times(mapping, child, parent)
     if times is None:
         changed = parent.subset_with_partition_keys([key])
@@ -194,7 +197,10 @@ def _beneath(mapping: dg.PartitionMapping, child: _Part, parent: _Part, key: str
 
 
 def _near(mapping: dg.PartitionMapping, child: Times, parent: Times, key: str) -> Iterable[str]:
-    """Return the output keys that read an input window. Include keys whose partitions do not exist yet."""
+    """Return the keys of outputs that read a time window of an input.
+
+    Include keys whose partitions do not exist yet.
+    """
     if not isinstance(mapping, dg.TimeWindowPartitionMapping) or _is_one_to_one(mapping, child, parent):
         return [key]
     start, end = bounds(parent, key)

@@ -43,7 +43,10 @@ def recipe_of(
     chart: "Callable[[DataFrame], str] | None",
     code_version: str | None,
 ) -> Recipe:
-    """Return a dataset's recipe. Raise InvalidName or InvalidDefinition if the declaration is invalid."""
+    """Return a dataset's recipe: all that a run needs to build a partition.
+
+    Raise InvalidName or InvalidDefinition if the declaration is invalid.
+    """
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
     _refuse_no_plain_function(feed, function)
@@ -71,7 +74,10 @@ def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:
 
 
 def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
-    """Return an input of `deps` as a source. The function does not get this input, and its records are not counted."""
+    """Return an input of `deps` in the form that a run uses.
+
+    The function does not get this input, and its records are not counted.
+    """
     for option in ("tagged", "optional"):
         if getattr(dependency, option):
             raise InvalidDefinition(
@@ -84,7 +90,7 @@ def _waited_for(feed: Feed, name: str, dependency: Input) -> RecipeInput:
 def with_profile(
     recipe: Recipe, profile: Profile | None, deep_checks: Sequence[Check], partitions_def: Partitions
 ) -> Recipe:
-    """Return a recipe with its profile.
+    """Return a recipe that also measures each update's rows, and runs `deep_checks` if the measures are unusual.
 
     Raise InvalidDefinition for deep checks without a profile, or a profile without time partitions.
     """
@@ -106,7 +112,7 @@ def with_profile(
 
 
 def with_windows(recipe: Recipe, tracked: Tracked | None) -> Recipe:
-    """Return a recipe whose run counts the written rows by the smallest windows of its completeness.
+    """Return a recipe whose run counts the written rows by the smallest windows of the dataset's completeness.
 
     Raise InvalidDefinition for completeness without an event time.
     """
@@ -137,7 +143,7 @@ def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completene
 
 
 def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
-    """Return a recipe with its key figures. Raise InvalidDefinition for a reserved name."""
+    """Return a recipe that also computes key figures of each update. Raise InvalidDefinition for a reserved name."""
     if reserved := sorted(figures.keys() & NUMBERS):
         raise InvalidDefinition(
             f"{recipe.feed} has a key figure {reserved[0]}: expected another name, because each update has this "

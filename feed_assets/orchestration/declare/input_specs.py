@@ -334,7 +334,10 @@ class Input:
 
     @property
     def by_span(self) -> BySpan | None:
-        """Return the mapping if feed_assets defines its kind. Return None for a mapping of Dagster."""
+        """Return how partitions of the input map to the dataset's, if feed_assets computes it from their spans of time.
+
+        Return None for a mapping of Dagster.
+        """
         if isinstance(self.mapping, BySpan):
             return self.mapping
         return Within() if isinstance(self.declaration, StateTable) else None

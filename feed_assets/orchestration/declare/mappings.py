@@ -68,7 +68,7 @@ class Within:
         return output
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
-        """Return a span that contains every output that may need the changed span of an input."""
+        """Return a span of time that contains every output that may have to change with this span of an input."""
         return changed
 
 
@@ -134,11 +134,11 @@ class Previous:
     only: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def reads(self, output: TimeSpan, of: str, zone: str) -> TimeSpan:  # noqa: ARG002
-        """Return the last moment before the output."""
+        """Return the last moment before the output's time, which lies in the previous window."""
         return TimeSpan(output.start - _TICK, output.start)
 
     def reached(self, changed: TimeSpan, zone: str, of: str) -> TimeSpan:  # noqa: ARG002
-        """Return the first moment after the change."""
+        """Return the first moment after the changed time, which lies in the next window."""
         return TimeSpan(changed.end, changed.end + _TICK)
 
 

@@ -223,7 +223,10 @@ def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPart
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:
-    """Return the extent of a path. The partition may not exist yet. Raise InvalidName if it can never exist."""
+    """Return the time and the values of other dimensions that a partition's path stands for.
+
+    The partition may not exist yet. Raise InvalidName if it can never exist.
+    """
     values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
     times = times_of(partitions_def)
     if times is None:

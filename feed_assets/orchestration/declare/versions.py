@@ -47,7 +47,7 @@ class _Versions:
         )
 
     def said_of(self, asset: Any) -> Any:
-        """Return an asset or spec with the metadata about versions added."""
+        """Return a copy of an asset or spec with metadata about newer versions of its feed."""
         if isinstance(asset, dg.AssetSpec):
             return self._with(asset)
         is_older = isinstance(asset, dg.AssetsDefinition) and self.metadata.keys() & {*asset.keys}
@@ -58,7 +58,10 @@ class _Versions:
 
 
 def _metadata(old: Set[dg.AssetKey], new: dg.AssetKey, specs: Sequence[dg.AssetSpec]) -> Mapping[str, Any]:
-    """Return the metadata for an old version and its rejects. Both get it."""
+    """Return Dagster metadata that links an old version of a feed to its readers and to the newest version.
+
+    The old version's rejects get the same metadata.
+    """
     readers = sorted({spec.key for spec in specs for dep in spec.deps if dep.asset_key in old} - old)
     links = [f"- [{key.to_user_string()}]({page_of(key)})" for key in readers]
     read_by = dg.MetadataValue.md("\n".join(links) or "nobody in this code location")

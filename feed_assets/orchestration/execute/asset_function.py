@@ -221,10 +221,7 @@ class _Body:
         return page_of(node.key, node.key_of(at) if node.partitions_def and not address_of(at) else None)
 
     def _as_a_set(self, published: Published) -> tuple[str | None, dict[str, Any]]:
-        """Return the data version and the metadata of a partition that got a batch.
-
-        Both describe all batches of the partition.
-        """
+        """Return a partition's data version and metadata after a batch was added. Both describe all its batches."""
         main = published.outputs[-1]
         if not self.recipe.is_appendable or main.partition.parent is None:
             return None, {}

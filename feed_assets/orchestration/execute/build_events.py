@@ -64,7 +64,7 @@ def materialized(
 
 
 def standing(node: Node, row: updates.UpdateRow, version: str | None = None) -> dg.MaterializeResult[Any]:
-    """Return a materialization that reports an existing update again.
+    """Return a materialization that reports an update to Dagster again, because it stays the newest.
 
     `version` is the data version of all batches together, if the update is one batch.
     """

@@ -63,7 +63,10 @@ class Many:
     ended: dict[str, End] = field(default_factory=dict[str, End])
 
     def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
-        """Build every partition. Raise an outage's error, or dg.Failure with the partitions that were not built."""
+        """Build every partition of the run.
+
+        If some are not built, raise an outage's error, or dg.Failure that names them.
+        """
         try:
             self._build(at_a_time, interrupted)
             _raise_what_failed(self.ended)
@@ -110,7 +113,7 @@ class Many:
             log_result(self.context, key, result, self.made_of[key])
 
     def _tell_what_stands(self) -> None:
-        """Report unchanged partitions again. Otherwise Dagster shows them as failed."""
+        """Report the partitions that stay unchanged to Dagster again. Otherwise Dagster shows them as failed."""
         if self.tells_unchanged:
             return
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):

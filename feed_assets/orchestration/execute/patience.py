@@ -39,7 +39,7 @@ def _pause(interrupted: Event, seconds: float) -> None:
 
 
 def _tell(context: dg.AssetExecutionContext, reason: str) -> None:
-    """Write a reason to the run's log and output, or to the terminal if the run is in the user's process."""
+    """Write why a run waits to its log and output, or to the terminal if the run is in the user's process."""
     context.log.info(reason)
     if DRIVER in context.run.tags:
         _logger.warning(reason)

@@ -45,19 +45,19 @@ NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
 
 @dataclass(frozen=True)
 class Load:
-    """The arguments with which a parent starts."""
+    """The arguments of a parent: a process that loads a code location once and forks a process for each run."""
 
     instance: InstanceRef
     origin: RepositoryPythonOrigin
     location: str
 
     def packed(self) -> bytes:
-        """Return the arguments as a message."""
+        """Return the arguments as bytes, for the process that loads the code location."""
         return dg.serialize_value([self.instance, self.origin, self.location]).encode()
 
     @classmethod
     def unpack(cls, message: bytes) -> "Load":
-        """Return the arguments in a message."""
+        """Return the arguments from bytes that `packed` made."""
         values = cast("list[Any]", dg.deserialize_value(message.decode()))
         return cls(*values)
 

@@ -39,7 +39,7 @@ Python runs it with `-P`, so that no file in the module's folder replaces a libr
 
 
 class NoParent(FeedAssetsError):
-    """No parent is available to fork a run."""
+    """No parent (a process that has loaded the code location) is available to fork a run."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,19 @@ class Unloadable:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is time to try the load again. It may have failed only because the machine was busy."""
+        """Return whether the wait after the failed load is over, so that the load is tried again.
+
+        The load may have failed only because the machine was busy.
+        """
         return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
-        """Do nothing."""
+        """Do nothing: no process has to be ended."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A process for a run that waits for the message to start."""
+    """A forked process for one run. It waits for the message to start."""
 
     name: str
     """The process as recorded in the ledger."""
@@ -201,7 +204,11 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
 
 
 def _addresses(host: str | None) -> set[str]:
-    """Return the addresses of a host name. Raise NoParent if an address does not belong to this host."""
+    """Return the IP addresses of the host on which a code server listens.
+
+    Raise NoParent if an address does not belong to this machine. Runs can be forked only from a process on the same
+    machine.
+    """
     addresses = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     own_addresses = {each.address for some in psutil.net_if_addrs().values() for each in some}
     if elsewhere := sorted(each for each in addresses - own_addresses if not ip_address(each).is_loopback):

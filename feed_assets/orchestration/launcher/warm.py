@@ -59,7 +59,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
             raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:
-        """Return a process for a run.
+        """Fork a process for a run from the parent, which has loaded the code location.
 
         If the parent has ended, start a new parent. Raise NoParent if that fails, too.
         """
@@ -70,7 +70,10 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return self._parent(context, until).fork(run_id, until)
 
     def _parent(self, context: LaunchRunContext, until: float) -> Parent:
-        """Return the parent for the code server's current load. Raise NoParent if no parent can be started."""
+        """Return the process that forks runs and has loaded the same code as the code server now.
+
+        Raise NoParent if no parent can be started.
+        """
         location, load_request = self._load_request(context)
         load, key = location.client.get_server_id(LAUNCH_SECONDS), (load_request.location, load_request.origin.get_id())
         with self._starting:
@@ -83,7 +86,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return kept
 
     def _end_all_but(self, load: str, location: str) -> None:
-        """Drop the parents of a location that belong to another load or have ended."""
+        """Drop the processes that fork runs of a location, if they belong to another load of its code or have ended."""
         for key, each in [*self._parents.items()]:
             if key[0] == location and (each.load != load or each.has_ended):
                 self._parents.pop(key).end()

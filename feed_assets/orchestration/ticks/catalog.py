@@ -65,7 +65,7 @@ def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
 
 
 def _beside(partitions_def: Partitions) -> list[str]:
-    """Return the names of the dimensions other than time."""
+    """Return the names of a partition's dimensions other than time."""
     return [name for name, part in by_dimension(partitions_def).items() if part is not times_of(partitions_def)]
 
 

@@ -98,7 +98,10 @@ def worker_of(run: dg.DagsterRun) -> str | None:
 
 
 def _is_local(launched: str | None) -> bool:
-    """Return whether the worker is on this host: its code server is reached by a socket or the loopback interface."""
+    """Return whether the run's worker is on this host.
+
+    It is if its code server was reached by a socket or the loopback interface.
+    """
     info: dict[str, Any] = json.loads(launched) if launched else {}
     return "socket" in info or info.get("host") in LOOPBACK
 

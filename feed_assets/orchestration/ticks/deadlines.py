@@ -40,7 +40,7 @@ def with_deadlines(graph: Graph) -> list[Node]:
 
 
 def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
-    """Return the reason for each partition that is late or soon late, by alert name without kind.
+    """Return why partitions are late or soon late, by the name of the alert without its kind.
 
     `since` has the moment at which watching of each dataset began.
     """
@@ -92,7 +92,7 @@ def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
 
 
 def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
-    """Return whether the first alert of an output is due at `now`."""
+    """Return whether an output has waited so long that its first alert is due at `now`."""
     waits = waits_for(node, output)
     first = waits.warn or waits.deadline
     return first is not None and first <= now

@@ -69,7 +69,10 @@ class Naming:
         return replace(event, table_name=str(node.feed)) if node else event
 
     def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
-        """Return the partitions of Kafka topics that Dagster does not have yet. Only a tick of the sensor adds them."""
+        """Return the partitions of Kafka topics that events name and Dagster does not have yet.
+
+        Only a tick of the sensor adds them.
+        """
         pairs = {(event.table_name, event.partition_key) for event in events}
         own_pairs = [(self._nodes[table], key) for table, key in pairs if table in self._nodes]
         absent = [
@@ -149,12 +152,12 @@ def _unread(graph: Graph, services: Services, source: EventSource, now: datetime
 
 
 def _names(source: EventSource, number: int) -> tuple[str, str]:
-    """Return the name of a source's part, and the name of the part's cursor."""
+    """Return how messages name a part of an event source, and the name under which its read position is stored."""
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
 def _waits_for(unborn: Collection[str]) -> str:
-    """Return the reason why recording waits for partitions.
+    """Return why events are not recorded before Dagster has these partitions.
 
     Without the wait, consumers would get later events before the events of an absent partition.
     """
@@ -181,7 +184,7 @@ class _SourcePart:
     now: datetime
 
     def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
-        """Read and record until the source ends, a reason to wait occurs, or the time is over."""
+        """Read events and record them until the source ends, a reason to wait occurs, or the time is over."""
         try:
             self._ingest(name, out_of_time, total)
         except SourceBusy as error:

@@ -115,7 +115,10 @@ class RunEvents:
         return InputDataset(*self._name(feed, on_board=bool(files)), facets, facets=about)
 
     def _outputs(self, each: RunChange) -> list[OutputDataset]:
-        """Return the written datasets. Include the run's own dataset without a version if it was not published."""
+        """Return the datasets that a run has written.
+
+        If the run did not publish its own dataset, include that dataset without a version.
+        """
         valid = [row for row in each.written if row.state in _WAS_VALID]
         if any(row.partition == each.run.output for row in valid):
             return [self._output(row.partition, row, each) for row in valid]

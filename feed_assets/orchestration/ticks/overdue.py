@@ -91,7 +91,7 @@ class _FeedCheck:
 
     @property
     def queried(self) -> list[ShownPartition]:
-        """Return the partitions to check as arguments of a ledger query."""
+        """Return the expected partitions of the feed as arguments of a ledger query."""
         is_table = isinstance(self.node.declaration, EventTable)
         return [
             ShownPartition(Partition(self.node.feed, key), (), self.node.is_appendable, is_table) for key in self.ends
@@ -99,9 +99,9 @@ class _FeedCheck:
 
 
 def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, str]:
-    """Check new and missing partitions. Return the reason for each feed that lacks an expected partition.
+    """Check which expected partitions have arrived. For each feed that lacks one, return the reason for an alert.
 
-    A repetition is harmless.
+    The results are stored, so a repeated check after a kill is harmless.
     """
     watched = {node.feed: (node, cadence) for node in with_cadence(graph) if (cadence := _of_partitions(node))}
     with ledger.read() as connection:
@@ -159,7 +159,10 @@ def _look(
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:
-    """Return the time of a partition. Return None if the current definition does not have the partition."""
+    """Return the start and end of a partition's time.
+
+    Return None if the current partitions definition does not have the partition, or has no time.
+    """
     with suppress(InvalidName):
         extent = extent_of(node.partitions_def, key)
         return (extent.start, extent.end) if extent.start and extent.end else None

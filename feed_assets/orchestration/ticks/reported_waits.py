@@ -12,7 +12,10 @@ TOLD = 100
 
 
 def tell_waits(tick: Tick, _: OutOfTime) -> None:
-    """Report an observation for each partition whose reason to wait has changed. If the tick fails, report nothing."""
+    """Report to Dagster, as an observation, each partition whose reason to wait has changed.
+
+    If the tick fails, report nothing.
+    """
     if tick.raised:
         return
     nodes, most = {node.feed: node for node in tick.graph.datasets_of(tick.source)}, min(TOLD, tick.budget.reports)

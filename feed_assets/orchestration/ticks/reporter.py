@@ -127,7 +127,10 @@ _WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable
 
 
 def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
-    """Return the feeds whose windows are reported for a kind of change, each with the grain of its partitions."""
+    """Return the feeds whose windows are reported for a kind of log change.
+
+    Each feed has the grain, which is the length of its partitions' windows.
+    """
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
     return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
@@ -170,7 +173,10 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[LogEntry]) -
 
 
 def _is_as_made(change: LogEntry, newest: Mapping[Partition, updates.UpdateRow]) -> bool:
-    """Return whether Dagster's last report is the newest update, provided that the update's run has reported it."""
+    """Return whether Dagster's last report is about the newest update.
+
+    This holds only if the run that made the update has reported it.
+    """
     row = newest.get(change.partition) if change.kind == log.UPDATE else None
     return row is not None and not _uncovers(change, row)
 
@@ -186,7 +192,10 @@ def _uncovers(change: LogEntry, newest: updates.UpdateRow) -> bool:
 
 
 def _fate(tick: Tick, change: LogEntry) -> Fate | None:
-    """Return the fate of a change without looking at its run. Return None if the fate depends on the run's reports."""
+    """Decide whether a log change is reported to Dagster, dropped, or waits.
+
+    Return None if this depends on what the run of the change has reported.
+    """
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -202,7 +211,10 @@ def _fate(tick: Tick, change: LogEntry) -> Fate | None:
 
 
 def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
-    """Return the fate of an update that a run made. `run` is None if this instance does not have the run."""
+    """Decide whether a run's update is reported to Dagster, waits for the end of the run, or is dropped.
+
+    It is dropped if the run has reported it. `run` is None if this instance does not have the run.
+    """
     if run is None:
         return "report"
     if has_told:
@@ -259,7 +271,7 @@ def _update(node: Node, row: updates.UpdateRow) -> dg.AssetMaterialization:
 def _sets(
     graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.UpdateRow | None]
 ) -> list[Report]:
-    """Return one materialization for each partition with changed batches. The partition's data are all its batches."""
+    """Return one materialization for each partition whose batches changed. A partition's data are all its batches."""
     by_set: dict[Partition, dict[str, str]] = {}
     for batch, row in batches.items():
         by_set.setdefault(graph.parent_partition(batch), {}).update({batch.name: row.id} if row else {})
@@ -307,9 +319,10 @@ def _event(graph: Graph, event: Recorded) -> dg.AssetMaterialization:
 
 
 def _columns(graph: Graph, node: Node, event: Recorded) -> Mapping[str, Any]:
-    """Return the columns of a warehouse table if the event reports them. Dagster shows the newest report.
+    """Return Dagster metadata with the columns of a warehouse table, if the event reports them.
 
-    If the table is loaded from a dataset, each column depends on the dataset's column with the same name.
+    Dagster's UI shows the columns of the newest event. If the table is loaded from a dataset, each column depends on
+    the dataset's column with the same name.
     """
     columns = event.context.get(COLUMNS)
     if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:

@@ -39,7 +39,7 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 
 def _is_told(graph: Graph, partition: Partition) -> bool:
-    """Return whether a partition belongs to a dataset. Rejects have no reports."""
+    """Return whether re-runs of a partition are reported. They are for datasets, but not for rejects."""
     return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
 
 

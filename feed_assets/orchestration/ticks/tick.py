@@ -150,9 +150,11 @@ class Tick:
 
     @property
     def may_listen(self) -> bool:
-        """Return whether this tick may listen. It must have no results to return, and must not delay another sensor.
+        """Return whether this tick may wait for log changes.
 
-        No sensor is delayed if Dagster's daemon has a thread for each one. Other callers, such as tests, must not wait.
+        Waiting would delay the tick's results, so the tick must have none. Waiting must not delay another sensor,
+        either: the daemon must evaluate the tick, with a thread for each sensor. A tick that somebody else evaluates,
+        such as a test, never waits.
         """
         has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
@@ -231,7 +233,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps with one current time, which Dagster also uses. Report the problems of the steps."""
+    """Run the steps of a tick with one current time, which Dagster also uses. Report the problems of the steps."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
         with tick.ledger.read() as connection:
             tick = replace(tick, now=loading.effective_dt, last_logged=log.last(connection))
@@ -261,9 +263,9 @@ def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
 
 
 def _has_heard(tick: Tick, listening: Listening) -> bool:
-    """Wait for a new log change. Return whether one came before listening ended.
+    """Wait for a new log change, which any process may record.
 
-    Any process may record the change.
+    Return whether one was recorded before the wait ended.
     """
     try:
         sleep(REST_SECONDS)

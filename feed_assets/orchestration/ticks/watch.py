@@ -91,7 +91,7 @@ def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
 
 
 def _reason(state: str, group: due_counts.Group) -> str:
-    """Return one text about all partitions of a group."""
+    """Return the text of an alert about all partitions of a dataset that are in one state."""
     named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
     omitted = group.count - len(group.examples)
     partitions = f"{group.count} partition{'s' * (group.count > 1)}"
@@ -102,7 +102,10 @@ def _reason(state: str, group: due_counts.Group) -> str:
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Deliver alerts. If settings are wrong, return this as a problem, because asset checks show the alerts anyway."""
+    """Deliver alerts to the configured channels.
+
+    If their settings are wrong, return this as a problem. The asset checks show the alerts anyway.
+    """
     try:
         configured = channels.channels(settings())
     except InvalidSetting as error:
@@ -134,7 +137,7 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 
 @dataclass
 class _OnTheirWay:
-    """Problems of updates on their way to consumers. The keys are alert names without their kind."""
+    """Problems of updates that should reach consumers but do not. The keys are names of alerts without their kind."""
 
     stuck: dict[str, str] = field(default_factory=dict[str, str])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
@@ -178,7 +181,10 @@ def _look_at(
 
 
 def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
-    """Return each incomplete propagation once per consumer, even if it concerns many outputs."""
+    """Return the propagations that lack an event of a required table, by consumer.
+
+    Each is returned once, even if it concerns many outputs of the consumer.
+    """
     by_consumer: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
     for output, output_due in due.items():
         propagations = {(each.pipeline, each.correlation, each.partition_key): each for each in output_due.incomplete}

@@ -57,7 +57,7 @@ def _is_unsaid(graph: Graph, change: LogEntry, dagster_runs: Mapping[str, str]) 
 
 
 def of_windows(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
-    """Return one event per transition.
+    """Return one Dagster event for each change of a window's state.
 
     The data version of a state table's partition is a digest of the window's content.
     """
@@ -95,7 +95,10 @@ def _window(
 
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[LogEntry]) -> list[Report]:
-    """Return the newest result of each asset check, and an observation for other checks, marks and waivers."""
+    """Return the newest result of each asset check. For other checks, marks and waivers return an observation.
+
+    A mark says that an output was made of bad data. A waiver is a person's permission to use it nevertheless.
+    """
     states = quality.check_states(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(
