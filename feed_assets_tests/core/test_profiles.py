@@ -86,7 +86,10 @@ def test_a_baseline_says_how_many_partitions_and_how_far_apart(given, days):
         ({"off_by": -1.0}, "expected a number above 0"),
         ({"off_by": float("inf")}, "off_by is inf .*, expected a number above 0, and not infinity"),
         ({"off_by": float("nan")}, "off_by is nan .*, expected a number above 0"),
-        ({"baseline": "6 same hours"}, "'6 same hours', and with fewer than 7 nothing is ever compared: expected 7 or"),
+        (
+            {"baseline": "6 same hours"},
+            "'6 same hours', and with fewer than 7 partitions nothing is ever compared: expected 7 or",
+        ),
         ({"measures": {}}, "`measures` is empty"),
         ({"measures": {"": "count(1)"}}, "letters, digits and '_'"),
         ({"measures": {"rows": ""}}, r"measures\['rows'\] is '' .*, expected an aggregate in SQL, such as count\(1\)"),

@@ -271,7 +271,7 @@ def test_an_invalid_severity_is_refused():
 @each_case(
     ("schema", "why"),
     [
-        ("item int", "check clicked_in_shown: input 'shown' has no column 'id': expected one of item. Correct it"),
+        ("item int", "check clicked_in_shown: input 'shown' has no column 'id': expected one of item. Correct"),
         ("id string", "check clicked_in_shown: 'id' is int in 'clicked', string in 'shown': expected one type."),
     ],
 )

@@ -54,7 +54,7 @@ SIGNALS = {
     "offsets backwards": ({"last_offset": 4}, "its offsets are 5 to 4"),
     "the last offset of all": ({"last_offset": 2**63 - 1}, "its offsets are 5 to 9223372036854775807"),
     "records below 0": ({"records": -1}, "below 0"),
-    "more records than offsets": ({"records": 10}, "records and dead_letters count 11 messages at 10 offsets"),
+    "more records than offsets": ({"records": 10}, "records and dead_letters sum up to 11 messages at 10 offsets"),
     "dead letters below 0": ({"dead_letters": -1}, "below 0"),
     "a path elsewhere": (
         {"path": "file:///etc/passwd"},
