@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from feed_assets.core.completeness import Completeness
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
-    from feed_assets.core.lateness import Late
+    from feed_assets.core.late_policy import Late
     from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.profiles import Profile
     from feed_assets.core.pulls import Pull
@@ -62,7 +62,7 @@ _MODULES = {
     "core.completeness": ("Completeness",),
     "core.events": ("Operation",),
     "core.feeds": ("Partition",),
-    "core.lateness": ("Late",),
+    "core.late_policy": ("Late",),
     "core.sub_partitions": ("Member", "Regions", "SubPartitions"),
     "core.plans": ("Plan", "Rule", "RunSpec"),
     "core.profiles": ("Profile",),

@@ -12,11 +12,11 @@ from feed_assets.core.batch_names import held_by, same_rows
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
 from feed_assets.core.inputs import UpdateInput
+from feed_assets.core.late_weighing import Weighed
 from feed_assets.core.message_words import shortened
 from feed_assets.core.needs import Need
 from feed_assets.core.pins import InputChange, Pin, changed, pins_digest
 from feed_assets.core.update_choice import Choice
-from feed_assets.core.weighing import Weighed
 from feed_assets.core.windows import address_of
 
 NAMED = 5

@@ -10,7 +10,7 @@ from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.inputs import Input, SetInput, TableInput, UpdateInput, WindowInput
-from feed_assets.core.lateness import Late, Periods, counted_upto
+from feed_assets.core.late_policy import Late, Periods, counted_upto
 from feed_assets.core.pins import InputSource, Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.update_choice import Choice

@@ -7,11 +7,11 @@ from datetime import datetime
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition
 from feed_assets.core.gates import GATES, NAMED, Answer, Case, State, is_reprocessed
+from feed_assets.core.late_weighing import Arrivals, Outcome, Weighed, weigh
 from feed_assets.core.message_words import shortened
 from feed_assets.core.needs import Need
 from feed_assets.core.pins import Pin, pins_digest
 from feed_assets.core.propagation import Due
-from feed_assets.core.weighing import Arrivals, Outcome, Weighed, weigh
 from feed_assets.core.windows import address_of
 
 WAITING = frozenset(State) - {State.BUILD, State.REBUILD, State.CURRENT, State.CLOSED}

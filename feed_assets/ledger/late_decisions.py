@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.late_weighing import Weighed
 from feed_assets.core.pins import pins_digest
 from feed_assets.core.readiness import Verdict
-from feed_assets.core.weighing import Weighed
 from feed_assets.ledger import key_tables, log
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change

@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.pins import Pin, pins_digest
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of

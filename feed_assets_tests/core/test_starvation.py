@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from feed_assets.core.cadence import tick_after
 from feed_assets.core.facts import Built, Facts
 from feed_assets.core.feeds import Feed, Partition, parse_update_id, update_id
-from feed_assets.core.lateness import Late, Periods, cut_off_of
+from feed_assets.core.late_policy import Late, Periods, cut_off_of
 from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from feed_assets.core import readiness
-from feed_assets.core.weighing import Outcome, Weighed
+from feed_assets.core.late_weighing import Outcome, Weighed
 from feed_assets.ledger import due, fan_out, update_changes, updates
 from feed_assets.ledger.tables import consumed
 from feed_assets.runs.build import _Build

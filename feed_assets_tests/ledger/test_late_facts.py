@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import File, Partition, Update, update_id
-from feed_assets.core.lateness import Late, Periods
+from feed_assets.core.late_policy import Late, Periods
 from feed_assets.core.pins import Pin
 from feed_assets.ledger import claims, runs, update_changes, updates
 from feed_assets.ledger.fact_queries import facts

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.core.lateness import Late, Periods
+from feed_assets.core.late_policy import Late, Periods
 from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets.ledger import claims, due, late_decisions, log, update_changes, updates

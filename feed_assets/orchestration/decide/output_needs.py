@@ -6,7 +6,7 @@ from datetime import datetime
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, WindowInput
-from feed_assets.core.lateness import Late, Periods
+from feed_assets.core.late_policy import Late, Periods
 from feed_assets.core.needs import Need
 from feed_assets.core.waits import Waits, waits_of
 from feed_assets.orchestration.decide.graph import Graph

@@ -18,7 +18,7 @@ from feed_assets.core.csv_dialect import CsvDialect
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.file_checks import Format
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.pulls import Pull
 from feed_assets.core.reports import INPUTS

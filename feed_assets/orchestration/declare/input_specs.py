@@ -17,7 +17,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.examples import Example
 from feed_assets.core.feeds import Feed
 from feed_assets.core.file_checks import Format
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.limits import check_feed, check_version
 from feed_assets.core.pulls import Pull
 from feed_assets.core.retention import Retention

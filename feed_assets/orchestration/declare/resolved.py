@@ -8,7 +8,7 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.windows import DAY, tiles
 from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable, metadata_of
 from feed_assets.orchestration.declare.input_specs import Input, asset_key

@@ -13,7 +13,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention

@@ -9,7 +9,7 @@ import dagster as dg
 from feed_assets.core.argument_types import Owner
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.examples import Example
-from feed_assets.core.lateness import Late
+from feed_assets.core.late_policy import Late
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
 from feed_assets.core.typed import typed

@@ -13,7 +13,7 @@ from hashlib import sha256
 from feed_assets.core.argument_types import as_share
 from feed_assets.core.feeds import Partition
 from feed_assets.core.growth import Growth, described, growths, is_restated, is_withdrawn
-from feed_assets.core.lateness import Late, Periods, cut_off_of, last_check, next_look
+from feed_assets.core.late_policy import Late, Periods, cut_off_of, last_check, next_look
 from feed_assets.core.message_words import shortened
 from feed_assets.core.pins import InputChange
 from feed_assets.core.windows import address_of

@@ -6,10 +6,10 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.lateness import Late, Periods
+from feed_assets.core.late_policy import Late, Periods
+from feed_assets.core.late_weighing import Arrivals
+from feed_assets.core.late_weighing import weigh as weigh_inputs
 from feed_assets.core.pins import InputChange, InputSource, Pin, changed
-from feed_assets.core.weighing import Arrivals
-from feed_assets.core.weighing import weigh as weigh_inputs
 from feed_assets_tests.support.each_case import each_case
 
 SHOWN = Feed.parse("ads/shown/v1.0")

@@ -9,7 +9,7 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.facts import Built, Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.core.lateness import Late, Periods, last_check, next_look
+from feed_assets.core.late_policy import Late, Periods, last_check, next_look
 from feed_assets.core.pins import Pin
 from feed_assets.core.readiness import State, decide
 from feed_assets_tests.support.build_needs import need_of
