@@ -1,4 +1,4 @@
-"""A stretch of one topic partition: its messages become chunks that are written, but not signalled yet.
+"""A range of one topic partition: its messages become chunks that are written, but not signalled yet.
 
 The connector, a run that catches up and Spark's executors use this code. So they write the same bytes to the same keys.
 """
@@ -60,7 +60,7 @@ class Chunking:
     clock: Callable[[], float] = field(default=monotonic)
 
 
-class Stretch:
+class ChunkWriter:
     """Cutter and writer of one topic partition's chunks from the offset `start` on.
 
     If `until` is greater, the first chunk ends there.

@@ -17,7 +17,7 @@ from feed_assets.kafka import chunk_files, signal_message, signals
 from feed_assets.kafka.clients import SECONDS, translated
 from feed_assets.kafka.companion_topics import About
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
+from feed_assets.kafka.offset_range import Chunking, ChunkWriter, Kept, PartitionOfTopic
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.signals import Signals
 
@@ -55,23 +55,23 @@ class PartitionReader:
         self.until = chunk_files.end_of(leftover, is_packed=topic.gzip)
         """The end of the first chunk, if its file exists without a signal; else 0."""
         replaces = leftover is not None
-        self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
+        self._chunks = ChunkWriter(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
     @property
     def next_offset(self) -> int:
         """Return the first offset that was not taken yet."""
-        return self._stretch.next_offset
+        return self._chunks.next_offset
 
     def take(self, message: Message) -> Iterator[Signal]:
         """Take a message. Yield the signals that announce the chunks that end before or with this message.
 
         A signal is written only when the caller takes it from the iterator.
         """
-        return self.write(self._stretch.take(message))
+        return self.write(self._chunks.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
         """Signal the open chunk if it has been open for as long as the topic allows."""
-        return self.write(self._stretch.look(now))
+        return self.write(self._chunks.look(now))
 
     def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
         """Signal chunks whose files are already written, so that readers of a signal always find its file."""
@@ -79,7 +79,7 @@ class PartitionReader:
 
     def drop(self) -> None:
         """Discard the chunk that is being filled. Its messages have no signal, so they will be read again."""
-        self._stretch.close()
+        self._chunks.close()
 
     def _begin(self, reader: Consumer) -> int:
         name, number = self.place

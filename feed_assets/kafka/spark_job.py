@@ -16,7 +16,7 @@ from feed_assets.core.chunks import OffsetRange, line_before, plan
 from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.messages import DeadLetter, Message
-from feed_assets.kafka.offset_range import Chunking, Kept, PartitionOfTopic, Stretch
+from feed_assets.kafka.offset_range import Chunking, ChunkWriter, Kept, PartitionOfTopic
 from feed_assets.kafka.partition import PartitionReader
 from feed_assets.kafka.range_reader import Reached, follow
 from feed_assets.kafka.signal_message import Signal
@@ -124,14 +124,14 @@ def _translated(name: str) -> Generator[None]:
 
 
 def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterator[Kept]:
-    stretch = Stretch(chunking, PartitionOfTopic(name, span.number), topic, span.start, span.until)
-    with closing(chunking.schemas), closing(chunking.clients.reader()) as reader, closing(stretch):
+    chunks = ChunkWriter(chunking, PartitionOfTopic(name, span.number), topic, span.start, span.until)
+    with closing(chunking.schemas), closing(chunking.clients.reader()) as reader, closing(chunks):
         size = 0
         for each in follow(reader, name, {span.number: OffsetRange(span.start, span.end)}):
             if not isinstance(each, Reached):
-                ended = stretch.take(each.message)
+                ended = chunks.take(each.message)
             else:
-                ended = stretch.reach(each.offset) if each.offset == span.end else ()
+                ended = chunks.reach(each.offset) if each.offset == span.end else ()
             try:
                 for kept in ended:
                     yield kept

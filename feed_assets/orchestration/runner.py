@@ -24,7 +24,7 @@ from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.catch_up_job import CATCH_UP
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
 from feed_assets.orchestration.declare.dagster_warnings import without_dagsters_notes
@@ -137,7 +137,7 @@ class Runner:
         failing = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
         if not failing:  # This is the usual case, and building a graph costs more than the query.
             return {}
-        own_alerts = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
+        own_alerts = OwnAlerts(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
         own_failing = [each for each, prefix in failing if own_alerts.has(each.name.removeprefix(prefix))]
         return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in own_failing}
 

@@ -9,7 +9,7 @@ from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks import slow_code_alerts
 from feed_assets.orchestration.ticks.slow_code_alerts import keep_slower
@@ -47,7 +47,7 @@ class Timed:
 
     def look(self):
         """Run the step of a tick, and return the open alerts."""
-        keep_slower(self.graph, self.ledger, self.now, Ours(self.graph, self.ledger, self.now))
+        keep_slower(self.graph, self.ledger, self.now, OwnAlerts(self.graph, self.ledger, self.now))
         with self.ledger.read() as connection:
             return {each.name: each.reason for each in alerts.open_alerts(connection)}
 

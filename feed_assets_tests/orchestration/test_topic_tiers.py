@@ -174,7 +174,7 @@ def test_the_broker_stops_counting_a_topic_that_it_no_longer_stamps(topic, clock
     told = clock.wait(topic)
     loop = counting(topic, clock, "broker")
     assert built(loop) == {*told}
-    topic.alter(**{"message.timestamp.type": "CreateTime"})
+    topic.configure(**{"message.timestamp.type": "CreateTime"})
     clock.now += HOUR
     assert built(loop) == set()
     assert "is CreateTime" in problem(loop)

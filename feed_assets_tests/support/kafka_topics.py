@@ -113,14 +113,6 @@ class World:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(120)
 
-    def alter(self, **config: str) -> None:
-        """Set entries of the topic's configuration."""
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(120)
-
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(120)
         wait_until(lambda: companion_topics.partitions(self.admin, self.name) == partitions, "the partitions")

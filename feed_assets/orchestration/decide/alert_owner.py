@@ -34,7 +34,7 @@ def readers_of(graph: Graph, node: Node, now: datetime) -> tuple[list[Feed], Rea
 
 
 @dataclass(frozen=True)
-class Ours:
+class OwnAlerts:
     """The feeds whose alerts this code location resolves, as of now."""
 
     graph: Graph

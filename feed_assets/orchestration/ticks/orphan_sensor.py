@@ -15,7 +15,7 @@ import dagster as dg
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, get_cursor, get_cursors, put_cursors
 from feed_assets.ledger.old_rows import PrunedLog, prune_log
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.undeclared import unread
 from feed_assets.runs.orphan_sweep import Swept, sweep
@@ -61,7 +61,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     for done in swept.done:
         context.log.info(str(done))
     pruned = _prune(services.ledger, now, lambda: monotonic() > deadline)
-    own_alerts = Ours(graph, services.ledger, now)
+    own_alerts = OwnAlerts(graph, services.ledger, now)
     alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, own_alerts.has)
     scratch = sweep_scratch(settings().spark_conf.get_secret_value())
     rotten = _look_for_bit_rot(services, graph, own_alerts)
@@ -104,7 +104,7 @@ def _prune(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> Pr
     return pruned
 
 
-def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: Ours) -> "Rotten | None":
+def _look_for_bit_rot(services: Services, graph: Graph, own_alerts: OwnAlerts) -> "Rotten | None":
     """Check some newest updates for bit rot.
 
     This step has its own time limit, because the sweep may use up the tick's time.

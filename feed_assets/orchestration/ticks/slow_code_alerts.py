@@ -12,7 +12,7 @@ from feed_assets.ledger import alerts, event_store
 from feed_assets.ledger.alerts import Alert
 from feed_assets.ledger.database import Ledger, get_cursors, put_cursors
 from feed_assets.ledger.update_durations import durations_of
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 
@@ -26,7 +26,7 @@ Once the new code has made all of them, there is no older code to compare, and t
 """
 
 
-def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: Ours) -> None:
+def keep_slower(graph: Graph, ledger: Ledger, now: datetime, own_alerts: OwnAlerts) -> None:
     """Open and resolve the alerts about slow code. Check only datasets with new events since the last check.
 
     Open alerts of other datasets stay. The cursors move last. So if the process is killed, the next tick checks again.

@@ -23,7 +23,7 @@ from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import DueOutput
 from feed_assets.ledger.reported_reasons import forget
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
@@ -296,5 +296,5 @@ def _tell_problems(tick: Tick) -> None:
     """
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}", extra={PROBLEM: whom})
-    own_alerts = Ours(tick.graph, tick.ledger, tick.now)
+    own_alerts = OwnAlerts(tick.graph, tick.ledger, tick.now)
     alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now, own_alerts.has)

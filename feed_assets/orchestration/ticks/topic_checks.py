@@ -15,7 +15,7 @@ from feed_assets.core.readiness import NAMED
 from feed_assets.kafka import check_installed
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import NOT_YET, EventTable, LoadedDataset, LoadedTopic
@@ -79,7 +79,7 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
         # The event source's own sensor reports a source that stays busy.
         with failing_alone(tick.problems, str(table.feed)), suppress(SourceBusy):
             _look(tick.ledger, table, states_of, opened_reasons, reasons)
-    own_alerts = Ours(tick.graph, tick.ledger, tick.now)
+    own_alerts = OwnAlerts(tick.graph, tick.ledger, tick.now)
     for kind in KINDS:
         of_kind = {name.removeprefix(f"{kind}:"): why for name, why in reasons.items() if name.startswith(f"{kind}:")}
         alerts.keep(tick.ledger, kind, {key: why for key, why in of_kind.items() if why}, tick.now, own_alerts.has_feed)

@@ -17,7 +17,7 @@ from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, due_counts, event_store, pauses, quality
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.ledger.quality import CheckState
-from feed_assets.orchestration.decide.alert_owner import Ours
+from feed_assets.orchestration.decide.alert_owner import OwnAlerts
 from feed_assets.orchestration.decide.decisions import due_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -53,7 +53,7 @@ Reasons = Mapping[str, str]
 def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
     """Open and resolve alerts, and deliver new ones. Return the problems of the delivery."""
     _first_seen(graph, ledger, now)
-    own_alerts = Ours(graph, ledger, now)
+    own_alerts = OwnAlerts(graph, ledger, now)
     with ledger.read() as connection:
         since = _since(connection, [*by_events_alone(graph), *with_deadlines(graph)], now)
     alerts.keep(ledger, LATE, late(graph, ledger, since, now), now, own_alerts.has_feed)
