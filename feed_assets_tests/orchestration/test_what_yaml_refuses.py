@@ -143,7 +143,7 @@ def test_a_profile_in_yaml_makes_a_monitor_of_the_table(project):
         (
             "profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}",
             "",
-            "`deep_checks` and no `profile`",
+            "`deep_checks`, but no `profile`",
         ),
     ],
 )

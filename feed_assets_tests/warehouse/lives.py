@@ -14,6 +14,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import load_state, loader, statements
 from feed_assets.warehouse.dataset import DatasetUpdates
+from feed_assets.warehouse.engines import Engine
 from feed_assets.warehouse.load import LoadContext, load
 from feed_assets.warehouse.load_groups import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
@@ -120,7 +121,7 @@ def dataset_killed_at(
 def apart(remove: Any) -> Any:
     """Wrong implementation: old rows are deleted and committed before the new ones come."""
 
-    def removed(table: str, key: str) -> str:
-        return f"{remove(table, key)}; COMMIT; BEGIN"
+    def removed(engine: Engine, table: str, key: str) -> str:
+        return f"{remove(engine, table, key)}; COMMIT; BEGIN"
 
     return removed

@@ -316,8 +316,9 @@ def test_the_plan_shows_the_changes_of_a_table(world, loading):
     with opened(loading.engine) as connection:
         table = TopicTable(loading, "nobody", world.name, world.settings.key, load_state.read(connection, world.name))
     created, altered = table.plan()
-    assert created.statements[0].startswith(f'CREATE TABLE "{world.name}" ("id" text NOT NULL, "n" bigint NOT NULL')
-    assert altered.statements == (f'ALTER TABLE "{world.name}" ADD COLUMN "note" text',)
+    name = f'"public"."{world.name}"'
+    assert created.statements[0].startswith(f'CREATE TABLE {name} ("id" text NOT NULL, "n" bigint NOT NULL')
+    assert altered.statements == (f'ALTER TABLE {name} ADD COLUMN "note" text',)
     load(loading, world)
     assert [*TopicTable(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
 
