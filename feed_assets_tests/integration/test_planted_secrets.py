@@ -22,6 +22,11 @@ from feed_assets_tests.support.servers import PostgreSQL, family
 SECRET = "Pl4nted"
 PROGRAM = str(Path(sys.executable).with_name("feed-assets"))
 _PLAIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+KAFKA = {
+    "FEED_ASSETS_KAFKA": json.dumps({"bootstrap.servers": "127.0.0.1:9", "sasl.password": SECRET} | _PLAIN),
+    "FEED_ASSETS_KAFKA_REGISTRY": f"http://me:{SECRET}@127.0.0.1:9",
+}
+"""Settings of commands that ask Kafka once. In each tick of a run, clients would wait for it."""
 NOWHERE = f"postgresql+psycopg://me:half,{SECRET}@{SECRET}@127.0.0.1:1/none"
 
 
@@ -47,8 +52,6 @@ def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
         "SPARK_CONF": json.dumps({"spark.hadoop.fs.s3a.secret.key": SECRET}),
         "SPARK_PROFILES": json.dumps({"big": {"spark.hadoop.fs.s3a.session.token": SECRET}}),
         "ALERT_APPRISE": f"jsons://me:{SECRET}@127.0.0.1:9/{SECRET}",
-        "KAFKA": json.dumps({"bootstrap.servers": "127.0.0.1:9", "sasl.password": SECRET} | _PLAIN),
-        "KAFKA_REGISTRY": f"http://me:{SECRET}@127.0.0.1:9",
         "WAREHOUSES": json.dumps({"main": {"url": away}}),
     }
     named = {f"FEED_ASSETS_{name}": value for name, value in settings.items()}
@@ -63,13 +66,13 @@ class Told:
         self.environment, self.folder = environment, folder
         self.said, self.lines, self.codes = "", set[str](), list[int]()
 
-    def call(self, *args: str) -> None:
+    def call(self, *args: str, **changed: str) -> None:
         """Run a command to its end."""
         output = self.folder / "output"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [PROGRAM, *args],
-                env=self.environment,
+                env=self.environment | changed,
                 cwd=self.folder,
                 stdout=file,
                 stderr=file,
@@ -116,12 +119,12 @@ def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     (tmp_path / "rows.csv").write_text("k,n\na,1\n")
     found.call("feed", "publish", project.RAW, "", "rows.csv", *module)
     found.call("run", *module, "--until-idle", "-v")  # `-v` prints all traces.
-    found.call("doctor", *module)
+    found.call("doctor", *module, **KAFKA)
     explain = ["explain", project.BROKEN, *module]
     page = ["status", *module, "--html", str(tmp_path / "status.html")]
-    away = ["kafka", "lag", *module], ["warehouse", "load", "main", "--once", *module]
+    found.fork(forker, "kafka", "lag", *module, **KAFKA)
     events = ["events", "due", *module], ["events", "ls", "--json"]
-    for each in (explain, [*explain, "--json"], *events, page, *away):
+    for each in (explain, [*explain, "--json"], *events, page, ["warehouse", "load", "main", "--once", *module]):
         found.fork(forker, *each)
     for name, value in {
         "FEED_ASSETS_LEDGER": NOWHERE,
