@@ -97,10 +97,10 @@ def _serve(config: "Settings", folder: Path, port: int, target: str, token: str,
     with ExitStack() as stack:
         stack.callback(_restore, dict(os.environ))
         spark = None if config.spark_remote else stack.enter_context(_warm_spark(folder, config))
-        _watch(_dagster(stack, port, target, folder, token), spark, lines)
+        code = _watch(_dagster(stack, port, target, folder, token), spark, lines)
         services = Services.of(config)
         builds = spark_deaths.builds_on(services.ledger, os.environ["FEED_ASSETS_SPARK_REMOTE"])
-    how = f"Spark ended with exit code {spark.process.returncode if spark else None}"
+    how = f"Spark ended with exit code {code}"
     spark_deaths.count_deaths(services, builds, f"{how}, which all runs share. {_MEMORY}")
     names = ", ".join(str(each.output) for each in builds) or "none"
     echo(f"feed-assets ui: {how}. Builds that used it: {names}. {_MEMORY} Starting again...")
@@ -256,10 +256,11 @@ def _isolate(scratch: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([NOWHERE, folders])
 
 
-def _watch(needed: Sequence[Started], spark: Started | None, lines: "UiLines") -> None:
-    """Print news until Spark ends or a signal arrives. Raise ProcessFailed if a needed process ends by itself."""
-    while spark is None or spark.process.poll() is None:
+def _watch(needed: Sequence[Started], spark: Started | None, lines: "UiLines") -> int:
+    """Print news until Spark ends, and return its exit code. Raise ProcessFailed if a needed process ends by itself."""
+    while spark is None or (code := spark.process.poll()) is None:
         for each in needed:
             each.check()
         lines.print_new()
         time.sleep(LOOK_SECONDS)
+    return code

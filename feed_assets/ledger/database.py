@@ -170,6 +170,8 @@ _EXPECTED = {
 
 
 def _refuse_shared_schema(ledger: Ledger) -> None:
+    if ledger.engine.dialect.name != "postgresql":
+        return
     with ledger.read() as connection:
         schema = shared_schema(connection)
     if schema:

@@ -92,11 +92,11 @@ _SHARED = (
 
 
 def shared_schema(connection: sa.Connection) -> str | None:
-    """Return the ledger's schema on PostgreSQL if every role may create objects in it, else None.
+    """Return the schema of a ledger on PostgreSQL if every role may create objects in it, else None.
 
     Such a role could add an operator, which our statements would then run with our rights.
     """
-    return connection.exec_driver_sql(_SHARED).scalar() if connection.dialect.name == "postgresql" else None
+    return connection.exec_driver_sql(_SHARED).scalar()
 
 
 def connect_args(url: str) -> dict[str, Any]:

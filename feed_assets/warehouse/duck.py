@@ -80,8 +80,11 @@ class DuckDB(Engine):
     def open(self) -> Generator["_DuckConnection"]:
         """Yield a connection until the block ends. Threads of a process take turns."""
         with _TURN, opened_at(self._path) as opened:
-            _refuse_replaced_functions(opened)
-            yield _DuckConnection(opened)
+            connection = _DuckConnection(opened)
+            if _CHECKED.get(self._path) != (state := _file_state(self._path)):
+                _refuse_replaced_functions(connection)
+                _CHECKED[self._path] = state
+            yield connection
 
     def bytes_of(self, text: str) -> str:
         """Return SQL that turns a text of hexadecimal digits into bytes, by DuckDB's `unhex`."""
@@ -127,12 +130,26 @@ def _built_in() -> frozenset[str]:
         return frozenset(name.lower() for (name,) in fresh.execute(f"{_FUNCTIONS} internal").fetchall())
 
 
-def _refuse_replaced_functions(opened: duckdb.DuckDBPyConnection) -> None:
+_FileState = list[tuple[int, int, int]]
+_CHECKED: dict[str, _FileState] = {}
+"""For each file, its state when its macros were checked last. The check takes longer than opening the file."""
+
+
+def _file_state(path: str) -> _FileState:
+    """Return a state that differs after each change of an open file. A killed process leaves its changes in the WAL.
+
+    Nobody can set back the time of change (ctime) of a file.
+    """
+    stats = [each.stat() for each in (Path(path), Path(f"{path}.wal")) if each.exists()]
+    return [(each.st_ino, each.st_size, each.st_ctime_ns) for each in stats]
+
+
+def _refuse_replaced_functions(connection: "_DuckConnection") -> None:
     """Raise LoadFailed if a macro of the file replaces a function or operator of DuckDB.
 
     Our statements would run it, and it can read each file that this process can. The check itself uses neither.
     """
-    names = {name.lower() for (name,) in opened.execute(f"{_FUNCTIONS} NOT internal").fetchall()}
+    names = {name.lower() for (name,) in connection.execute(f"{_FUNCTIONS} NOT internal")}
     if replaced := sorted(names & _built_in()):
         raise LoadFailed(
             f"the warehouse's file has a macro {replaced[0]}, which replaces the function of DuckDB: expected none, "

@@ -111,12 +111,9 @@ class Engine(ABC):
         """Return the SQL expression for the schema of the loaded tables."""
         return "current_schema()"
 
-    def own_elsewhere(self, _table: str, /) -> str:
-        """Return a query for the schemas in which this user has the table, if its plain name means a foreign table.
-
-        Return '' if that cannot happen.
-        """
-        return ""
+    def misplaced(self, _connection: Connection, _table: str, /) -> str | None:
+        """Return the schema of this user's table if `table` would name a table of somebody else, else None."""
+        return None
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:

@@ -86,7 +86,7 @@ def refuse_others(connection: Connection, engine: Engine, table: str) -> None:
         f"SELECT table_schema, table_type FROM information_schema.tables WHERE table_name = {literal(table)} "
         f"AND table_type <> 'BASE TABLE' AND table_schema IN ({engine.schema}, {literal(DELETED)})"
     )
-    for (schema,) in connection.execute(query) if (query := engine.own_elsewhere(table)) else ():
+    if schema := engine.misplaced(connection, table):
         raise LoadFailed(
             f"{table} is in the schema {schema}, but rows would now go to another one: expected the same first schema "
             f"in the user's search_path. Remove the other schema, or SET search_path = {schema} with ALTER ROLE."

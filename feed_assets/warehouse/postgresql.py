@@ -12,7 +12,7 @@ import psycopg
 from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, TableBusy, WarehouseUnavailable
 from feed_assets.core.secrets import masked
 from feed_assets.core.sql_text import literal, quoted
-from feed_assets.warehouse.engines import IS_ANOTHERS, Engine
+from feed_assets.warehouse.engines import IS_ANOTHERS, Connection, Engine
 from feed_assets.warehouse.load_files import ChunkGroup
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 from feed_assets.warehouse.statements import DELETED
@@ -90,17 +90,15 @@ class PostgreSQL(Engine):
         """Return the schema of the loaded tables, as a text."""
         return literal(self._first_schema)
 
-    def own_elsewhere(self, table: str, /) -> str:
-        """Return a query for the other schemas in which this user has the table, if it is not in the current schema.
-
-        A new schema, such as one named like the user, may come first in the `search_path`.
-        """
-        own = (
-            "SELECT {0} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') "
-            f"AND c.relname = {literal(table)} AND pg_get_userbyid(c.relowner) = current_user AND n.nspname {{1}}"
+    def misplaced(self, connection: Connection, table: str, /) -> str | None:
+        """Return the schema. A new schema, such as one named like the user, may come first in the `search_path`."""
+        rows = connection.execute(
+            "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE c.relkind IN ('r', 'p') AND c.relname = {literal(table)} AND n.nspname <> {literal(DELETED)} "
+            "AND pg_get_userbyid(c.relowner) = current_user"
         )
-        own_table = own.format("1", f"= {self.schema}")
-        return f"{own.format('n.nspname', f'NOT IN ({self.schema}, {literal(DELETED)})')} AND NOT EXISTS ({own_table})"
+        schemas = [name for (name,) in rows]
+        return None if not schemas or self._first_schema in schemas else min(schemas)
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:

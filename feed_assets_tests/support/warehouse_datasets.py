@@ -88,6 +88,10 @@ def target_of(url: str) -> Target:
     return Target("main", Warehouse(url=url))  # type: ignore[arg-type]
 
 
+def row(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "text": f"text {number}", **more}
+
+
 def load(target: Target, *datasets: Dataset) -> int:
     return loader.once(target, {each.name: each.published for each in datasets})
 

@@ -33,14 +33,11 @@ from feed_assets_tests.support.warehouse_datasets import (
     check_table,
     load,
     parquet,
+    row,
     state_rows,
     table,
     target_of,
 )
-
-
-def row(number: int, **more):
-    return {"id": number, "text": f"text {number}", **more}
 
 
 def test_a_table_has_the_rows_of_each_partitions_newest_update(target, dataset):

@@ -1,5 +1,7 @@
 """Other users of a warehouse gain no rights through the loader, and stop only their own tables."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import duckdb
@@ -10,9 +12,9 @@ import sqlalchemy as sa
 from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import quoted
-from feed_assets.warehouse import dataset_state
+from feed_assets.warehouse import dataset_state, duck
 from feed_assets.warehouse.target import engine_of
-from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, table, target_of
+from feed_assets_tests.support.warehouse_datasets import Dataset, check_table, load, row, table, target_of
 
 PLANTED = """
 CREATE FUNCTION public.equals_{2}({0}, {1}) RETURNS boolean LANGUAGE plpgsql AS
@@ -25,14 +27,17 @@ TYPES = (
     ("text", "name"),
 )
 
+KILLED = """
+import duckdb, os, sys
+connection = duckdb.connect(sys.argv[1])
+connection.execute("CREATE MACRO max(a) AS 1")
+os._exit(1)
+"""
+
 RAISE = """
 CREATE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40001'; END $$
 """
-
-
-def row(number: int) -> dict[str, object]:
-    return {"id": number, "text": f"text {number}"}
 
 
 @pytest.fixture
@@ -132,6 +137,36 @@ def test_a_macro_that_replaces_a_function_of_duckdb_stops_the_loads(tmp_path, pa
         connection.execute(f"DROP MACRO {quoted(name)}")
     load(target, one)
     check_table(target.engine, one)
+
+
+def test_a_macro_that_a_killed_process_left_in_the_log_of_the_file_stops_the_loads(tmp_path, pair):
+    one, _ = pair
+    path = tmp_path / "warehouse.db"
+    load(target := target_of(f"duckdb://{path}"), one)
+    load(target, one)
+    killed = (
+        "import duckdb, os, sys; c = duckdb.connect(sys.argv[1]); c.execute('CREATE MACRO max(a) AS 1'); os._exit(1)"
+    )
+    before = path.stat().st_ctime_ns
+    subprocess.run([sys.executable, "-c", killed, str(path)], check=False)
+    assert path.stat().st_ctime_ns == before, "the change is only in the log"
+    one.publish("1", row(2))
+    with pytest.raises(LoadFailed, match="has a macro max"):
+        load(target, one)
+
+
+def test_macros_are_checked_again_only_after_a_change_of_the_file(tmp_path, monkeypatch):
+    checks = list[None]()
+    monkeypatch.setattr(duck, "_refuse_replaced_functions", lambda _: checks.append(None))
+    engine = engine_of(f"duckdb://{tmp_path / 'warehouse.db'}")
+    for _ in range(3):
+        with engine.open() as connection:
+            connection.execute("SELECT 1")
+    assert len(checks) == 1
+    with engine.open() as connection:
+        connection.execute("CREATE TABLE changed (n int)")
+    with engine.open():
+        assert len(checks) == 2
 
 
 def test_a_lease_with_an_endless_time_names_what_to_do(own_url, owner, pair):

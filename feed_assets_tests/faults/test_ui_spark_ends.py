@@ -15,32 +15,11 @@ from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import found_ledger
 from feed_assets.ledger.tables import run
+from feed_assets_tests.faults import held_project as project
 from feed_assets_tests.support.servers import family, wait_until
 
-PROJECT = """
-import time
-from pathlib import Path
-
-import dagster as dg
-
-from feed_assets import feed_asset, foreign_feed, with_automation
-
-raw = foreign_feed("ads/raw/v1.0", format="csv", schema="k string, n int")
-
-
-@feed_asset("ads/made/v1.0", inputs={"rows": raw})
-def made(rows):
-    Path("began").touch()
-    while Path("hold").exists():
-        time.sleep(0.05)
-    return rows
-
-
-defs = with_automation(dg.Definitions(assets=[raw, made]))
-"""
 SECONDS = 300
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MADE = Partition(Feed.parse("ads/made/v1.0"), "")
+RAW, MADE = (Partition(Feed.parse(feed), project.KEYS[0]) for feed in (project.RAW, project.MADE))
 
 
 def test_after_the_end_of_spark_the_ui_starts_again_and_the_build_is_an_attempt(
@@ -48,19 +27,18 @@ def test_after_the_end_of_spark_the_ui_starts_again_and_the_build_is_an_attempt(
 ) -> None:
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "held.py").write_text(PROJECT)
-    (tmp_path / "hold").touch()
+    hold, log = tmp_path / "hold", tmp_path / "ui.log"
+    for name, value in {"DAGSTER_HOME": tmp_path / "home", project.HOLD: hold, "PYTHONWARNINGS": "ignore"}.items():
+        monkeypatch.setenv(name, str(value))
+    hold.touch()
     board = Blackboard.open((tmp_path / "home" / "blackboard").as_uri(), create=True)
-    write.publish(board, Partition(Feed.parse("ads/raw/v1.0"), ""), {"a.csv": b"k,n\na,1\n"}, NOW)
-    command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({free_port()}, 'held')"]
-    log = tmp_path / "ui.log"
+    write.publish(board, RAW, {"a.csv": b"k,n\na,1\nb,2\n"}, datetime.now(UTC))
+    command = [sys.executable, "-c", f"from feed_assets.cli.ui import ui; ui({free_port()}, '{project.__name__}')"]
     with group("feed-assets ui", command, log) as server:
-        wait_until(lambda: server.check() or (tmp_path / "began").exists(), "the build", SECONDS)
+        wait_until(lambda: server.check() or hold.with_name("begun").exists(), "a held job", SECONDS)
         [spark] = [each for each in family(server.process.pid) if each.name() == "java"]
         spark.kill()
-        (tmp_path / "hold").unlink()
+        hold.unlink()
         wait_until(lambda: server.check() or read.latest(board, MADE).update, "the second attempt", SECONDS)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
