@@ -294,4 +294,4 @@ def _mail(settings: Settings) -> _Mail | None:
         raise InvalidSetting(_NO_SERVER)
     tls = parts.scheme == "smtps"
     port = parts.port or (smtplib.SMTP_SSL_PORT if tls else smtplib.SMTP_PORT)
-    return _Mail(str(parts.hostname), port, tls, user, SecretStr(password), sender, to)
+    return _Mail(str(parts.hostname), port, tls, user=user, password=SecretStr(password), sender=sender, to=to)

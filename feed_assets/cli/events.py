@@ -94,10 +94,10 @@ def _event(partition: Partition, marker: Marker, correlation: str, operation: st
         str(partition.feed),
         marker,
         datetime.now(UTC),
-        correlation or foreign_correlation(partition, encode(marker)),
-        Operation(operation),
-        partition.key,
-        _object(context),
+        correlation_id=correlation or foreign_correlation(partition, encode(marker)),
+        write_operation=Operation(operation),
+        partition_key=partition.key,
+        context=_object(context),
     )
 
 

@@ -156,7 +156,7 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
     from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 
     fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
-    decide_due(graph, nodes, services.ledger, services.now(), DECISIONS, lambda: False)
+    decide_due(graph, nodes, services.ledger, now=services.now(), limit=DECISIONS, out_of_time=lambda: False)
 
 
 def _with_notes(

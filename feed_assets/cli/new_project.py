@@ -50,7 +50,9 @@ class Content:
         for number, (key, file) in enumerate(zip(inferred.keys, inferred.files, strict=True)):
             path = "/".join(filter(None, (feed, key, file.name)))
             files[path if path not in files else path.removesuffix(file.name) + f"{number}-{file.name}"] = file
-        return cls(feed, f"{inferred.name}_clean", "your files", files, module_of(inferred), inferred.keys[0])
+        return cls(
+            feed, f"{inferred.name}_clean", "your files", files=files, module=module_of(inferred), key=inferred.keys[0]
+        )
 
     def named(self, name: str) -> dict[str, str]:
         """Return the names to print for the project `name`."""

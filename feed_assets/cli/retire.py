@@ -30,7 +30,7 @@ def retire(
     node = graph.dataset_of(Feed.parse(feed))
     if undo:
         with dynamic_partitions(graph):
-            changed = closures.bring_back(ledger_of_settings(), node.feed, node.partitions, why, says, now)
+            changed = closures.bring_back(ledger_of_settings(), node.feed, node.partitions, why=why, by=says, now=now)
     else:
         changed = closures.retire(ledger_of_settings(), *readers_of(graph, node, now), why, says, now)
     done = Values.of(dataset=str(node.feed), retired=not undo, changed=changed)

@@ -138,7 +138,7 @@ def close(
     """
     from feed_assets.ledger import closures
 
-    _close(closures.close, dataset, partitions, why, who, module, as_json)
+    _close(closures.close, dataset, partitions, why=why, by=who, module=module, as_json=as_json)
 
 
 @app.command(name="open")
@@ -163,7 +163,7 @@ def reopen(
         open_again(ledger, [at for each in named if (at := address_of(each))], by, now)
         return changed
 
-    _close(opened, dataset, partitions, why, who, module, as_json)
+    _close(opened, dataset, partitions, why=why, by=who, module=module, as_json=as_json)
 
 
 def _close(
@@ -304,7 +304,7 @@ def waive(
             "names the problem."
         )
     ((at, problem),) = problems.items()
-    waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
+    waivers.waive(ledger, at, problem, why=why, by=who, now=datetime.now(UTC))
     say(Values.of(dataset=dataset, partition=at.key, waived=problem), as_json)
 
 

@@ -121,7 +121,7 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], slots: 
     nodes = nodes_shown(graph, feeds)
     notes = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
-        grid = status_of(graph, connection, nodes, slots, services.now(), feeds)
+        grid = status_of(graph, connection, nodes, slots=slots, now=services.now(), asked_for=feeds)
     return replace(grid, notes=(*grid.notes, *notes))
 
 

@@ -80,7 +80,7 @@ def ui(
             lines.print_new()
             token = secrets.token_urlsafe(32)
             while True:
-                _serve(config, folder, port, target, token, lines)
+                _serve(config, folder, port, target=target, token=token, lines=lines)
     except KeyboardInterrupt:
         echo("feed-assets ui: all ended")
 
@@ -165,7 +165,7 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     ):
         command = _connect_server(properties, config.spark_master)
         env = {**environment_of(values), **disks.environment, "SPARK_PID_DIR": folder_of_pid}
-        with group(f"Spark (log: {log})", command, log, env, UMASK, disks.locks) as server:
+        with group(f"Spark (log: {log})", command, log, env=env, umask=UMASK, locks=disks.locks) as server:
             wait_for_port(server, port)
             os.environ["FEED_ASSETS_SPARK_REMOTE"] = remote = f"sc://{LOOPBACK}:{port}"
             with group("Spark's first job", [sys.executable, "-P", "-m", "feed_assets.spark.connect", remote]) as job:

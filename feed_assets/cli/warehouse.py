@@ -192,7 +192,9 @@ def _held(held: "Iterable[LoadedUpdate]", table_states: "Iterable[TableState]") 
 
     tables = {each.topic: each for each in table_states}
     for each in sorted(held):
-        table = tables.get(each.dataset) or TableState(each.dataset, None, None, None, None, 0, _GONE)
+        table = tables.get(each.dataset) or TableState(
+            each.dataset, None, None, next_offset=None, loaded_at=None, refused=0, problem=_GONE
+        )
         named = table._asdict() | {"partition": each.partition}
         yield TableView.model_validate({**named, **{name: getattr(each, name) for name in _OF_UPDATES}})
 

@@ -66,7 +66,16 @@ def trend(durations: Iterable[Duration]) -> tuple[Trend, ...]:
     for version, seconds in groups.items():
         middle, last = median(seconds), trends[-1] if trends else None
         change = (middle - last.median) / last.median if last and last.median else None
-        trends.append(Trend(version, len(seconds), middle, _p95(seconds), change, last.code_version if last else None))
+        trends.append(
+            Trend(
+                version,
+                len(seconds),
+                middle,
+                p95=_p95(seconds),
+                change=change,
+                against=last.code_version if last else None,
+            )
+        )
     return tuple(trends)
 
 

@@ -249,7 +249,7 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
     if interval is None:
         return None
     operations, size = old.operations | new.operations, old.bytes + new.bytes
-    return Slice(old.partition, interval.start, interval.end, operations, old.events + 1, size)
+    return Slice(old.partition, interval.start, interval.end, operations=operations, events=old.events + 1, bytes=size)
 
 
 def slice_of(event: Recorded) -> Slice:

@@ -146,9 +146,9 @@ def waits_of(wait: Wait, start: datetime, end: datetime, zone: str) -> Waits:
         _earliest(wait, end),
         _later(end, wait.after),
         least,
-        total,
-        _later(end, wait.warn),
-        _later(end, wait.deadline),
+        total=total,
+        warn=_later(end, wait.warn),
+        deadline=_later(end, wait.deadline),
         clock_changes=len(offsets) > 1,
     )
 

@@ -57,7 +57,7 @@ def csv_sample(files: Sequence[Path]) -> Sample:
     notes += ["some bytes are not UTF-8, so Latin-1 is a guess"] if encoding == "Latin-1" else []
     notes += [] if dialect.header else ["the files have no header: give the columns better names"]
     dialect = CsvDialect(dialect.delimiter, dialect.quote, encoding, dialect.header, null_value)
-    return Sample("csv", typed, dialect, tuple(notes), records, rejects.count)
+    return Sample("csv", typed, dialect, notes=tuple(notes), records=records, rejects=rejects.count)
 
 
 def _refuse_others(files: Sequence[Path], names: Sequence[str], dialect: CsvDialect) -> None:

@@ -165,7 +165,7 @@ class _FileListing:
                 return True
             batch = self._batch_of(file, moment, key, pulled)
             update = publish(self.services, BatchContent(batch, {part_name(file): copy}), f"pull of {file.key}")
-        self._put(Pulled(file, moment, FileState.DONE, None, batch.key, update.id))
+        self._put(Pulled(file, moment, FileState.DONE, batch=batch.key, update_id=update.id))
         return True
 
     def _not_served(self, file: File, error: Exception, pulled: Pulled | None) -> bool:

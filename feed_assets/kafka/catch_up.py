@@ -34,7 +34,7 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
         about = companion_topics.prepare(chunking.clients.admin(), name)
-        lag = _Lag(chunking, reader, name, topic, ends, about)
+        lag = _Lag(chunking, reader, name, topic=topic, ends=ends, about=about)
         opened = lag.opened()
         lag.in_this_process(lag.by_executors(executors, opened) if executors else opened)
         for error in lag.aside.values():

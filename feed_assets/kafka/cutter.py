@@ -170,7 +170,7 @@ class Cutter:
         self._body.seek(0)
         content = self._body.read()
         offsets, dead = OffsetRange(self._start, end), tuple(self._dead)
-        chunk = Chunk(offsets, self._records, self._schema_id, content, dead, dict(self._minutes))
+        chunk = Chunk(offsets, self._records, self._schema_id, content=content, dead=dead, minutes=dict(self._minutes))
         self._body.close()
         self._begin(end)
         return chunk

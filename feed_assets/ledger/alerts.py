@@ -153,7 +153,7 @@ def _notices(row: sa.RowMapping, channel: str, delivered_state: str | None) -> l
     ]
     to = tuple(json.loads(row["receivers"] or "[]"))
     return [
-        Notice(channel, row["name"], row["opened"], state, states[state], row["reason"], to)
+        Notice(channel, row["name"], row["opened"], state=state, at=states[state], reason=row["reason"], receivers=to)
         for state in undelivered_states
     ]
 

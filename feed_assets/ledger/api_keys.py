@@ -31,7 +31,7 @@ def every(connection: sa.Connection, partner: str | None = None) -> list[KeyRow]
     query = sa.select(api_key).order_by(api_key.c.partner, api_key.c.made, api_key.c.id)
     query = query if partner is None else query.where(api_key.c.partner == partner)
     return [
-        KeyRow(row.id, row.partner, row.digest, tuple(json.loads(row.scopes)), row.made, row.ends)
+        KeyRow(row.id, row.partner, row.digest, scopes=tuple(json.loads(row.scopes)), made=row.made, ends=row.ends)
         for row in connection.execute(query)
     ]
 

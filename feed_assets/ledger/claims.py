@@ -60,7 +60,9 @@ def claim(
     values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
     values["without"] = json.dumps(without) if without else None
     for partition, update_id in outputs:
-        update_changes.insert(connection, partition, update_id, updates.RUN, updates.CLAIMED, now, **values)
+        update_changes.insert(
+            connection, partition, update_id, origin=updates.RUN, state=updates.CLAIMED, at=now, **values
+        )
     for pin in pins:
         consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)

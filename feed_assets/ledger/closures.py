@@ -71,7 +71,10 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, by: str, no
         _refuse_backfilling(connection, tracked, new)
         rows = [{**_key(each), "why": why, "who": by, "at": now} for each in new]
         upsert(connection, closure, rows, ["why", "who", "at"])
-        log.append(connection, [Change(each, log.CLOSED, "", now, "open", "closed", why, by) for each in new])
+        log.append(
+            connection,
+            [Change(each, log.CLOSED, "", at=now, before="open", after="closed", why=why, who=by) for each in new],
+        )
     return len(new)
 
 
@@ -86,7 +89,10 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, by: str,
         gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in reopened]
         if gone:
             connection.execute(sa.delete(closure).where(*key_conditions), gone)
-        log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, by) for each in reopened])
+        log.append(
+            connection,
+            [Change(each, log.CLOSED, "", at=now, before="closed", after="open", why=why, who=by) for each in reopened],
+        )
     return len(reopened)
 
 
@@ -103,7 +109,10 @@ def retire(ledger: Ledger, outputs: Sequence[Feed], readers: Readers, why: str, 
         if is_new:
             row = {"feed": str(feed), "partition": WHOLE, "why": why, "who": by, "at": now}
             connection.execute(sa.insert(closure).values(row))
-            log.append(connection, [Change(Partition(feed), log.CLOSED, "", now, "open", "retired", why, by)])
+            log.append(
+                connection,
+                [Change(Partition(feed), log.CLOSED, "", at=now, before="open", after="retired", why=why, who=by)],
+            )
             connection.execute(sa.update(due).where(due.c.feed == str(feed)).values(look_at=now))
     return is_new
 
@@ -122,7 +131,7 @@ def bring_back(ledger: Ledger, feed: Feed, partitions: Iterable[Partition], why:
     with _changing(ledger, [Partition(feed)], now) as (connection, _):
         was_retired = bool(connection.execute(sa.delete(closure).where(_of_whole_dataset(feed))).rowcount)
         if was_retired:
-            change = Change(Partition(feed), log.CLOSED, "", now, "retired", "open", why, by)
+            change = Change(Partition(feed), log.CLOSED, "", at=now, before="retired", after="open", why=why, who=by)
             number = log.append(connection, [change])
             wake(connection, [AffectedOutput(each, number, now) for each in partitions], now)
     return was_retired

@@ -94,7 +94,9 @@ def claim(
     # The new update carries the correlation ids of the last pinned update.
     row = updates.find(connection, last.partition, last.update_id)
     carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
-    update_changes.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
+    update_changes.insert(
+        connection, into, update_id, origin=updates.COMPACTED, state=updates.CLAIMED, at=now, run=run_id, **carried
+    )
     read = batch_sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
     for each in _spans(pin for pins_of_one in read.values() for pin in pins_of_one):
         claims.consume(connection, (into, update_id), each, is_input=True)

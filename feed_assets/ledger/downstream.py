@@ -76,7 +76,10 @@ def _first(rows: Iterable[sa.Row[Any]], depth: int) -> Iterator[tuple[Key, Use]]
     order = READ, ADDED_TO, PUT_TOGETHER, REJECTS_OF
     for row in sorted(rows, key=lambda row: (order.index(row.how), *row), reverse=True):
         at, via = Partition(Feed.parse(row.feed), row.partition), Partition(Feed.parse(row.of_feed), row.of_partition)
-        yield (at, row.id), Use(at, row.id, row.state, bool(row.is_newest), depth, row.how, (via, row.of_id))
+        yield (
+            (at, row.id),
+            Use(at, row.id, row.state, is_newest=bool(row.is_newest), depth=depth, how=row.how, via=(via, row.of_id)),
+        )
 
 
 _OWN = (consumed.c.feed == consumed.c.input_feed) & ~consumed.c.is_input

@@ -154,7 +154,15 @@ def reason_of(connection: sa.Connection, output: Partition) -> str | None:
 
 def _undecided(row: Any) -> DueOutput:
     changed = Partition(Feed.parse(row.feed), row.partition)
-    return DueOutput(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
+    return DueOutput(
+        changed,
+        row.sequence,
+        0,
+        since=row.look_at - LOOK_AGAIN,
+        state=UNDECIDED,
+        reason=row.reason,
+        look_at=row.look_at,
+    )
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:

@@ -56,7 +56,7 @@ def publish(
     check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
     last = _last(connection, kinds, [(str(partition.feed), partition.key)]).get((str(partition.feed), partition.key))
     check_order(new, last, updated_at)
-    _insert(connection, [_row(OURS, new, marker, last, None, now)])
+    _insert(connection, [_row(OURS, new, marker, previous=last, flag=None, now=now)])
     return True
 
 
@@ -95,11 +95,14 @@ def record(
         if before is not None and marker <= before:
             doubtful.append(each)
             continue
-        rows.append(_row(source, each, marker, before, None, now))
+        rows.append(_row(source, each, marker, previous=before, flag=None, now=now))
         last[key] = marker
     _insert(connection, rows)
     if doubtful:  # Handle doubtful events last, because they may repeat the other new events.
-        _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
+        _insert(
+            connection,
+            _doubtful(connection, source, doubtful, last=last, now=now, rejected=rejected, refuse=refuse_out_of_order),
+        )
     event_rejects.reject(connection, source, rejected, now)
     return tuple(rejected)
 
@@ -147,12 +150,14 @@ def _doubtful(
             continue
         try:
             check_order(each, last[key])
-            rows.append(_row(source, each, marker, marker, None, now))
+            rows.append(_row(source, each, marker, previous=marker, flag=None, now=now))
         except InvalidEvent as error:
             if refuse or not isinstance(error, EventOutOfOrder):
                 rejected.append(Rejected(event_rejects.in_json(each), str(error)))
                 continue
-            rows.append(_row(source, each, marker, _marker_before(before[key], marker), OUT_OF_ORDER, now))
+            rows.append(
+                _row(source, each, marker, previous=_marker_before(before[key], marker), flag=OUT_OF_ORDER, now=now)
+            )
             insort(before[key], marker)
         known_identities.add(_identity(each))
     return rows

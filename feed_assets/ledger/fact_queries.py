@@ -133,9 +133,9 @@ def _built(
             published.get(each),
             consumed.get(each, ()),
             late.get(each, {}),
-            attempts.get(each, ()),
-            newest[each].changed if each in newest else 0,
-            lost.get(each),
+            attempts=attempts.get(each, ()),
+            changed=newest[each].changed if each in newest else 0,
+            lost=lost.get(each),
         )
         for each in outputs
         if each in published or each in attempts

@@ -38,7 +38,7 @@ def record(connection: sa.Connection, published: Update, windows: Counts | None,
             **updates.files_of(published),
         }
         update_changes.insert(
-            connection, published.partition, published.id, updates.INTAKE, updates.PUBLISHED, now, **row
+            connection, published.partition, published.id, origin=updates.INTAKE, state=updates.PUBLISHED, at=now, **row
         )
         return
     condition = updates.is_(published.partition, published.id)

@@ -90,4 +90,4 @@ def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Fee
 
 def _pulled(row: sa.Row[tuple[object, ...]]) -> Pulled:
     file = File(row.name, row.size, row.etag)
-    return Pulled(file, row.time, FileState(row.state), row.reason, row.batch, row.update_id)
+    return Pulled(file, row.time, FileState(row.state), reason=row.reason, batch=row.batch, update_id=row.update_id)

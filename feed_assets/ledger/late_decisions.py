@@ -112,7 +112,7 @@ def _change(verdict: Verdict, weighed: Weighed, now: datetime) -> Change:
     sizes = {"before": weighed.before, "after": weighed.after, "files": weighed.files}
     detail = json.dumps({**sizes, "until": until, "arrived": _arrived(verdict), "policies": weighed.policies})
     published, outcome = verdict.published or "", weighed.outcome.value
-    return Change(verdict.output, log.LATE, published, now, None, outcome, weighed.reason, detail=detail)
+    return Change(verdict.output, log.LATE, published, at=now, after=outcome, why=weighed.reason, detail=detail)
 
 
 def _decision(row: sa.Row[Any]) -> Decision:

@@ -200,7 +200,16 @@ _COLUMNS: list[sa.ColumnElement[Any]] = [
 
 def _numbered(row: sa.Row[Any]) -> LogEntry:
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return LogEntry(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
+    return LogEntry(
+        row.sequence,
+        partition,
+        row.kind,
+        subject=row.subject,
+        before=row.before,
+        after=row.after,
+        who=row.who,
+        why=row.why,
+    )
 
 
 @cache

@@ -59,7 +59,9 @@ def _record(connection: sa.Connection, partition: Partition, update_id: str, rea
     if updates.find(connection, partition, update_id):
         update_changes.change(connection, partition, update_id, updates.PRUNED, now, listing=None, reason=reason)
     else:
-        update_changes.insert(connection, partition, update_id, updates.FOREIGN, updates.PRUNED, now, reason=reason)
+        update_changes.insert(
+            connection, partition, update_id, origin=updates.FOREIGN, state=updates.PRUNED, at=now, reason=reason
+        )
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:

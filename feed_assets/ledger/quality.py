@@ -87,7 +87,9 @@ def report(
     fails_anew = version is not None and state == FAILED
     if before is None or fails_anew or (before.state, before.reason) != (state, reason):
         was = before.state if before else None
-        log.append(connection, [Change(partition, log.QUALITY, check, now, was, state, reason, by)])
+        log.append(
+            connection, [Change(partition, log.QUALITY, check, at=now, before=was, after=state, why=reason, who=by)]
+        )
     return True
 
 
@@ -116,7 +118,9 @@ def audited(
     for check, (state, reason) in results.items():
         was = before.get((partition, check), CheckState(PASSED, None))
         if was != CheckState(state, reason) and {was.state, state} != {PASSED}:
-            news.append(Change(partition, log.QUALITY, check, now, was.state, state, reason, by))
+            news.append(
+                Change(partition, log.QUALITY, check, at=now, before=was.state, after=state, why=reason, who=by)
+            )
     log.append(connection, news)
 
 
@@ -160,7 +164,9 @@ def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mappi
 def _change(row: sa.RowMapping, new: Mapping[str, Any], by: str) -> Change:
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     before, after = row["state"], new["state"]
-    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], by)
+    return Change(
+        partition, log.QUALITY, row["check"], at=new["at"], before=before, after=after, why=new["reason"], who=by
+    )
 
 
 @dataclass(frozen=True)

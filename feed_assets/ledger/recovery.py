@@ -78,7 +78,13 @@ def _record(connection: sa.Connection, recovered: RecoveredUpdate, correlation: 
     values |= {"files_digest": valid_update.files_digest, "records": recovered.records}
     values["correlation"] = correlation
     update_changes.insert(
-        connection, valid_update.partition, valid_update.id, updates.REBUILT, updates.PUBLISHED, now, **values
+        connection,
+        valid_update.partition,
+        valid_update.id,
+        origin=updates.REBUILT,
+        state=updates.PUBLISHED,
+        at=now,
+        **values,
     )
 
 

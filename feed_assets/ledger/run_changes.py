@@ -68,7 +68,18 @@ def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunC
         pins, own_updates = tuple(read.get(run_id, ())), tuple(written.get(run_id, ()))
         own = tuple(each for each in findings.get(its.output, ()) if each.by == run_id)
         at_the_end = tuple(_before(row.at, pins, findings))
-        return RunChange(row.sequence, its, row.after, row.at, row.why, own_updates, pins, own, at_the_end, columns)
+        return RunChange(
+            row.sequence,
+            its,
+            row.after,
+            at=row.at,
+            why=row.why,
+            written=own_updates,
+            read=pins,
+            output_findings=own,
+            input_findings=at_the_end,
+            columns=columns,
+        )
 
     return tuple(change_of(row) for row in changes if row.subject in run_by_id)
 
@@ -119,7 +130,7 @@ def _findings(connection: sa.Connection, partitions: Iterable[Partition]) -> dic
     query = sa.select(quality).join(key_table, key_tables.same_keys(quality, key_table)).order_by(quality.c.check)
     for row in connection.execute(query):
         at = Partition(Feed.parse(row.feed), row.partition)
-        findings.setdefault(at, []).append(Finding(at, row.check, row.state, row.reason, row.by, row.at))
+        findings.setdefault(at, []).append(Finding(at, row.check, row.state, reason=row.reason, by=row.by, at=row.at))
     return findings
 
 

@@ -262,7 +262,7 @@ def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reaso
     """
     before = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(before.feed), before.partition)
-    finished = _tell(connection, output, run_id, (before.state, state), now, reason)
+    finished = _tell(connection, output, run_id, states=(before.state, state), now=now, why=reason)
     values: dict[str, Any] = {"state": state, "ended": now, "reason": reason}
     values |= {"finished": finished} if before.state == RUNNING else {}
     connection.execute(sa.update(run).where(run.c.id == run_id).values(values))

@@ -55,7 +55,19 @@ def _log(connection: sa.Connection, before: UpdateRow, state: str, why: str | No
     if state not in LOGGED:
         return log.last(connection)
     return log.append(
-        connection, [Change(before.partition, log.UPDATE, before.id, now, before.state, state, why, before.run)]
+        connection,
+        [
+            Change(
+                before.partition,
+                log.UPDATE,
+                before.id,
+                at=now,
+                before=before.state,
+                after=state,
+                why=why,
+                who=before.run,
+            )
+        ],
     )
 
 
@@ -104,7 +116,7 @@ def insert(
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     number, by, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
-        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, by)])
+        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at=at, after=state, why=why, who=by)])
     values |= {"origin": origin, "state": state, "at": at, "changed": number}
     connection.execute(sa.insert(update).values({**key, **values}))
     row = find(connection, partition, update_id) if state == PUBLISHED else None
@@ -135,7 +147,7 @@ def sync(
         ):
             return recorded_row
     with ledger.change() as connection:
-        _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
+        _invalidate_after(connection, partition, valid.id if valid else "", reasons=reasons, as_of=as_of, now=now)
         if valid is None:
             return None
         if is_batch and batch_partitions.join(connection, partition):
@@ -149,7 +161,18 @@ def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None
     if recorded_row := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.parent}"
         log.append(
-            connection, [Change(batch, log.UPDATE, recorded_row.id, now, recorded_row.state, recorded_row.state, why)]
+            connection,
+            [
+                Change(
+                    batch,
+                    log.UPDATE,
+                    recorded_row.id,
+                    at=now,
+                    before=recorded_row.state,
+                    after=recorded_row.state,
+                    why=why,
+                )
+            ],
         )
 
 
@@ -169,7 +192,16 @@ def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int)
     values = {"version": valid.files_digest, **files_of(valid)}
     if recorded_row is None:
         correlation = foreign_correlation(valid.partition, valid.id)
-        insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **values)
+        insert(
+            connection,
+            valid.partition,
+            valid.id,
+            origin=FOREIGN,
+            state=PUBLISHED,
+            at=now,
+            correlation=correlation,
+            **values,
+        )
     elif recorded_row.is_foreign and (recorded_row.state, recorded_row.version) != (PUBLISHED, valid.files_digest):
         other_data = {} if recorded_row.version == valid.files_digest else {"windows": None}
         publish(connection, valid.partition, valid.id, now, reason=None, **values, **other_data)

@@ -54,7 +54,8 @@ def keep(connection: sa.Connection, counted_updates: Iterable[tuple[Update, Coun
         )
         if row and is_new:
             number = log.append(
-                connection, [Change(counted.partition, log.COUNTED, counted.id, now, row.state, row.state, who=by)]
+                connection,
+                [Change(counted.partition, log.COUNTED, counted.id, at=now, before=row.state, after=row.state, who=by)],
             )
             this = updates.is_(counted.partition, counted.id)
             connection.execute(sa.update(update).where(this).values(changed=number))

@@ -176,7 +176,15 @@ def consumed_by(connection: sa.Connection, partition: Partition, update_id: str)
 def pin_of(row: sa.Row[Any]) -> Pin:
     """Return the pin that a row of the table `consumed` stores: an input's update that was read."""
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
-    return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from, row.modified)
+    return Pin(
+        partition,
+        row.position,
+        row.version,
+        size=row.size,
+        files=row.files,
+        start=row.slice_from,
+        modified=row.modified,
+    )
 
 
 NOT_THERE = "it is no longer there"

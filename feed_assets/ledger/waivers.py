@@ -39,7 +39,7 @@ def waive(ledger: Ledger, partition: Partition, problem: str, why: str, by: str,
         values = {"problem": problem, "why": why, "who": by, "at": now, "position": log.last(connection)}
         upsert(connection, waiver, [{**key, **values}], [*values])
         reason = f"{why} (waived: {problem})"
-        log.append(connection, [Change(partition, log.QUALITY, WAIVER, now, None, "waived", reason, by)])
+        log.append(connection, [Change(partition, log.QUALITY, WAIVER, at=now, after="waived", why=reason, who=by)])
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:

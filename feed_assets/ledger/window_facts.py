@@ -54,11 +54,11 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
             row.state,
             row.bad or reasons.get(at, ""),
             row.records,
-            row.changed or 0,
-            row.held is not None,
-            row.stale,
-            row.told or 0,
-            row.issue,
+            changed=row.changed or 0,
+            held=row.held is not None,
+            stale=row.stale,
+            data=row.told or 0,
+            failed=row.issue,
         )
         for at, row in row_by_address.items()
     }

@@ -189,13 +189,13 @@ def _of_bytes(data: Numbers, starts: Numbers, lengths: Numbers, seeds: Hashes) -
     done = remaining - remaining % _STRIPE
     at, remaining = at + done, remaining - done
     for _ in range(3):
-        hashes, at, remaining = _step(data, 8, hashes, at, remaining, _with_word)
+        hashes, at, remaining = _step(data, 8, hashes, at=at, remaining=remaining, mix=_with_word)
     hashes, at, remaining = _step(
-        data, 4, hashes, at, remaining, lambda one, word: _rotated(one ^ (word * _P1), 23) * _P2 + _P3
+        data, 4, hashes, at=at, remaining=remaining, mix=lambda one, word: _rotated(one ^ (word * _P1), 23) * _P2 + _P3
     )
     for _ in range(3):
         hashes, at, remaining = _step(
-            data, 1, hashes, at, remaining, lambda one, word: _rotated(one ^ (word * _P5), 11) * _P1
+            data, 1, hashes, at=at, remaining=remaining, mix=lambda one, word: _rotated(one ^ (word * _P5), 11) * _P1
         )
     in_order: Hashes = np.empty_like(hashes)
     in_order[order] = _mixed(hashes)

@@ -334,7 +334,15 @@ class _Build:
                 )
             for result in refused.checks:
                 name, outcome = result.check.name, result.state
-                quality.report(connection, self.order.output, name, outcome.state, outcome.reason, self.run_id, now)
+                quality.report(
+                    connection,
+                    self.order.output,
+                    name,
+                    state=outcome.state,
+                    reason=outcome.reason,
+                    by=self.run_id,
+                    now=now,
+                )
             runs.end(connection, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 

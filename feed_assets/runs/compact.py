@@ -121,7 +121,7 @@ class _Compaction:
         update_id = write.claim(services.board, self.into, run_id.encode(), services.now(), after=after)
         services.on_step("claimed on the blackboard")
         with services.ledger.change() as connection:
-            compacted.claim(connection, self.into, update_id, run_id, self.pins, services.now())
+            compacted.claim(connection, self.into, update_id, run_id=run_id, pins=self.pins, now=services.now())
         services.on_step("claimed in the ledger")
         return update_id
 

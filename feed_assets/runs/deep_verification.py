@@ -185,4 +185,11 @@ class _DeepReading:
         # On local disk a copied blackboard has other etags (inode, time) with the same bytes.
         if not damage and not is_compared and self.written_again and not local_root(self.board.url):
             damage = f"{self.how} Its rows were not compared: run `feed-assets feed verify --deep`, which uses Spark."
-        return Deep(self.update.partition, self.update.id, len(self.update.files), rows, is_compared, damage.strip())
+        return Deep(
+            self.update.partition,
+            self.update.id,
+            len(self.update.files),
+            rows=rows,
+            is_compared=is_compared,
+            damage=damage.strip(),
+        )

@@ -32,7 +32,7 @@ def report(
             outcome, check, now = each.state, each.check.name, services.now()
             with suppress(PartitionClosed):  # A closed window keeps its state.
                 window_queries.report_quality(
-                    services.ledger, address, check, outcome.state, outcome.reason, run_id, now
+                    services.ledger, address, check, state=outcome.state, reason=outcome.reason, by=run_id, now=now
                 )
     if not pinned.spans:
         _report_partitions(services, order, pinned, results, run_id)
@@ -62,4 +62,12 @@ def _report_partitions(
         for partition in judged(order, pinned):
             for each in results:
                 outcome, now = each.state, services.now()
-                quality.report(connection, partition, each.check.name, outcome.state, outcome.reason, run_id, now)
+                quality.report(
+                    connection,
+                    partition,
+                    each.check.name,
+                    state=outcome.state,
+                    reason=outcome.reason,
+                    by=run_id,
+                    now=now,
+                )

@@ -80,7 +80,16 @@ def pin_inputs(order: BuildRequest, services: Services) -> Pinned:
         _refuse_mixed(order, services, pins)
     updates = {name: [update for update, _ in pairs] for name, pairs in pairs_by_input.items()}
     run_spec = replace(run_spec, slices={each.partition: each for some in cut.values() for each in some})
-    return Pinned(updates, cut, spans, pins, run_spec, tuple(map(str, sorted(lacking))), base, batch)
+    return Pinned(
+        updates,
+        cut,
+        spans,
+        pins=pins,
+        run_spec=run_spec,
+        without=tuple(map(str, sorted(lacking))),
+        base=base,
+        batch=batch,
+    )
 
 
 def _base(order: BuildRequest, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:

@@ -96,10 +96,10 @@ class SparkMade:
             written,
             main.written.records,
             sum(output.written.records for output in outputs[:-1]),
-            self.frames.inputs,
-            self.frames.read,
-            partial(self._rejects, outputs[:-1]) if outputs[:-1] else None,
-            self._records_read,
+            inputs=self.frames.inputs,
+            read=self.frames.read,
+            rejects=partial(self._rejects, outputs[:-1]) if outputs[:-1] else None,
+            records_read=self._records_read,
         )
         observed = {**main.written.observed, **self._repeated(main)}
         with naming_sql(recipe, written):
@@ -160,7 +160,12 @@ class SparkProfiled(SparkMade):
         """Measure and check the rows that the function returned."""
         rows, task = task_frames.frames.rows, task_frames.task
         audited = Audited(
-            rows, rows.count(), 0, task_frames.frames.inputs, task_frames.frames.read, None, task_frames._records_read
+            rows,
+            rows.count(),
+            0,
+            inputs=task_frames.frames.inputs,
+            read=task_frames.frames.read,
+            records_read=task_frames._records_read,
         )
         with naming_sql(task.recipe, rows):
             checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)

@@ -74,7 +74,9 @@ def sync_needs(services: Services, needs: Iterable[Need]) -> list[batch_set.SetR
 
 def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = update_changes.sync(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
+    row = update_changes.sync(
+        ledger, reading.partition, reading.update, reasons=reasons, now=now, as_of=as_of, is_batch=is_batch
+    )
     return row.pin if row and reading.update else None
 
 

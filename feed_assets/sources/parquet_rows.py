@@ -67,7 +67,7 @@ def _records(opened: Any, served: File, place: FilePosition, columns: Columns) -
 
 
 def _rejected(place: FilePosition, line: int, row: Mapping[str, Any], reason: str) -> Record:
-    return Record(place, line, None, as_text(row), reason, REJECT_BYTES)
+    return Record(place, line, None, raw=as_text(row), reason=reason, size=REJECT_BYTES)
 
 
 def _names(schema: Any, file: str, columns: Columns) -> list[str]:

@@ -132,7 +132,9 @@ def _record_window(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> R
     address = WindowAddress(each.dataset, each.sub_partition, each.grain, window.key)
     if isinstance(each, BackfillReport):
         return _MOVES[each.state](ledger, address, each.reason, by, now)
-    return window_queries.report_quality(ledger, address, each.check, each.state, each.reason, by, now, each.version)
+    return window_queries.report_quality(
+        ledger, address, each.check, state=each.state, reason=each.reason, by=by, now=now, version=each.version
+    )
 
 
 def _keep(ledger: Ledger, rejected: Sequence[Rejected], now: datetime) -> None:

@@ -102,7 +102,7 @@ def _record(place: FilePosition, text: Text, row: dict[str, Any] | str) -> Recor
     if not isinstance(row, str):
         return Record(place, text.line, row, size=text.size)
     raw = text.shortened if text.is_too_long else excerpt(json.dumps(text.text), REJECT_BYTES)
-    return Record(place, text.line, None, raw, row, text.size)
+    return Record(place, text.line, None, raw=raw, reason=row, size=text.size)
 
 
 def _is_text(text: str) -> bool:

@@ -69,7 +69,7 @@ class SourceCounts:
     ) -> EventBatch:
         cell_by_partition = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
         changed, last, is_complete = message_counts.by_reading(
-            self.clients, self.topic, cell_by_partition, MESSAGES, seconds, self._start_of
+            self.clients, self.topic, cell_by_partition, limit=MESSAGES, seconds=seconds, start_of=self._start_of
         )
         cells = [_dumped(last[each]) for each in sorted(last)]
         position = self._positions.dump({"topic_id": topic_id, "cells": cells}) if changed else after

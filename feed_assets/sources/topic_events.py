@@ -34,7 +34,7 @@ class Messages(ABC):
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
         with translated():
-            page = topic_reader.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
+            page = topic_reader.read(self.clients, self.topic, begins, limit=limit, size=READ_BYTES, seconds=seconds)
             rows = [self._row(each) for each in page.messages]
         position = self._positions.dump({"next": dict(sorted(page.after.items()))}) if page.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(page.held))

@@ -188,7 +188,14 @@ def _loaded(connection: Connection) -> list[Loaded]:
     """Return the topic partitions that have been loaded at least once."""
     rows = load_state.tables(connection) if load_state.exists(connection) else []
     return [
-        Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)
+        Loaded(
+            each.topic,
+            each.partition,
+            each.next_offset,
+            loaded_at=each.loaded_at,
+            schema_id=each.schema_id,
+            refused=each.refused,
+        )
         for each in rows
         if each.partition is not None and each.next_offset is not None and each.loaded_at is not None
     ]

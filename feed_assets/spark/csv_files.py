@@ -77,7 +77,10 @@ def read_csv(
     """
     ends: list[LineEnd] = sorted({*paths.values()})
     alike: dict[LineEnd, list[str]] = {end: [path for path, other in paths.items() if other == end] for end in ends}
-    frames = [_read(spark, some, schema, tuple(required), file, dialect, end) for end, some in alike.items()]
+    frames = [
+        _read(spark, some, schema, required=tuple(required), file=file, dialect=dialect, line_end=end)
+        for end, some in alike.items()
+    ]
     return reduce(DataFrame.unionAll, frames)
 
 

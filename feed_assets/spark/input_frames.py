@@ -64,19 +64,21 @@ def read(
     with reading(updates):
         if format == "csv":
             ends = line_ends(spark, board, {files[key]: path for key, path in paths.items()}, declared.names, dialect)
-            tagged = read_csv(spark, {paths[key]: ends[key] for key in paths}, declared, required, file, dialect)
+            tagged = read_csv(
+                spark, {paths[key]: ends[key] for key in paths}, declared, required=required, file=file, dialect=dialect
+            )
             return tagged.withColumn("_file", key_of_file)
         if format == "json":
             check_text_files(board, files.values())
             order = order_of(board, [files[key] for key in keys])
-            tagged = read_json(spark, [*paths.values()], declared, required, file, order)
+            tagged = read_json(spark, [*paths.values()], declared, required=required, file=file, order=order)
             return tagged.withColumn("_file", key_of_file)
         columns = columns_of(board, updates)
         announced = {key: each.rows for key, each in columns.items()}
         if count_rows(spark, paths, declared) != sum(announced.values()):
             check_counts(announced, rows_by_file(spark, paths, declared, partial(_key, board)))
         in_row = sf.lit(keys[0]) if len(keys) == 1 else _key(board, sf.col(_URL))
-        return read_parquet(spark, columns, paths, declared, required, in_row.alias("_file"))
+        return read_parquet(spark, columns, paths, schema=declared, required=required, file=in_row.alias("_file"))
 
 
 def clean(tagged: DataFrame) -> DataFrame:

@@ -79,7 +79,7 @@ def _judged(raw: Column, is_utf8: Column, schema: st.StructType, required: Seque
     """Return the `values` of a line, and the `reasons` to reject it."""
 
     def result(line: Column, wrong: Column, texts: Column, values: Column) -> Column:
-        reasons = _reasons(line, wrong, texts, values, schema, required)
+        reasons = _reasons(line, wrong, texts, values=values, schema=schema, required=required)
         every = sf.when(is_utf8, reasons).otherwise(sf.array(sf.lit("not UTF-8")))
         return sf.struct(values.alias("values"), every.alias("reasons"))
 

@@ -47,7 +47,7 @@ def read_parquet(
     """
     _check(columns, schema)
     names = [column(field.name) for field in schema]
-    return rows_of(spark, columns, paths, schema, file, [file]).select(
+    return rows_of(spark, columns, paths, schema=schema, file=file, extra=[file]).select(
         *names,
         sf.to_json(sf.struct(*names), EXACT_JSON).alias("_raw"),
         "_file",

@@ -140,15 +140,21 @@ def _leaf(source: Column, stored: Stored, kind: st.DataType, file: Column) -> Co
     if not _is_checked(stored, kind):
         return source
     if isinstance(kind, st.StringType):
-        return _checked(source, sf.is_valid_utf8(source), source, stored, NO_TEXT, file)
+        return _checked(source, sf.is_valid_utf8(source), source, stored=stored, why=NO_TEXT, file=file)
     if isinstance(kind, st.DecimalType):
         return _decimal(source, stored, kind, file)
     if isinstance(kind, _MOMENTS) and isinstance(stored.kind, st.LongType):
-        return _checked(source, source % _NANOSECONDS == 0, _moment(source, kind), stored, TOO_FINE, file)
+        return _checked(
+            source, source % _NANOSECONDS == 0, _moment(source, kind), stored=stored, why=TOO_FINE, file=file
+        )
     if isinstance(kind, st.DateType):
         first = FIRST_NEW_DAY if stored.is_nested else FIRST_DAY
-        return _checked(source, source >= sf.expr(f"date'{first.isoformat()}'"), source, stored, OLD_DAY, file)
-    return _checked(source, source >= sf.timestamp_seconds(sf.lit(OLD_MOMENTS)), source, stored, OLD_MOMENT, file)
+        return _checked(
+            source, source >= sf.expr(f"date'{first.isoformat()}'"), source, stored=stored, why=OLD_DAY, file=file
+        )
+    return _checked(
+        source, source >= sf.timestamp_seconds(sf.lit(OLD_MOMENTS)), source, stored=stored, why=OLD_MOMENT, file=file
+    )
 
 
 def _decimal(source: Column, stored: Stored, kind: st.DecimalType, file: Column) -> Column:
@@ -156,7 +162,7 @@ def _decimal(source: Column, stored: Stored, kind: st.DecimalType, file: Column)
         return source
     bound = sf.lit(Decimal(10) ** (kind.precision - kind.scale)).cast(st.DecimalType(kind.precision + 1, kind.scale))
     fits = sf.abs(source) < bound
-    return _checked(source, fits, source.cast(kind), stored, too_long(kind.precision, kind.scale), file)
+    return _checked(source, fits, source.cast(kind), stored=stored, why=too_long(kind.precision, kind.scale), file=file)
 
 
 def _moment(nanoseconds: Column, kind: st.DataType) -> Column:

@@ -331,7 +331,9 @@ def _names(keys: Any) -> tuple[str, ...]:
 
 
 def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
-    return Ran(each.assets, each.partition, each.succeeded, each.error, result.dagster_run.tags, result.run_id)
+    return Ran(
+        each.assets, each.partition, each.succeeded, error=each.error, tags=result.dagster_run.tags, id=result.run_id
+    )
 
 
 def _reported(record: dg.EventLogRecord) -> Reported:

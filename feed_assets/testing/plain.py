@@ -112,7 +112,9 @@ class PlainMade:
         files = listed(self.board, partition, update_id)
         windows = self._windows if is_main else None
         size, columns = sum(file.size for file in files), _columns(rows)
-        return Written(files, len(rows), size, None, None, _version(text), windows, columns)
+        return Written(
+            files, len(rows), size, first=None, last=None, data_version=_version(text), windows=windows, columns=columns
+        )
 
     def counted(self) -> list[tuple[Update, Counts]]:
         """Return the counts that the test gives for the task's inputs."""

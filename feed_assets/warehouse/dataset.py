@@ -164,7 +164,9 @@ class DatasetTable:
         if _mark_at(connection, self._mark.sequence) != self._mark:
             self._mark = Mark()
         upto = log.last(connection)
-        changes = log.newest(connection, log.UPDATE, self._mark.sequence, upto, CHANGES, [self._of.feed])
+        changes = log.newest(
+            connection, log.UPDATE, self._mark.sequence, upto=upto, limit=CHANGES, feeds=[self._of.feed]
+        )
         is_complete = len(changes) < CHANGES
         end = upto if is_complete else changes[-1].sequence
         return _mark_at(connection, end), dict.fromkeys(each.partition for each in changes), is_complete

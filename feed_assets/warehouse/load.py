@@ -79,7 +79,7 @@ def load(place: LoadContext, topic: str, state: TopicState, run: LoadGroup, shap
     with load_files.room() as folder:
         with kept(place.engine, place.holder):
             copies = load_files.fetch(place.board, [each.signal for each in run.signals], folder)
-            ready = readied(place.engine, place.board, topic, state, shape, copies)
+            ready = readied(place.engine, place.board, topic, state=state, shape=shape, copies=copies)
         table_change = change(place.engine, topic, ready.state, run.schema_id, ready.shape)
         after = replace(table_change.state, positions=positions, topic_id=topic_id)
         with place.engine.open() as connection:

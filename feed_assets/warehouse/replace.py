@@ -53,7 +53,7 @@ def replace(place: LoadContext, table: str, state: TopicState, exchange: Exchang
             changed = _changed(place.engine, table, state, exchange.update, shape)
             lines = _lines(rows, shape, changed.state.shape, folder) if rows and shape and changed.state.shape else None
         with place.engine.open() as connection:
-            _exchange(connection, place, table, state, changed, exchange, lines)
+            _exchange(connection, place, table, state=state, changed=changed, exchange=exchange, lines=lines)
     return changed.state
 
 
@@ -122,9 +122,17 @@ def _exchange(
     if shape is not None:
         connection.execute(statements.remove(engine, table, exchange.key))
         if lines and lines.number:
-            _insert(connection, engine, table, shape, exchange.key, lines)
+            _insert(connection, engine, table, shape=shape, key=exchange.key, lines=lines)
     count = lines.number if lines else 0
-    dataset_state.keep(connection, engine, table, exchange.key, update.id if update else None, exchange.version, count)
+    dataset_state.keep(
+        connection,
+        engine,
+        table,
+        key=exchange.key,
+        update_id=update.id if update else None,
+        version=exchange.version,
+        rows=count,
+    )
     load_state.write(connection, engine, table, state, changed.state)
     load_state.renew(connection, engine, place.holder)
     connection.execute("COMMIT")

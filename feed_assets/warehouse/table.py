@@ -92,7 +92,12 @@ class TopicTable:
         """Read up to `limit` signals of the topic's chunks. Return whether there are no more."""
         try:
             page = topic_reader.read(
-                self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
+                self._loading.clients,
+                signals_of(self.name),
+                self._after,
+                limit=limit,
+                size=_READ_BYTES,
+                seconds=ANSWER_SECONDS,
             )
         except NoTopic:  # The topic was never signalled.
             self._say_nothing()

@@ -33,7 +33,7 @@ def play(stage: "Stage") -> None:
     """Play both stories, with the sample's impressions in the order of their arrival."""
     stage.step("topic foo is ingested up to 15:58, and its source has counted up to 16:10: hour 15 waits")
     begin, cut, end, counted = (_at(f"{DAY}T{time}") for time in ("15:00", "15:58", "16:08", "16:10"))
-    source = _source(FOO, {}, "kafka", begin, counted - begin, shown_between(begin, counted))
+    source = _source(FOO, {}, "kafka", start=begin, length=counted - begin, rows=shown_between(begin, counted))
     _report([source, _part(FOO, {}, shown_between(begin, cut))])
     stage.step("the slot from 15:58 to 16:08 arrives: it completes four windows, and flows that read them may start")
     before = _last(stage)
@@ -103,7 +103,7 @@ def _replay(start: datetime, end: datetime) -> None:
             place = {"region": region, "campaign": campaign}
             matching_rows = [row for row in rows if place.items() <= row.items()]
             records += [
-                _source(IMPRESSIONS, place, "adserver", start, HOUR, matching_rows),
+                _source(IMPRESSIONS, place, "adserver", start=start, length=HOUR, rows=matching_rows),
                 _part(IMPRESSIONS, place, matching_rows),
             ]
         _report(records)

@@ -43,7 +43,7 @@ def begin(
         check_transition(str(row.address.partition), row.state, WindowState.BACKFILLING)
         return WindowState.BACKFILLING
 
-    return _move(ledger, address, WindowState.BACKFILLING, prepare, why, by, now, expected)
+    return _move(ledger, address, WindowState.BACKFILLING, prepare=prepare, why=why, by=by, now=now, expected=expected)
 
 
 def finish(
@@ -62,7 +62,7 @@ def finish(
         look_at_checks(connection, row)
         return WindowState.BACKFILLED
 
-    return _move(ledger, address, WindowState.BACKFILLED, prepare, why, by, now, expected)
+    return _move(ledger, address, WindowState.BACKFILLED, prepare=prepare, why=why, by=by, now=now, expected=expected)
 
 
 def give_up(ledger: Ledger, address: WindowAddress, why: str, by: str, now: datetime) -> ReportOutcome:
@@ -74,7 +74,7 @@ def give_up(ledger: Ledger, address: WindowAddress, why: str, by: str, now: date
     def prepare(_: sa.Connection, row: WindowRow) -> WindowState:
         return WindowState.OPEN if row.state is WindowState.BACKFILLING else row.state
 
-    return _move(ledger, address, None, prepare, why, by, now, None)
+    return _move(ledger, address, None, prepare=prepare, why=why, by=by, now=now, expected=None)
 
 
 def _move(

@@ -83,7 +83,7 @@ def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | 
         return outcome
     with ledger.write() as connection:
         for dataset, tracked in window_policies.lock(connection, grouped, now).items():
-            _Recording(connection, dataset, tracked, now, by, outcome).record(grouped[dataset])
+            _Recording(connection, dataset, tracked, now=now, by=by, outcome=outcome).record(grouped[dataset])
         outcome.rejected = _by_line(outcome.rejected)
         event_rejects.reject(connection, SOURCE, outcome.rejected, now)
     return outcome

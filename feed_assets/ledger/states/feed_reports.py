@@ -99,7 +99,13 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: PendingChan
         for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
             with suppress(PartitionClosed):  # The window is closed. The partition keeps its own check state.
                 report_quality(
-                    ledger, at, check, check_state.state, check_state.reason, own_reporters[key] or COUNTER, now
+                    ledger,
+                    at,
+                    check,
+                    state=check_state.state,
+                    reason=check_state.reason,
+                    by=own_reporters[key] or COUNTER,
+                    now=now,
                 )
 
 

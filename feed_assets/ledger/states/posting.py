@@ -50,12 +50,21 @@ def _transition(new: NewTransition, now: datetime, by: str | None) -> Change:
     row = new.row
     partition = row.address.partition
     check_transition(partition, new.before, row.state)
-    return Change(partition, log.WINDOW, row.address.grain, now, new.before.value, row.state.value, new.why, by)
+    return Change(
+        partition,
+        log.WINDOW,
+        row.address.grain,
+        at=now,
+        before=new.before.value,
+        after=row.state.value,
+        why=new.why,
+        who=by,
+    )
 
 
 def _held(row: WindowRow, now: datetime, by: str | None) -> Change:
     after = quality.FAILED if row.held else quality.PASSED
-    return Change(row.address.partition, log.QUALITY, SMALLER, now, None, after, row.held, by)
+    return Change(row.address.partition, log.QUALITY, SMALLER, at=now, after=after, why=row.held, who=by)
 
 
 def _in_order(transition: NewTransition) -> tuple[datetime, int, WindowAddress]:

@@ -156,7 +156,7 @@ def summary(connection: sa.Connection, name: Feed, limit: int) -> Summary:
         raise InvalidName(f"nothing is known of {name}: expected a dataset that was reported, declared or published.")
     tracked = window_policies.tracked(connection, [name]).get(name) or window_policies.default()
     declared, schema = not tracked.is_default, row.schema if row else None
-    return Summary(name, declared, tracked, schema, _lines(connection, name), newest)
+    return Summary(name, declared, tracked, schema=schema, watermarks=_lines(connection, name), newest=newest)
 
 
 def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:

@@ -68,7 +68,9 @@ def report_quality(
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         lock_log(connection)
-        if not quality.report(connection, address.partition, check, state, reason, by, now, version):
+        if not quality.report(
+            connection, address.partition, check, state=state, reason=reason, by=by, now=now, version=version
+        ):
             return ReportOutcome(known=1)
         look_at_checks(connection, row)
         return ReportOutcome(accepted=1, transitions=len(judging.judge_again([address])))
@@ -175,7 +177,16 @@ def _remove(connection: sa.Connection, name: Feed, gone: Sequence[WindowRow], no
         lock_log(connection)
         why = "its grain is no longer declared"
         changes = [
-            Change(row.address.partition, log.WINDOW, row.address.grain, now, row.state.value, "open", why, BY)
+            Change(
+                row.address.partition,
+                log.WINDOW,
+                row.address.grain,
+                at=now,
+                before=row.state.value,
+                after="open",
+                why=why,
+                who=BY,
+            )
             for row in not_open
         ]
         log.append(connection, changes)

@@ -112,7 +112,7 @@ def decide_due(
     feeds = [node.feed for node in datasets]
     _look_at_stopped(graph, datasets, ledger, now)
     with ledger.read() as connection:
-        looked = due.look(connection, feeds, now, limit, settings().history, busy)
+        looked = due.look(connection, feeds, now, limit=limit, history=settings().history, busy=busy)
         before = log.last(connection)
     decided: list[tuple[DueOutput, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):

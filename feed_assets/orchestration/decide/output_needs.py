@@ -79,7 +79,7 @@ def _inputs(graph: Graph, parent: Node, node: Node, declared: Dataset, output: P
     needs_own = parent.feed in declared.requires_own_of
     missing = absent if not needs_own else [] if own in needed else [own]
     yield from map(AbsentInput, missing if not is_optional else ())
-    yield from _windows(graph, parent, node, declared, output, needed)
+    yield from _windows(graph, parent, node, declared=declared, output=output, needed=needed)
 
 
 def _partitions(

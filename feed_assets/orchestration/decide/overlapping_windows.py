@@ -57,7 +57,7 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
         tracked = replace(tracked, grains=tracked.grains[: tracked.grains.index(grain) + 1])
     if isinstance(parent.declaration, StateTable):
         return [(_of_table(parent, tracked, mapping or Within(), its), ())]
-    return _of_feed(parent, child, tracked, mapping, its, needed)
+    return _of_feed(parent, child, tracked, mapping=mapping, output=its, needed=needed)
 
 
 def is_one_by_one(parent: Node, child: Node) -> bool:
@@ -165,7 +165,7 @@ def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
     Raise InvalidDefinition if no windows fill the partition exactly.
     """
     extent = extent_of(node.partitions_def, partition.key)
-    spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
+    spans = _of_feed(node, node, node.tracked, mapping=None, output=extent, needed=[partition]) if node.tracked else []
     return [each for span, _ in spans for each in addresses_of(span)]
 
 

@@ -81,7 +81,14 @@ def _look_at(graph: Graph, node: Node | None, ledger: Ledger, now: datetime, for
         number = log.last(connection)
         due.wake(connection, [_woken(node, output, number, now) for output in sorted(outputs)], now)
         if node.by_events:
-            _deliver(graph, connection, node, outputs - _with_history(connection, node), partitions_by_parent, now)
+            _deliver(
+                graph,
+                connection,
+                node,
+                new=outputs - _with_history(connection, node),
+                partitions_by_parent=partitions_by_parent,
+                now=now,
+            )
 
 
 def _with_history(connection: sa.Connection, node: Node) -> set[Partition]:

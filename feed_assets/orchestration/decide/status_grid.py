@@ -113,7 +113,9 @@ def status_of(
     due = due_counts.by_state(connection)
     count = PERIODS_OF_ONE if len(asked_for) == 1 else PERIODS
     extents_by_feed = (
-        extents_within(nodes, slots, notes) if slots else newest_extents(connection, nodes, due, now, count, notes)
+        extents_within(nodes, slots, notes)
+        if slots
+        else newest_extents(connection, nodes, due, now=now, count=count, notes=notes)
     )
     listed_nodes = [node for node in nodes if node.feed in extents_by_feed]
     shown_by_partition, unbuilt = _shown_partitions(
@@ -132,7 +134,17 @@ def status_of(
     remarks = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, listed_nodes)])
     elsewhere = tuple(_elsewhere(due, {node.feed for node in listed_nodes}, shown_by_partition))
     row_holes = tuple(_holes(connection, marked))
-    return Status(now, slots, marked, row_holes, tuple(stale), in_all, elsewhere, remarks, tuple(asked_for))
+    return Status(
+        now,
+        slots,
+        marked,
+        holes=row_holes,
+        stale=tuple(stale),
+        stale_in_all=in_all,
+        elsewhere=elsewhere,
+        notes=remarks,
+        requested=tuple(asked_for),
+    )
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
@@ -185,7 +197,9 @@ def _shown_partitions(
         for at, extent in extents.items():
             its = facts[at]
             state, why = judge(its, is_over=extent.end is None or extent.end <= now)
-            shown_by_partition[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
+            shown_by_partition[at] = Shown(
+                at, extent.start, extent.end, state=state, why=why, verdict=its.verdict, since=its.since
+            )
     return shown_by_partition, [at for at in shown_by_partition if not facts[at].published]
 
 

@@ -106,4 +106,6 @@ class ByEvents:
         """Return the consumer for a dataset with these inputs. `pipelines` come from the graph or a lineage table."""
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
-        return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)
+        return Consumer(
+            feed, tables, pipelines, wait_for=self.wait_for, on_incomplete=self.on_incomplete, merge=self.merge
+        )

@@ -59,7 +59,17 @@ def recipe_of(
     wants = frozenset(match_parameters(function, set(read)))
     # Include the function's source: once it is corrected, the same inputs are built again.
     code = code_version or source_digest(function)
-    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
+    return Recipe(
+        feed,
+        sources,
+        function,
+        checks=tuple(checks),
+        rejects=rejects,
+        event_time=event_time,
+        chart=chart,
+        code_version=code,
+        wants=wants,
+    )
 
 
 def _refuse_no_plain_function(feed: Feed, function: Callable[..., Any]) -> None:

@@ -178,7 +178,9 @@ def foreign_feed(
         _check_elsewhere(own_feed, blackboard, retention, intake)
     options = retention, cadence, tracked, event_time, intake, blackboard, dialect
     declared = Foreign(own_feed, format, schema, appendable, *options)
-    presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    presentation = Presentation(
+        description, group_name, tags or {}, kinds=kinds or frozenset(), metadata=metadata or {}, owners=owners
+    )
     return presentation.spec(
         own_feed,
         asset_key(own_feed, version_in_key),

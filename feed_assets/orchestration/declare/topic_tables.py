@@ -76,7 +76,7 @@ def kafka_topic(
         kinds={"kafka"},
         owners=owners,
         freshness_policy=freshness_of(cadence),
-        metadata=metadata_of(EventTable(feed, source, topic, cadence, limits, lag)),
+        metadata=metadata_of(EventTable(feed, source, topic, cadence=cadence, topic=limits, lag=lag)),
     )
 
 

@@ -138,9 +138,9 @@ class _Body:
             self.recipe,
             need.output,
             inputs,
-            self._services(need.output),
-            named_in(config, inputs),
-            run_spec,
+            services=self._services(need.output),
+            named=named_in(config, inputs),
+            run_spec=run_spec,
             windows={source.name: need.windows_of(source.feed) for source in self.recipe.sources},
             launch=launch,
             optional=need.optional,
@@ -174,7 +174,7 @@ class _Body:
         if by_hand is None and why is None:  # use the stored verdict's reason
             with open_ledger(settings().ledger).read() as connection:
                 why = due.reason_of(connection, need.output)
-        return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
+        return Launch(run.run_id, by_hand, need.made_with, cluster=cluster, parameters=parameters_of(config), why=why)
 
     def _services(self, output: Partition) -> Services:
         """Return the services of a run, with `on_step` set."""

@@ -153,7 +153,9 @@ def feed_asset(
     )
     numbered = {f"deps[{number}]": given for number, given in enumerate(deps)}
     waited_for = resolve(own_feed, partitions_def, numbered, version_in_key)
-    presentation = Presentation(description, group_name, tags or {}, kinds or frozenset(), metadata or {}, owners)
+    presentation = Presentation(
+        description, group_name, tags or {}, kinds=kinds or frozenset(), metadata=metadata or {}, owners=owners
+    )
     if wait and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{own_feed} has no time partitions, but `wait` counts from the end of a partition: expected "
@@ -165,14 +167,23 @@ def feed_asset(
     check_late(own_feed, partitions_def, [late, *(each.late for each in (*read.values(), *waited_for.values()))])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = recipe_of(own_feed, function, read, waited_for, checks, event_time, chart, code_version)
+        recipe = recipe_of(
+            own_feed,
+            function,
+            read,
+            waited_for=waited_for,
+            checks=checks,
+            event_time=event_time,
+            chart=chart,
+            code_version=code_version,
+        )
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
         options = cadence, tracked, wait, reprocess, version_in_key
         needed = {**read, **waited_for}
         declared = dataset_of(recipe, needed, late or Late(), retention, by_events, *options)
-        return assets_of(recipe, needed, declared, partitions_def, presentation, pool)
+        return assets_of(recipe, needed, declared, partitions_def=partitions_def, presentation=presentation, pool=pool)
 
     return typed(dataset)
 
@@ -189,7 +200,10 @@ def assets_of(
     hint(recipe, partitions_def, read)
     condition = None if recipe.is_by_events else late_rerun()
     key = asset_key(recipe.feed, declared.version_in_key)
-    specs = [spec_of(recipe, output, read, declared, presentation, condition) for output in recipe.outputs]
+    specs = [
+        spec_of(recipe, output, read, dataset=declared, presentation=presentation, condition=condition)
+        for output in recipe.outputs
+    ]
     # The type in Dagster's stub lacks a type argument.
     partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
     return dg.multi_asset(

@@ -71,11 +71,30 @@ def profiled(
     measured.__doc__ = (
         f"Measures of the rows of {name}, compared with earlier partitions: {', '.join(profile.measures)}."
     )
-    recipe = recipe_of(feed, measured, read, {}, (), None, None, source_digest(rows) or "1")
+    recipe = recipe_of(
+        feed,
+        measured,
+        read,
+        waited_for={},
+        checks=(),
+        event_time=None,
+        chart=None,
+        code_version=source_digest(rows) or "1",
+    )
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
     # Include the measures in the code version: other measures lead to other data, even from equal rows.
     recipe = replace(recipe, code_version=recipe.digest)
-    dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
+    dataset = dataset_of(
+        recipe,
+        read,
+        Late(),
+        retention=retention,
+        by_events=None,
+        cadence=None,
+        tracked=None,
+        wait=None,
+        reprocess="always",
+    )
     return assets_of(recipe, read, dataset, partitions_def, Presentation(owners=owners))
 
 

@@ -76,4 +76,4 @@ def _table(node: Node, board: str) -> GlueTable | None:
     hour = ("hour",) if is_hourly(times_of(node.partitions_def)) else ()
     keys = ("date", *hour, *_beside(node.partitions_def), "batch")
     name, location = GlueTable.name_of(str(node.feed)), f"{board}/{node.feed}/"
-    return GlueTable(name, declared.schema, declared.format, keys, location, declared.dialect)
+    return GlueTable(name, declared.schema, declared.format, keys=keys, location=location, dialect=declared.dialect)

@@ -113,7 +113,7 @@ def late_partitions(graph: Graph, ledger: Ledger, now: datetime) -> dict[str, st
         expectations = {at: before.get(at) or begin(cadence, now, last) for at, (_, cadence) in watched.items()}
         changes, upto = _changes(connection, min(each.position for each in expectations.values()), last)
         looks = [
-            _look(graph, node, cadence, expectations[feed], changes.get(feed, ()), now)
+            _look(graph, node, cadence, expected=expectations[feed], changes=changes.get(feed, ()), now=now)
             for feed, (node, cadence) in watched.items()
         ]
         existing = _existing_partitions(connection, looks)
@@ -155,7 +155,7 @@ def _look(
     new, reached = ended_within(node.partitions_def, expected.upto, due, room) if room > 0 else ({}, expected.upto)
     still = still_partitions(node.partitions_def, {**expected.missing, **again})
     ends = {key: time[1] for key in still if (time := _time_of(node, key))}
-    return _FeedCheck(node, cadence, expected, ends | new, reached, due)
+    return _FeedCheck(node, cadence, expected, ends=ends | new, reached=reached, due=due)
 
 
 def _time_of(node: Node, key: str) -> tuple[datetime, datetime] | None:

@@ -206,10 +206,10 @@ def _as_event(transition: Transition) -> WriteEvent:
         str(at.dataset),
         transition.at,
         transition.at,
-        f"{at.partition.path}#{transition.sequence}",
-        Operation.UPDATE,
-        at.partition.key,
-        {NO_NEW_DATA: True, "transition": {**states, **times, **causes}},
+        correlation_id=f"{at.partition.path}#{transition.sequence}",
+        write_operation=Operation.UPDATE,
+        partition_key=at.partition.key,
+        context={NO_NEW_DATA: True, "transition": {**states, **times, **causes}},
     )
 
 
@@ -218,8 +218,8 @@ def _as_written(event: Recorded) -> WriteEvent:
         str(event.partition.feed),
         decode(event.marker),
         decode(event.event_marker),
-        event.correlation,
-        event.operation,
-        event.partition.key,
-        event.context,
+        correlation_id=event.correlation,
+        write_operation=event.operation,
+        partition_key=event.partition.key,
+        context=event.context,
     )

@@ -109,7 +109,7 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
         upto = log.last(connection)
         start = _confirmed(tick, upto)
         windows = _grains(tick.graph, kind)
-        new = log.newest(connection, kind, start.sequence, upto, limit, feeds, windows)
+        new = log.newest(connection, kind, start.sequence, upto=upto, limit=limit, feeds=feeds, windows=windows)
         changes = [*log.newest_of(connection, start.waiting), *new]
         fates = _fates(tick, connection, changes)
         ready = [each for each in changes if fates[each] == "report"]

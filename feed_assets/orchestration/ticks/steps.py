@@ -100,7 +100,15 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     # Read the outputs in progress before the decision. If one of them is built meanwhile, its verdict is outdated, and
     # the output must not be requested.
     tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
-    decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time, tick.busy)
+    decided = decide_due(
+        tick.graph,
+        datasets,
+        tick.ledger,
+        now=tick.now,
+        limit=DECISIONS_PER_TICK,
+        out_of_time=out_of_time,
+        busy=tick.busy,
+    )
     tick.decided += decided.verdicts
     tick.is_complete &= decided.is_complete
     for _, verdict in decided.verdicts:

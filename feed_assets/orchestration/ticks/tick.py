@@ -216,7 +216,9 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
             f"{context.sensor_name} needs definitions: build its context with them."
         )
     graph, ledger = Graph(context.repository_def.asset_graph), open_ledger(settings().ledger)
-    tick = _look(Tick(context, graph, ledger, utc_now(), Budget(settings().tick_seconds), source), steps)
+    tick = _look(
+        Tick(context, graph, ledger, now=utc_now(), budget=Budget(settings().tick_seconds), source=source), steps
+    )
     tick = _listened(tick, [each for each in steps if each.hears])
     if tick.raised:
         forget(ledger, tick.reported_waits)

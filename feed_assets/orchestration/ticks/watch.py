@@ -236,7 +236,7 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     changed = {key: state for key, state in states.items() if recorded.get(key) != state}
     for (table, check), state in changed.items():
         with ledger.change() as connection:
-            quality.report(connection, table, check, state.state, state.reason, quality.WATCH, now)
+            quality.report(connection, table, check, state=state.state, reason=state.reason, by=quality.WATCH, now=now)
 
 
 def _state(reasons: Sequence[str]) -> CheckState:
