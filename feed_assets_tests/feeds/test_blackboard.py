@@ -458,6 +458,9 @@ def test_a_listing_can_begin_at_a_key_and_an_object_be_read_from_a_byte_on(board
         board.put(key, b"")
     named = [file.key for file in board.files_from("events", "events/10.jsonl")]
     assert named == ["events/10.jsonl", "events/11.jsonl"]
+    board.put("events/10.jsona", b"")  # A store lists it after `events/10.json`, from which it is asked.
+    assert [file.key for file in board.files_from("events", "events/10.jsonl")] == named
+    board.delete(["events/10.jsona"])
     for number, key in enumerate(days):
         assert [file.key for file in board.files_from("deeper", key)] == days[number:]
     assert len(board.files_from("events", "")) == 4
@@ -465,3 +468,15 @@ def test_a_listing_can_begin_at_a_key_and_an_object_be_read_from_a_byte_on(board
     served, chunks = board.stream("events/02.jsonl", 17)
     assert (served, b"".join(chunks)) == (board.files_from("events", "")[1], b"789")
     assert board.stream("events/03.jsonl") is None
+
+
+def test_a_listing_from_a_key_on_warns_only_of_names_that_no_other_store_allows(local_board, tmp_path, caplog):
+    local_board.put("events/1.jsonl", b"1")
+    assert len(local_board.files_from("events", "events/0")) == 1
+    assert caplog.messages == []
+    (named,) = tmp_path.rglob("1.jsonl")
+    named.with_name("2\n.jsonl").write_bytes(b"2")
+    assert [file.key for file in local_board.files_from("events", "events/0")] == ["events/1.jsonl"]
+    (message,) = caplog.messages
+    assert "2\N{REPLACEMENT CHARACTER}.jsonl" in message
+    assert "rename it" in message

@@ -19,11 +19,13 @@ from feed_assets.ledger.alerts import open_alerts as alerts_of
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import subscription
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.lineage_events import namespace_and_prefix
 from feed_assets.orchestration.ticks.publishing import publish_events
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.sources import openlineage
 from feed_assets.sources.openlineage import OpenLineageSink
+from feed_assets_tests.support.each_case import each_case
 from feed_assets_tests.support.kill_points import call_and_die
 from feed_assets_tests.support.openlineage_receiver import endpoint, errors_of
 from feed_assets_tests.support.slow_servers import dripping
@@ -80,6 +82,18 @@ def test_every_run_sends_start_and_complete_events_that_are_valid_openlineage(re
     runs = [event["run"]["runId"] for event in received.events]
     assert runs[0] == runs[1] != runs[2] == runs[3]
     assert all(UUID(each) for each in runs)
+
+
+@each_case(
+    ("url", "namespace", "prefix"),
+    [
+        ("file:///data/a%20b/", "file", "/data/a b"),
+        ("s3://lake", "s3://lake", ""),
+        ("s3://lake/raw/a%20b/", "s3://lake", "raw/a b"),
+    ],
+)
+def test_a_dataset_has_openlineages_name_of_its_store(url, namespace, prefix):
+    assert namespace_and_prefix(url) == (namespace, prefix)
 
 
 def test_an_event_names_the_exact_updates_read_and_written(received, home):

@@ -175,12 +175,12 @@ class RunEvents:
         """Return namespace and name of a dataset, by OpenLineage's naming rules."""
         if not on_board:
             return TABLES, str(feed)
-        namespace, prefix = _place(self.foreign_boards.get(feed, self.board))
+        namespace, prefix = namespace_and_prefix(self.foreign_boards.get(feed, self.board))
         return namespace, "/".join(part for part in (prefix, str(feed)) if part)
 
 
 @cache
-def _place(url: str) -> tuple[str, str]:
+def namespace_and_prefix(url: str) -> tuple[str, str]:
     """Return namespace and prefix for a blackboard's datasets."""
     parts = urlsplit(url)
     if parts.scheme == "file":
