@@ -131,7 +131,7 @@ HOSTILE_SCHEMAS = {
     ),
     "brackets": ("[" * 5_000 + "]" * 5_000, "nested brackets: expected at most 600"),
     "brackets of an attribute": (record(more=json.loads("[" * 700 + "]" * 700)), "601 nested brackets"),
-    "as many brackets as there may be": ("[" * 601 + "5" + "]" * 601, "cannot be read"),
+    "as many brackets as there may be": ("[" * 601 + "5" + "]" * 601, "^(?!.*brackets)"),
     "records by their names": (record(field([*reversed(chain(3_000))])), "nknownType|nested types"),
     "a long text": (record(doc="x" * 2_000_000), "expected at most 1,048,576"),
     "many names": (record(field([{"type": "fixed", "name": f"F{n}", "size": 1} for n in range(10_001)])), "10,000"),
