@@ -345,15 +345,15 @@ def operations(board):
     ]
 
 
-@pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize(("key", "secret"), [("admin", "wrong"), ("nobody", "admin-secret")])
-def test_wrong_credentials_are_refused_and_never_read_as_no_data(s3_url, s3_env, monkeypatch, number, key, secret):
+def test_wrong_credentials_are_refused_and_never_read_as_no_data(s3_url, s3_env, monkeypatch, key, secret):
     Blackboard.open(s3_url, endpoint=s3_env.endpoint).put("u/a", b"")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     board = Blackboard.open(s3_url, endpoint=s3_env.endpoint)
-    with pytest.raises(BlackboardRefused, match="access refused"):
-        operations(board)[number]()
+    for operation in operations(board):
+        with pytest.raises(BlackboardRefused, match="access refused"):
+            operation()
 
 
 def test_a_reader_may_read_and_is_refused_when_it_writes(s3_url, s3_env):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from feed_assets_tests.support.each_case import each_case
+
 CHECKED = """
 import os, sys
 {done}
@@ -44,7 +46,7 @@ def said(folder: Path, done: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("done", "why"),
     [
         pytest.param(THREAD, "loading the code location starts threads: a thread", id="thread"),
@@ -59,7 +61,7 @@ def test_state_that_forks_would_lack_or_share_is_named(tmp_path: Path, done: str
     assert why in said(tmp_path, done)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "done",
     [
         pytest.param("", id="nothing"),

@@ -88,7 +88,7 @@ def test_selected_columns_do_not_change_the_rejects(spark, local_board):
     assert tagged.select("id").count() == len(MANY)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "rows"),
     [
         ('id,name\n1,"a ""b"" c"\n', [(1, 'a "b" c', [])]),
