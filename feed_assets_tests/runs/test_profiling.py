@@ -17,6 +17,7 @@ from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.spark_errors import SPARK_ERRORS
 from feed_assets_tests.support.build_lake import CLEAN, DAY, RAW, rows, stepping
+from feed_assets_tests.support.each_case import each_case
 
 SEEN: list[str] = []
 DEEP = Check("deep", "it must be seen", bool, measure=lambda audited: SEEN.append("deep") or audited.records)
@@ -66,7 +67,7 @@ def test_a_non_numeric_measure_is_refused(audited):
         audit(recipe(clicks="'a'"), audited, BEFORE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sql", "spark_says"),
     [
         ("sum(nn)", "UNRESOLVED_COLUMN"),
