@@ -45,6 +45,7 @@ PLACES: dict[Tier, tuple[str, ...]] = {
         "sources",
         "spark",
         "test_audit.py",
+        "test_calls.py",
         "test_consumers_page.py",
         "test_docs.py",
         "test_events_page.py",

@@ -59,10 +59,19 @@ def _decide(case: Case) -> Verdict:
     state, reason, look_again, weighed = stopped or _go(case)
     is_refused = [attempt.pins == pins_digest(case.pins) for attempt in built.attempts if attempt.refused]
     is_good_again = state is State.CURRENT and output in case.facts.failed and bool(is_refused) and not any(is_refused)
-    due = case.choice.due if case.choice.due != Due() else None
-    attempts = len(built.attempts)
-    details = look_again, due, weighed, is_good_again, case.need.adds and bool(built.lost or not built.published)
-    return Verdict(output, state, reason, case.pins, built.published, attempts, *details)
+    return Verdict(
+        output,
+        state,
+        reason,
+        pins=case.pins,
+        published=built.published,
+        attempt=len(built.attempts),
+        look_again=look_again,
+        due=case.choice.due if case.choice.due != Due() else None,
+        weighed=weighed,
+        is_good_again=is_good_again,
+        reloads=case.need.adds and bool(built.lost or not built.published),
+    )
 
 
 def _go(case: Case) -> Answer:

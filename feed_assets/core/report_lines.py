@@ -303,7 +303,15 @@ class _Quality(_Line):
     def reports(self) -> QualityReport:
         """Return the quality report of the line."""
         version = self.version if "version" in self.model_fields_set else None
-        return QualityReport(*_place(self), self.grain, self.start, self.check, self.state, self.reason, version)
+        return QualityReport(
+            *_place(self),
+            grain=self.grain,
+            start=self.start,
+            check=self.check,
+            state=self.state,
+            reason=self.reason,
+            version=version,
+        )
 
 
 class _Backfill(_Model):

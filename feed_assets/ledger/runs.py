@@ -279,8 +279,11 @@ def _tell(
     why: str | None = None,
 ) -> int:
     """Log a run's state if it is new. Return the number of the last change in the log."""
-    if states[0] != states[1]:
-        log.append(connection, [Change(output, log.RUN, run_id, now, *states, why, run_id)])
+    before, after = states
+    if before != after:
+        log.append(
+            connection, [Change(output, log.RUN, run_id, at=now, before=before, after=after, why=why, who=run_id)]
+        )
     return log.last(connection)
 
 

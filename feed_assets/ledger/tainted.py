@@ -247,14 +247,20 @@ def put(connection: sa.Connection, reasons: Mapping[Partition, str | None], now:
     common = {"check": INPUTS, "by": BY, "at": now}
     rows = [{"feed": str(at.feed), "partition": at.key, **vars(state), **common} for at, state in new.items()]
     changes = [
-        Change(at, log.QUALITY, INPUTS, now, was[at].state or None, *_log_values(state)) for at, state in new.items()
+        Change(
+            at,
+            log.QUALITY,
+            INPUTS,
+            at=now,
+            before=was[at].state or None,
+            after=state.state,
+            why=state.reason,
+            who=BY,
+        )
+        for at, state in new.items()
     ]
     upsert(connection, table, rows, ["state", "reason", "by", "at"])
     log.append(connection, changes)
-
-
-def _log_values(state: CheckState) -> tuple[str, str | None, str]:
-    return state.state, state.reason, BY
 
 
 def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:

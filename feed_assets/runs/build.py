@@ -101,8 +101,21 @@ def build(
     run = begin(services, output, launch, patience or Patience())
     services.on_step("started")
     try:
-        options = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
-        order = BuildRequest(recipe, output, inputs, named, run_spec, optional, windows, *options)
+        order = BuildRequest(
+            recipe,
+            output,
+            inputs,
+            named=named,
+            run_spec=run_spec,
+            optional=optional,
+            windows=windows,
+            baseline=baseline,
+            made_again=made_again,
+            waits=waits or Waits(),
+            absent=absent,
+            reprocess=reprocess,
+            ignores_quality=bool(launch.asked_by),
+        )
         return _Build(order, services, run.id).run()
     except BaseException as error:  # The claims must be finished after an interrupt, too.
         # The ledger gets only the text of this error. Dagster also gets the texts of its causes.
@@ -208,10 +221,19 @@ class _Build:
         at = pinned.batch or self.order.output
         ids = tuple(self._claimed(Partition(feed, at.key)) for feed in self.order.recipe.outputs)
         self.services.on_step("claimed on the blackboard")
-        code_version = self.order.recipe.code_version
         with self.services.ledger.change() as connection:
-            details = pinned.without, pinned.base and pinned.base[1], self.order.output
-            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, *details)
+            claims.claim(
+                connection,
+                self.run_id,
+                ids,
+                pins=pinned.pins,
+                code_version=self.order.recipe.code_version,
+                now=now,
+                slices=self._consumed,
+                without=pinned.without,
+                base=pinned.base and pinned.base[1],
+                output=self.order.output,
+            )
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 

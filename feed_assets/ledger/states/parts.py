@@ -237,9 +237,9 @@ def _missing(connection: sa.Connection, tracked: Tracked, one: _Base) -> list[Mi
     sub_partition = one.row.address.sub_partition
     gaps = offset_checks.gaps(connection, tracked, one.row.address) if one.row.uncovered else {}
     missing = [
-        Missing(sub_partition, None, None, None, partition, *gap, *names)
+        Missing(sub_partition, partition=partition, first=first, last=last, after=after, before=before)
         for partition, ranges in sorted(gaps.items())
-        for gap, names in _with_neighbours(one, partition, ranges)
+        for (first, last), (after, before) in _with_neighbours(one, partition, ranges)
     ]
     return [*(_files(tracked, one) if one.row.state not in DONE else ()), *missing]
 

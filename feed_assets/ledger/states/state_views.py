@@ -122,7 +122,9 @@ def transitions(
     windows = [(row, at) for row in changes if (at := address_of(Partition(Feed.parse(row.feed), row.partition)))]
     bounds = _bounds(connection, (at for _, at in windows))
     listed = (
-        Transition(row.sequence, at, *bounds[at], row.before, row.after, row.at, row.why, row.who)
+        Transition(
+            row.sequence, at, *bounds[at], before=row.before, after=row.after, at=row.at, why=row.why, who=row.who
+        )
         for row, at in windows
     )
     return tuple(sorted(listed, key=lambda each: each.sequence))

@@ -156,7 +156,8 @@ def row_of(columns: Sequence[Any]) -> WindowRow:
     dataset, sub_partition, grain, key, start, end, records, parts, sources, state, *details = columns
     counts = {tier: (counted, named) for tier, (counted, named) in json.loads(sources).items()} if sources else {}
     at = WindowAddress(Feed.parse(dataset), sub_partition, grain, key)
-    return WindowRow(at, start, end, records, parts, counts, WindowState(state), *details)
+    values = at, start, end, records, parts, counts, WindowState(state), *details
+    return WindowRow(*values)
 
 
 BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)

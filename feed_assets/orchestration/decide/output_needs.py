@@ -94,7 +94,15 @@ def _partitions(
     for each in needed:
         is_required = can_be_required and (not needs_own or each == own)
         keys = keys_beside_time(each.key) if is_timed else each.key
-        yield kind(each, is_required, ignores_quality, beyond, checks, check_names, keys)
+        yield kind(
+            each,
+            is_required,
+            ignores_quality,
+            beyond=beyond,
+            checks=checks,
+            made_checks=check_names,
+            keys=keys,
+        )
 
 
 def _windows(

@@ -180,9 +180,19 @@ def feed_asset(
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = with_windows(replace(recipe, is_by_events=by_events is not None), tracked)
         recipe = as_batches(recipe, profile, completeness) if appendable else recipe
-        options = cadence, tracked, wait, reprocess, version_in_key
         needed = {**read, **waited_for}
-        declared = dataset_of(recipe, needed, late or Late(), retention, by_events, *options)
+        declared = dataset_of(
+            recipe,
+            needed,
+            late or Late(),
+            retention=retention,
+            by_events=by_events,
+            cadence=cadence,
+            tracked=tracked,
+            wait=wait,
+            reprocess=reprocess,
+            version_in_key=version_in_key,
+        )
         return assets_of(recipe, needed, declared, partitions_def=partitions_def, presentation=presentation, pool=pool)
 
     return typed(dataset)
