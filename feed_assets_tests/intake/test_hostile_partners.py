@@ -233,7 +233,8 @@ def test_body_that_arrives_at_the_slowest_speed_is_given_up_after_an_hour():
     assert raw.reads == s3_others.BODY_SECONDS // 10 + 1
 
 
-def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served):
+def test_a_listing_of_empty_pages_without_end_is_given_up(partner, served, monkeypatch):
+    monkeypatch.setattr(s3_pages, "EMPTY_PAGES", 20)
     served.is_endless = True
     with pytest.raises(BlackboardUnavailable, match="pages without a name"):
         partner.look()

@@ -27,6 +27,7 @@ def _rows(count: int) -> bytes:
 
 CONTENT = b"id,name\n" + _rows(60_000)
 LINES = b"".join(b'{"id": %d, "name": "%d"}\n' % (n, n * n) for n in range(9))
+XZ = lzma.compress(LINES)
 TWO_BLOCKS = bz2.compress(CONTENT[:150_000].rpartition(b"\n")[0], 1)
 
 
@@ -76,11 +77,11 @@ PLAIN = bz2.compress(CONTENT)
         ("a.csv", pa.compress(CONTENT, codec="zstd", asbytes=True), r"packed by Zstandard, .* not end in \.zst"),
         (
             "a.csv",
-            lzma.compress(CONTENT),
+            XZ,
             "it is packed by xz, which Spark does not read. Have the producer pack it by",
         ),
-        ("a.csv.xz", lzma.compress(CONTENT), "it is packed by xz, which Spark does not read"),
-        ("a.csv.gz", lzma.compress(CONTENT), "it is not a gzip file: found xz"),
+        ("a.csv.xz", XZ, "it is packed by xz, which Spark does not read"),
+        ("a.csv.gz", XZ, "it is not a gzip file: found xz"),
         ("a.json", gzip.compress(LINES), r"it is packed by gzip, and its name does not end in \.gz"),
     ],
 )
