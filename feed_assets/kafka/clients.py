@@ -46,6 +46,16 @@ _last_logged = dict[str, float]()
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
+_CONTENT_CODES = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""Errors for messages that the broker will never take. A retry would not help."""
+
 
 class Clients:
     """Factory of clients with one configuration. `on_error` receives background errors."""
@@ -150,17 +160,17 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
             f"cannot {action}: another process does it now. Nothing is lost or duplicated. Give all connectors of a "
             "topic the same group.id, and if they have a group.instance.id, each its own."
         )
-    if _is_too_long(error):
+    if is_of_content(error):
         return KafkaUnavailable(
             f"cannot {action}: {masked(str(error.args[0]))}. Set the topic's max.message.bytes higher."
         )
     return KafkaUnavailable(f"cannot {action}: {masked(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 
 
-def _is_too_long(error: KafkaException) -> bool:
-    """Return whether the broker refuses a message because of its size."""
+def is_of_content(error: KafkaException) -> bool:
+    """Return whether the broker refuses a message because of its content, which is nearly always its size."""
     kafka_error = error.args[0]
-    return isinstance(kafka_error, KafkaError) and kafka_error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return isinstance(kafka_error, KafkaError) and kafka_error.code() in _CONTENT_CODES
 
 
 def is_fenced(error: KafkaException) -> bool:

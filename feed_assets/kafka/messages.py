@@ -13,6 +13,10 @@ _LATEST = 253_370_764_800_000
 """The beginning of the year 9999, in milliseconds since 1970. Later times do not fit into a date."""
 
 
+_HEADER_BYTES = 10
+"""The most bytes that a header takes besides its name and value."""
+
+
 class Message(NamedTuple):
     """A message as read. `timestamp` is in milliseconds since 1970."""
 
@@ -21,6 +25,12 @@ class Message(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the message before compression."""
+        headers = sum(_HEADER_BYTES + len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
 
     @property
     def moment(self) -> int:
