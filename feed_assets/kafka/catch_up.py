@@ -107,8 +107,8 @@ class _Lag:
             for each in follow(self._reader, self._name, ranges):
                 partition = opened[each.partition]
                 if each.partition not in self.aside:
-                    found = partition.look(inf) if isinstance(each, Reached) else partition.take(each.message)
-                    self._note(each.partition, found)
+                    signals = partition.look(inf) if isinstance(each, Reached) else partition.take(each.message)
+                    self._note(each.partition, signals)
         finally:
             for each in opened.values():
                 each.drop()

@@ -21,6 +21,7 @@ _QUEUED_KB = 16 << 10
 
 _FETCHED = 8 << 20
 _PEEKED = 64 << 10
+_PAGE_KB = 1 << 10
 LONGEST = 64 << 20
 """The most bytes of a message that is read or written."""
 
@@ -72,6 +73,11 @@ class Clients:
     def reader(self) -> Consumer:
         """Return a consumer that does not join the group, and that reports the end of each partition."""
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+
+    def page_reader(self) -> Consumer:
+        """Return a reader for some MB. It fetches little ahead, because small batches may unpack to many bytes."""
+        little = {"queued.max.messages.kbytes": _PAGE_KB, "fetch.max.bytes": _PAGE_KB << 10}
+        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def peeker(self) -> Consumer:
         """Return a reader that fetches little more than the next message of each partition."""

@@ -151,7 +151,13 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
     count, after = 0, {each: start for each, (start, _) in ranges.items()}
     while any(after[each] < end for each, (_, end) in ranges.items()):
         read_messages = topic_reader.read(
-            clients, dead_letters_of(topic), after, limit=LETTERS_PER_READ, size=BYTES_PER_READ, seconds=SECONDS
+            clients,
+            dead_letters_of(topic),
+            after,
+            limit=LETTERS_PER_READ,
+            size=BYTES_PER_READ,
+            seconds=SECONDS,
+            kept=topic_reader.unchanged,
         )
         in_ranges = [each for each in read_messages.messages if each.partition in ranges]
         unsettled = [each for each in in_ranges if each.message.offset < ranges[each.partition].end]
@@ -253,7 +259,13 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
     """
     try:
         read_messages = topic_reader.read(
-            clients, dead_letters_of(topic), before.after, limit=limit, size=BYTES_PER_READ, seconds=seconds
+            clients,
+            dead_letters_of(topic),
+            before.after,
+            limit=limit,
+            size=BYTES_PER_READ,
+            seconds=seconds,
+            kept=topic_reader.unchanged,
         )
     except NoTopic:
         return before
