@@ -43,6 +43,9 @@ The timestamp (milliseconds since 1970) may be invalid.
 CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""
 
+OWN = "feed_assets.own"
+"""The last header of a dead letter: how many headers of its message come before ours, whatever their names."""
+
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     """Return the last committed signal of a topic partition; None if there never was one. Raise KafkaUnavailable.
@@ -98,14 +101,9 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
     ]
 
 
-def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return a dead letter without its key, and with only the beginning of its value.
-
-    The whole letter is too long for the broker. A header has the full length of the value.
-    """
-    value = letter.message.value or b""
-    message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
-    return DeadLetter(message, letter.reason)
+def shortened(message: Message) -> Message:
+    """Return a message without its key and headers, and with only the beginning of its value."""
+    return message._replace(key=None, value=(message.value or b"")[:LEFT], headers=())
 
 
 class Signals:
@@ -129,11 +127,12 @@ class Signals:
         """
         self._begin()
         with closing(self._clients.reader()) as reader:
-            found = last(reader, self.topic, self.partition)
-        if found is not None and found.next_offset != signal.first_offset:
+            committed = last(reader, self.topic, self.partition)
+        if committed is not None and committed.next_offset != signal.first_offset:
             raise FencedOff(
                 f"cannot signal {self.topic}/{self.partition} from offset {signal.first_offset} on: another process "
-                f"has signalled it up to {found.next_offset}. Nothing is lost or duplicated. Start the connector again."
+                f"has signalled it up to {committed.next_offset}. Nothing is lost or duplicated. Start the connector "
+                "again."
             )
 
     def write(self, signal: Signal, dead: Sequence[DeadLetter]) -> None:
@@ -158,7 +157,7 @@ class Signals:
         self._producer.begin_transaction()
         try:
             for each in dead:
-                self._bury(shortened(each) if each.message.size > longest else each)
+                self._bury(each, is_cut=each.message.size > longest)
             stamped = replace(signal, topic_id=self.topic_id)
             self._producer.produce(signals_of(self.topic), stamped.encoded(self._schema_id), partition=self.partition)
             self._producer.commit_transaction(SECONDS)
@@ -177,11 +176,13 @@ class Signals:
             f"messages of {LEAST} bytes: set their max.message.bytes, then start the connector again."
         ) from error
 
-    def _bury(self, letter: DeadLetter) -> None:
+    def _bury(self, letter: DeadLetter, *, is_cut: bool) -> None:
         """Produce a dead letter: the message with its own headers, and our headers with the reason and its offset."""
-        message = letter.message
+        message = shortened(letter.message) if is_cut else letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
+        values |= {CUT: len(letter.message.value or b"")} if is_cut else {}
+        values |= {OWN: len(message.headers)}
         headers = [(name, str(value).encode(errors="replace")) for name, value in values.items()]
 
         self._producer.produce(
