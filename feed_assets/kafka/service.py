@@ -5,6 +5,7 @@ the session. After a pause, the next session continues after the last signals, l
 partition is revoked, its unsignalled messages are dropped, because its next owner reads them again.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
@@ -29,6 +30,9 @@ LOOK_SECONDS = 0.05
 
 SAY_SECONDS = 60.0
 """Seconds between two progress lines."""
+
+LOOKUPS, LOOKUP_SECONDS = 200, 10.0
+"""The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, doubled each time up to the second number."""
@@ -83,6 +87,8 @@ class ConnectorSession:
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
+        self._lookups, self._lookups_since = Counter[str](), chunking.clock()
+        self._paused = set[PartitionOfTopic]()
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends it earlier."""
@@ -108,6 +114,7 @@ class ConnectorSession:
         now = self._chunking.clock()
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
+            self._resume(consumer, now)
             for each in [*self._open.values()]:
                 self._note(consumer, each, each.look(now))
             self._say(consumer, now)
@@ -121,7 +128,27 @@ class ConnectorSession:
                 self._leave(consumer, partition, _unreadable(partition, error))
         elif partition is not None:
             self._counts.messages += 1
+            before = self._chunking.schemas.lookups
             self._note(consumer, partition, partition.take(message_of(received)))
+            if count := self._chunking.schemas.lookups - before:
+                self._count_lookups(consumer, partition.place, count)
+
+    def _count_lookups(self, consumer: Consumer, place: PartitionOfTopic, count: int) -> None:
+        """Count requests for schemas. Pause a partition of a topic that needs too many, so that others are read."""
+        self._lookups[place.topic] += count
+        if self._lookups[place.topic] >= LOOKUPS and place in self._open:
+            consumer.pause([TopicPartition(*place)])
+            self._paused.add(place)
+            say(f"connector: pauses {place}: its topic had {LOOKUPS} schema ids looked up within {LOOKUP_SECONDS:g} s")
+
+    def _resume(self, consumer: Consumer, now: float) -> None:
+        """Continue with the paused partitions once their time is over."""
+        if now < self._lookups_since + LOOKUP_SECONDS:
+            return
+        self._lookups_since = now
+        self._lookups.clear()
+        consumer.resume([TopicPartition(*each) for each in self._paused if each in self._open])
+        self._paused.clear()
 
     def _leave(self, consumer: Consumer, partition: PartitionReader, error: MessageUnreadable | SignalRefused) -> None:
         """Stop reading a partition whose next messages cannot be unpacked or signalled.

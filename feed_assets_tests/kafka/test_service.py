@@ -121,6 +121,24 @@ def test_messages_that_cannot_be_unpacked_stop_their_partition_alone(world, monk
     assert world.reached(0) == 10
 
 
+def test_many_unknown_schema_ids_pause_their_partition_and_are_dead_letters(world, monkeypatch):
+    monkeypatch.setattr(service, "LOOKUPS", 5)
+    monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
+    world.create(2)
+    with world.connector() as running:
+        world.produce(1, 1)
+        running.wait(lambda: world.reached(1) == 1, "a known schema")
+        for number in range(20):
+            world.send(avro.HEAD.pack(0, 1_000_000 + number))
+        running.wait(lambda: world.reached(0) == 4, "the first letters")
+        world.produce(9, 1)
+        running.wait(lambda: world.reached(1) == 10, "the other partition")
+        assert (running._chunking.schemas.lookups, world.reached(0)) == (5, 4)
+        monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
+        running.wait(lambda: world.is_done(2), "all letters")
+    assert len(world.dead_letters()) == 20
+
+
 def test_poison_goes_to_the_dead_letters_with_its_reason(world):
     world.create()
     world.produce(2)
