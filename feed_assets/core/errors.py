@@ -151,6 +151,10 @@ class MessageUnreadable(FeedAssetsError):
     """Messages of a topic partition cannot be unpacked, or are not valid Kafka messages."""
 
 
+class SignalRefused(FeedAssetsError):
+    """The broker refuses a signal or a dead letter of a topic partition because of its content."""
+
+
 class LetterLeft(FeedAssetsError):
     """A dead letter cannot be produced again: it was shortened, or its topic no longer has the message."""
 

@@ -5,14 +5,14 @@ partition last can write the partition's signals. After a kill at any point, the
 signal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from math import inf
 
 from confluent_kafka import Consumer
 
 from feed_assets.core.chunks import OffsetRange
-from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SignalsLost
+from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SignalRefused, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import companion_topics, spark_job, topic_reader
 from feed_assets.kafka.clients import translated
@@ -29,7 +29,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     """Write and signal chunks of all messages that a topic has now. Return the signals.
 
     Each partition's last chunk ends at the partition's present end. Raise KafkaUnavailable, NoTopic, FencedOff and
-    Spark's errors. If a partition needs a person, finish the others first, and then raise LogTrimmed or SignalsLost.
+    Spark's errors. If a partition needs a person, finish the others first, and then raise LogTrimmed, SignalsLost
+    or SignalRefused.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in topic_reader.bounds(reader, name).items()}
@@ -54,7 +55,7 @@ class _Lag:
         self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
         self._ends, self._about = ends, about
         self.signalled = list[Signal]()
-        self.aside = dict[int, LogTrimmed | SignalsLost]()
+        self.aside = dict[int, LogTrimmed | SignalsLost | SignalRefused]()
         """Errors that need a person, by partition."""
 
     def by_executors(
@@ -96,28 +97,35 @@ class _Lag:
         task_ranges = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
         after = {number: each.start for number, each in opened.items()}
         for span, kept in spark_job.cut(executors, self._name, self._topic, task_ranges) if task_ranges else ():
-            if kept.signal.first_offset == after[span.number]:
-                self.signalled += opened[span.number].write([kept])
+            if span.number not in self.aside and kept.signal.first_offset == after[span.number]:
+                self._note(span.number, opened[span.number].write([kept]))
                 after[span.number] = kept.signal.next_offset
 
     def _read_rest(self, opened: Mapping[int, PartitionReader]) -> None:
         ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
             for each in follow(self._reader, self._name, ranges):
-                if isinstance(each, Reached):
-                    self.signalled += opened[each.partition].look(inf)
-                else:
-                    self.signalled += opened[each.partition].take(each.message)
+                partition = opened[each.partition]
+                if each.partition not in self.aside:
+                    signals = partition.look(inf) if isinstance(each, Reached) else partition.take(each.message)
+                    self._note(each.partition, signals)
         finally:
             for each in opened.values():
                 each.drop()
+
+    def _note(self, number: int, signals: Iterable[Signal]) -> None:
+        """Keep a partition's signals. Set the partition aside if the broker refuses one of them."""
+        try:
+            self.signalled += signals
+        except SignalRefused as error:
+            self.aside[number] = error
 
     def opened(self) -> dict[int, PartitionReader]:
         """Open each partition of the topic at the first offset without a signal.
 
         Set aside the partitions that need a person.
         """
-        places = [PartitionOfTopic(self._name, number) for number in self._ends]
+        places = [PartitionOfTopic(self._name, number) for number in self._ends if number not in self.aside]
         writers = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: partition for each in writers if (partition := self._open(each))}
 

@@ -21,6 +21,7 @@ _QUEUED_KB = 16 << 10
 
 _FETCHED = 8 << 20
 _PEEKED = 64 << 10
+_PAGE_KB = 1 << 10
 LONGEST = 64 << 20
 """The most bytes of a message that is read or written."""
 
@@ -46,6 +47,16 @@ _last_logged = dict[str, float]()
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
+_CONTENT_CODES = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""Errors for messages that the broker will never take. A retry would not help."""
+
 
 class Clients:
     """Factory of clients with one configuration. `on_error` receives background errors."""
@@ -62,6 +73,11 @@ class Clients:
     def reader(self) -> Consumer:
         """Return a consumer that does not join the group, and that reports the end of each partition."""
         return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+
+    def page_reader(self) -> Consumer:
+        """Return a reader for some MB. It fetches little ahead, because small batches may unpack to many bytes."""
+        little = {"queued.max.messages.kbytes": _PAGE_KB, "fetch.max.bytes": _PAGE_KB << 10}
+        return _create(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def peeker(self) -> Consumer:
         """Return a reader that fetches little more than the next message of each partition."""
@@ -150,17 +166,17 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
             f"cannot {action}: another process does it now. Nothing is lost or duplicated. Give all connectors of a "
             "topic the same group.id, and if they have a group.instance.id, each its own."
         )
-    if _is_too_long(error):
+    if is_of_content(error):
         return KafkaUnavailable(
             f"cannot {action}: {masked(str(error.args[0]))}. Set the topic's max.message.bytes higher."
         )
     return KafkaUnavailable(f"cannot {action}: {masked(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 
 
-def _is_too_long(error: KafkaException) -> bool:
-    """Return whether the broker refuses a message because of its size."""
+def is_of_content(error: KafkaException) -> bool:
+    """Return whether the broker refuses a message because of its content, which is nearly always its size."""
     kafka_error = error.args[0]
-    return isinstance(kafka_error, KafkaError) and kafka_error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return isinstance(kafka_error, KafkaError) and kafka_error.code() in _CONTENT_CODES
 
 
 def is_fenced(error: KafkaException) -> bool:

@@ -110,7 +110,7 @@ class Cutter:
         self._minutes[decoded.timestamp // _MINUTE] += 1
         if isinstance(decoded, DeadLetter):
             self._dead.append(decoded)
-            self._dead_bytes += len(decoded.message.key or b"") + len(decoded.message.value or b"")
+            self._dead_bytes += decoded.message.size
             return
         if isinstance(decoded, ChunkRow):
             self._write_row(decoded)

@@ -21,8 +21,8 @@ from feed_assets.kafka import topic_reader
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.companion_topics import config_of
 from feed_assets.kafka.message_counts import moment_of
-from feed_assets.kafka.messages import Message
-from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
+from feed_assets.kafka.messages import Headers, Message
+from feed_assets.kafka.signals import CUT, OFFSET, OWN, TIMESTAMP
 from feed_assets.kafka.topic_reader import Placed
 
 OURS = "feed_assets."
@@ -151,7 +151,13 @@ def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping
     count, after = 0, {each: start for each, (start, _) in ranges.items()}
     while any(after[each] < end for each, (_, end) in ranges.items()):
         read_messages = topic_reader.read(
-            clients, dead_letters_of(topic), after, limit=LETTERS_PER_READ, size=BYTES_PER_READ, seconds=SECONDS
+            clients,
+            dead_letters_of(topic),
+            after,
+            limit=LETTERS_PER_READ,
+            size=BYTES_PER_READ,
+            seconds=SECONDS,
+            kept=topic_reader.unchanged,
         )
         in_ranges = [each for each in read_messages.messages if each.partition in ranges]
         unsettled = [each for each in in_ranges if each.message.offset < ranges[each.partition].end]
@@ -200,8 +206,9 @@ class _Settling:
     def _produce(self, placed: Placed, first_kept: int) -> None:
         number, message = placed
         place = f"{self._topic}/{number} offset {_letter(number, message, is_open=True).offset}"
-        timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
-        if CUT in dict(message.headers):
+        own, added = _parted(message)
+        timestamp = int(added[TIMESTAMP] or 0)
+        if CUT in added:
             self._keep(placed, f"{place} has only the beginning of its message: produce the whole message by hand.")
         elif timestamp < first_kept:
             self._keep(
@@ -210,7 +217,7 @@ class _Settling:
                 "retention.ms for a while, and replay again.",
             )
         else:
-            _produce(self._producer, self._topic, number, message, timestamp)
+            self._producer.produce(self._topic, message.value, message.key, number, headers=[*own], timestamp=timestamp)
 
     def _keep(self, placed: Placed, why: str) -> None:
         """Write a copy of a dead letter that stays open.
@@ -224,10 +231,16 @@ class _Settling:
         )
 
 
-def _produce(producer: Producer, topic: str, partition: int, message: Message, timestamp: int) -> None:
-    """Produce a dead letter's original message again, without our headers and with its own timestamp."""
-    headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
-    producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
+def _parted(message: Message) -> tuple[Headers, Mapping[str, bytes | None]]:
+    """Return the headers that a letter's message had, and those that the connector added behind them.
+
+    Letters written earlier do not say how many there were. Of these, all with our prefix count as ours.
+    """
+    if message.headers and message.headers[-1][0] == OWN:
+        count = int(message.headers[-1][1] or 0)
+        return message.headers[:count], dict(message.headers[count:])
+    own = [each for each in message.headers if not each[0].startswith(OURS)]
+    return own, dict(message.headers)
 
 
 @dataclass(frozen=True)
@@ -253,7 +266,13 @@ def opened(clients: Clients, topic: str, before: Open, limit: int, seconds: floa
     """
     try:
         read_messages = topic_reader.read(
-            clients, dead_letters_of(topic), before.after, limit=limit, size=BYTES_PER_READ, seconds=seconds
+            clients,
+            dead_letters_of(topic),
+            before.after,
+            limit=limit,
+            size=BYTES_PER_READ,
+            seconds=seconds,
+            kept=topic_reader.unchanged,
         )
     except NoTopic:
         return before

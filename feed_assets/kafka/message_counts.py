@@ -194,7 +194,9 @@ def by_reading(
         KafkaUnavailable: The broker does not answer.
     """
     begins = {partition: cell.next_offset for partition, cell in after.items()}
-    read_messages = topic_reader.read(clients, topic, begins, limit=limit, size=_BYTES, seconds=seconds)
+    read_messages = topic_reader.read(
+        clients, topic, begins, limit=limit, size=_BYTES, seconds=seconds, kept=topic_reader.without_content
+    )
     counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
     ranges = defaultdict[tuple[int, int], dict[datetime, tuple[int, int]]](dict)
     for partition, message in read_messages.messages:

@@ -2,15 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
+
+from feed_assets.core.windows import LAST_YEAR
 
 OPERATION, OFFSET = "_operation", "_offset"
 """The columns of a chunk before those of the value: the message's operation, and its offset upstream."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-_LATEST = 253_370_764_800_000
-"""The beginning of the year 9999, in milliseconds since 1970. Later times do not fit into a date."""
+LATEST = datetime(LAST_YEAR, 12, 31, 23, 59, tzinfo=UTC)
+"""The last minute that is in a window. Later times count as of it."""
+
+_LATEST_MS = int(LATEST.timestamp()) * 1000
+
+
+_HEADER_BYTES = 10
+"""The most bytes that a header takes besides its name and value."""
 
 
 class Message(NamedTuple):
@@ -23,9 +32,15 @@ class Message(NamedTuple):
     timestamp: int = 0
 
     @property
+    def size(self) -> int:
+        """Return the bytes of the message before compression."""
+        headers = sum(_HEADER_BYTES + len(name.encode()) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+    @property
     def moment(self) -> int:
-        """Return the timestamp, limited to valid dates. Others occur: some producers send microseconds by mistake."""
-        return min(max(self.timestamp, 0), _LATEST)
+        """Return the timestamp, limited to windows. Others occur: some producers send microseconds by mistake."""
+        return min(max(self.timestamp, 0), _LATEST_MS)
 
 
 class ChunkRow(NamedTuple):

@@ -26,6 +26,9 @@ _NO_REFERENCE = frozenset({40401, 40402})
 _REFUSED_KEPT = 1000
 """The most unusable schemas that are remembered. Without a limit, messages with random ids would fill the memory."""
 
+_KNOWN_BYTES = 4 << 20
+"""Characters of the schemas that are kept parsed, which take about 25 times as much memory."""
+
 _Place = tuple[str, int | Literal["latest"]]
 """Subject and version."""
 
@@ -44,7 +47,11 @@ class Schemas:
     def __init__(self, url: str) -> None:
         self._url = url
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
-        self._known: dict[int, avro.Schema] = {}
+        self._known: dict[int, tuple[avro.Schema, int]] = {}
+        """Schemas with their length, the one used last at the end."""
+        self._length = 0
+        self.lookups = 0
+        """The number of ids that were requested so far."""
         self._refused: dict[int, tuple[float, str]] = {}
 
     def close(self) -> None:
@@ -57,8 +64,18 @@ class Schemas:
             since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
             if monotonic() < since + _REFUSED_SECONDS:
                 raise Poison(reason)
-            self._known[schema_id] = self._fetched(schema_id)
-        return self._known[schema_id]
+            self._keep(schema_id, self._fetched(schema_id))
+        elif next(reversed(self._known)) != schema_id:
+            self._known[schema_id] = self._known.pop(schema_id)
+        return self._known[schema_id][0]
+
+    def _keep(self, schema_id: int, schema: tuple[avro.Schema, int]) -> None:
+        """Keep a schema. Forget those that were not used for longest, down to the limit."""
+        self._known[schema_id] = schema
+        self._length += schema[1]
+        while self._length > _KNOWN_BYTES and len(self._known) > 1:
+            _, length = self._known.pop(next(iter(self._known)))
+            self._length -= length
 
     def check(self) -> None:
         """Raise KafkaUnavailable if no registry answers. The requested schema need not exist."""
@@ -70,7 +87,8 @@ class Schemas:
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
-    def _fetched(self, schema_id: int) -> avro.Schema:
+    def _fetched(self, schema_id: int) -> tuple[avro.Schema, int]:
+        self.lookups += 1
         try:
             with self._translated(f"look up schema {schema_id}"):
                 return self._parsed(self._client.get_schema(schema_id))
@@ -78,20 +96,24 @@ class Schemas:
             reason = f"the registry has no schema {schema_id}"
         except InvalidSchema as error:
             reason = f"schema {schema_id} cannot be read: {error}"
+        finally:
+            self._client.clear_caches()  # Otherwise the client keeps the text of each schema.
         self._refused.pop(schema_id, None)
         if len(self._refused) >= _REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
         self._refused[schema_id] = monotonic(), reason
         raise Poison(reason)
 
-    def _parsed(self, schema: Schema) -> avro.Schema:
+    def _parsed(self, schema: Schema) -> tuple[avro.Schema, int]:
+        """Return a schema, and the length of its text with all that it refers to."""
         if schema.schema_type != "AVRO":
             raise InvalidSchema(f"it is {schema.schema_type}, not AVRO")
         texts, named = dict[_Place, str](), dict[str, Any]()
         self._add_references(schema, texts, {("", 0)})
         for text in texts.values():
             avro.define(text, named)
-        return avro.parsed(schema.schema_str or "", named)
+        length = sum(map(len, [schema.schema_str or "", *texts.values()]))
+        return avro.parsed(schema.schema_str or "", named), length
 
     def _add_references(self, schema: Schema, texts: dict[_Place, str], requested: set[_Place]) -> None:
         """Add the texts of referenced schemas, each once, and before the schemas that refer to them."""

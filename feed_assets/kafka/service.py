@@ -5,6 +5,7 @@ the session. After a pause, the next session continues after the last signals, l
 partition is revoked, its unsignalled messages are dropped, because its next owner reads them again.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
@@ -12,7 +13,7 @@ from threading import Event
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalsLost
+from feed_assets.core.errors import LogTrimmed, MessageUnreadable, ServiceUnavailable, SignalRefused, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.kafka import companion_topics
@@ -29,6 +30,9 @@ LOOK_SECONDS = 0.05
 
 SAY_SECONDS = 60.0
 """Seconds between two progress lines."""
+
+LOOKUPS, LOOKUP_SECONDS = 200, 10.0
+"""The most schema ids that are requested for one topic in so many seconds. Meanwhile other topics are not read."""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, doubled each time up to the second number."""
@@ -51,8 +55,8 @@ class Counts:
 def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set. Wait for missing topics and unavailable services.
 
-    Raise FencedOff if another process has taken over. If a partition needs a person, raise LogTrimmed, SignalsLost or
-    MessageUnreadable. This happens at the end, or at once if no other partition is read.
+    Raise FencedOff if another process has taken over. If a partition needs a person, raise LogTrimmed, SignalsLost,
+    MessageUnreadable or SignalRefused. This happens at the end, or at once if no other partition is read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -69,6 +73,9 @@ def run(chunking: Chunking, topics: Mapping[str, Topic], stopping: Event, pauses
 _UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG})
 """Errors for messages that cannot be unpacked, for example because of their size. A retry would not help."""
 
+_ForAPerson = LogTrimmed | SignalsLost | MessageUnreadable | SignalRefused
+"""Errors of one partition that need a person. The other partitions are read."""
+
 
 class ConnectorSession:
     """A member of the consumer group, from start to end."""
@@ -76,10 +83,12 @@ class ConnectorSession:
     def __init__(self, chunking: Chunking, topics: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._topics, self._stopping = chunking, topics, stopping
         self._open: dict[tuple[str, int], PartitionReader] = {}
-        self._aside: dict[PartitionOfTopic, LogTrimmed | SignalsLost | MessageUnreadable] = {}
+        self._aside: dict[PartitionOfTopic, _ForAPerson] = {}
         self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), chunking.clock(), 0.0
         self.has_signalled = False
+        self._lookups, self._lookups_since = Counter[str](), chunking.clock()
+        self._paused = set[PartitionOfTopic]()
 
     def run(self) -> None:
         """Take messages until `stopping` is set. Raise the error that ends it earlier."""
@@ -105,8 +114,9 @@ class ConnectorSession:
         now = self._chunking.clock()
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
+            self._resume(consumer, now)
             for each in [*self._open.values()]:
-                self._note(each.look(now))
+                self._note(consumer, each, each.look(now))
             self._say(consumer, now)
 
     def _take(self, consumer: Consumer, received: Received) -> None:
@@ -115,22 +125,38 @@ class ConnectorSession:
             if error.code() not in _UNREADABLE:
                 self._heed(error, received.topic() or "")
             elif partition is not None:  # Ignore errors of a partition that was left after these messages were fetched.
-                self._leave(consumer, partition, error)
+                self._leave(consumer, partition, _unreadable(partition, error))
         elif partition is not None:
             self._counts.messages += 1
-            self._note(partition.take(message_of(received)))
+            before = self._chunking.schemas.lookups
+            self._note(consumer, partition, partition.take(message_of(received)))
+            if count := self._chunking.schemas.lookups - before:
+                self._count_lookups(consumer, partition.place, count)
 
-    def _leave(self, consumer: Consumer, partition: PartitionReader, error: KafkaError) -> None:
-        """Stop reading a partition whose next messages cannot be unpacked.
+    def _count_lookups(self, consumer: Consumer, place: PartitionOfTopic, count: int) -> None:
+        """Count requests for schemas. Pause a partition of a topic that needs too many, so that others are read."""
+        self._lookups[place.topic] += count
+        if self._lookups[place.topic] >= LOOKUPS and place in self._open:
+            consumer.pause([TopicPartition(*place)])
+            self._paused.add(place)
+            say(f"connector: pauses {place}: its topic had {LOOKUPS} schema ids looked up within {LOOKUP_SECONDS:g} s")
+
+    def _resume(self, consumer: Consumer, now: float) -> None:
+        """Continue with the paused partitions once their time is over."""
+        if now < self._lookups_since + LOOKUP_SECONDS:
+            return
+        self._lookups_since = now
+        self._lookups.clear()
+        consumer.resume([TopicPartition(*each) for each in self._paused if each in self._open])
+        self._paused.clear()
+
+    def _leave(self, consumer: Consumer, partition: PartitionReader, error: MessageUnreadable | SignalRefused) -> None:
+        """Stop reading a partition whose next messages cannot be unpacked or signalled.
 
         Raise the error if no other partition is read.
         """
         place = partition.place
-        unreadable = MessageUnreadable(
-            f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
-            "signalled. Stop their producer, delete them (kafka-delete-records), then start the connector again."
-        )
-        self._set_aside(place, unreadable)
+        self._set_aside(place, error)
         self._open.pop(place).drop()
         consumer.pause([TopicPartition(*place)])
         if not self._open:
@@ -143,10 +169,14 @@ class ConnectorSession:
         self._missing.add(name)
         self._say_missing()
 
-    def _note(self, signals: Iterable[Signal]) -> None:
-        for each in signals:
-            self.has_signalled = True
-            self._counts.add(each)
+    def _note(self, consumer: Consumer, partition: PartitionReader, signals: Iterable[Signal]) -> None:
+        """Count a partition's signals. Leave the partition if the broker refuses one of them."""
+        try:
+            for each in signals:
+                self.has_signalled = True
+                self._counts.add(each)
+        except SignalRefused as error:
+            self._leave(consumer, partition, error)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open the assigned partitions before any of their messages is read."""
@@ -171,7 +201,7 @@ class ConnectorSession:
             self._set_aside(PartitionOfTopic(writer.topic, writer.partition), error)
         return None
 
-    def _set_aside(self, place: PartitionOfTopic, error: LogTrimmed | SignalsLost | MessageUnreadable) -> None:
+    def _set_aside(self, place: PartitionOfTopic, error: _ForAPerson) -> None:
         """Remember and print why a partition is not read. A person has to act."""
         self._aside[place] = error
         say(f"connector: does not read {place}: {error}")
@@ -216,3 +246,10 @@ class ConnectorSession:
             _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
             behind += max(0, high - each.next_offset)
         return behind
+
+
+def _unreadable(partition: PartitionReader, error: KafkaError) -> MessageUnreadable:
+    return MessageUnreadable(
+        f"its messages from offset {partition.next_offset} on cannot be unpacked: {error.str()}. None of them is "
+        "signalled. Stop their producer, delete them (kafka-delete-records), then start the connector again."
+    )

@@ -5,18 +5,20 @@ are written in one transaction, by a producer with the topic partition's transac
 that id can write. If a producer is killed, its unfinished transaction is aborted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from time import monotonic
+from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
+from feed_assets.core.errors import FeedAssetsError, FencedOff, InvalidEvent, NoTopic, SignalRefused, SignalsLost
+from feed_assets.core.secrets import masked
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import topic_reader
-from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, translated
-from feed_assets.kafka.companion_topics import About
+from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, is_of_content, translated
+from feed_assets.kafka.companion_topics import LEAST, About
 from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.signal_message import Signal
 
@@ -25,6 +27,9 @@ TRANSACTION_SECONDS = 60
 
 _ROOM = 4096
 """Number of bytes of a letter that do not come from its message: our headers, and the broker's overhead."""
+
+_SURE = 16 << 10
+"""Number of bytes of a letter up to which it is not cut when the broker refuses the letters of its chunk."""
 
 LEFT = 4096
 """Number of bytes that are kept of a dead letter's value if it is too long for the broker."""
@@ -37,6 +42,9 @@ The timestamp (milliseconds since 1970) may be invalid.
 
 CUT = "feed_assets.cut"
 """The header of a cut letter, with the full length of its value in bytes."""
+
+OWN = "feed_assets.own"
+"""The last header of a dead letter: how many headers of its message come before ours, whatever their names."""
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
@@ -93,20 +101,9 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
     ]
 
 
-def shortened(letter: DeadLetter) -> DeadLetter:
-    """Return a dead letter without its key, and with only the beginning of its value.
-
-    The whole letter is too long for the broker. A header has the full length of the value.
-    """
-    value = letter.message.value or b""
-    message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
-    return DeadLetter(message, letter.reason)
-
-
-def _size(message: Message) -> int:
-    """Return the bytes of a message before compression."""
-    headers = sum(len(name) + len(value or b"") for name, value in message.headers)
-    return len(message.key or b"") + len(message.value or b"") + headers
+def shortened(message: Message) -> Message:
+    """Return a message without its key and headers, and with only the beginning of its value."""
+    return message._replace(key=None, value=(message.value or b"")[:LEFT], headers=())
 
 
 class Signals:
@@ -115,32 +112,77 @@ class Signals:
     def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, about: About) -> None:
         self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, about.topic_id, schema_id
         self._longest = min(about.longest, LONGEST) - _ROOM
-        self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
-        with translated(f"begin to signal {topic}/{partition}", self._producer):
+        self._clients = clients
+        self._begin()
+
+    def _begin(self) -> None:
+        self._producer = self._clients.producer(f"{signals_of(self.topic)}/{self.partition}", TRANSACTION_SECONDS)
+        with translated(f"begin to signal {self.topic}/{self.partition}", self._producer):
             self._producer.init_transactions(SECONDS)
 
-    def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:
-        """Write a signal and its chunk's dead letters, all or none.
+    def _begin_again(self, signal: Signal) -> None:
+        """Create another producer, because the old one cannot write after the broker has refused its message.
 
-        Raise FencedOff if a later writer exists. After KafkaUnavailable, it is unknown whether all or none were
-        written. Create a new writer then: after that, `last` shows what was written.
+        Raise FencedOff if another process has signalled meanwhile.
+        """
+        self._begin()
+        with closing(self._clients.reader()) as reader:
+            committed = last(reader, self.topic, self.partition)
+        if committed is not None and committed.next_offset != signal.first_offset:
+            raise FencedOff(
+                f"cannot signal {self.topic}/{self.partition} from offset {signal.first_offset} on: another process "
+                f"has signalled it up to {committed.next_offset}. Nothing is lost or duplicated. Start the connector "
+                "again."
+            )
+
+    def write(self, signal: Signal, dead: Sequence[DeadLetter]) -> None:
+        """Write a signal and its chunk's dead letters, all or none. Cut letters that are too long for the broker.
+
+        Raise SignalRefused if the broker refuses them even so, and FencedOff if a later writer exists. After
+        KafkaUnavailable, it is unknown whether all or none were written. Create a new writer then: after that, `last`
+        shows what was written.
         """
         began = monotonic()
         try:
-            self._producer.begin_transaction()
+            # The broker's limit may have changed since this writer was created, so its answer counts.
+            if self._refusal(signal, dead, self._longest):
+                self._begin_again(signal)
+                if error := self._refusal(signal, dead, _SURE):
+                    self._refuse(signal, error)
+        except KafkaException as error:
+            raise self._failed(error, monotonic() - began) from error
+
+    def _refusal(self, signal: Signal, dead: Sequence[DeadLetter], longest: int) -> KafkaException | None:
+        """Write all in a transaction. If the broker refuses the content, write nothing and return its error."""
+        self._producer.begin_transaction()
+        try:
             for each in dead:
-                self._bury(shortened(each) if _size(each.message) > self._longest else each)
+                self._bury(each, is_cut=each.message.size > longest)
             stamped = replace(signal, topic_id=self.topic_id)
             self._producer.produce(signals_of(self.topic), stamped.encoded(self._schema_id), partition=self.partition)
             self._producer.commit_transaction(SECONDS)
         except KafkaException as error:
-            raise self._failed(error, monotonic() - began) from error
+            if not is_of_content(error):
+                raise
+            self._producer.abort_transaction(SECONDS)
+            return error
+        return None
 
-    def _bury(self, letter: DeadLetter) -> None:
+    def _refuse(self, signal: Signal, error: KafkaException) -> NoReturn:
+        names = f"{signals_of(self.topic)} and {dead_letters_of(self.topic)}"
+        raise SignalRefused(
+            f"the broker refuses the signal or the dead letters of its offsets {signal.first_offset} to "
+            f"{signal.last_offset}: {masked(str(error.args[0]))}. Expected that {names} take "
+            f"messages of {LEAST} bytes: set their max.message.bytes, then start the connector again."
+        ) from error
+
+    def _bury(self, letter: DeadLetter, *, is_cut: bool) -> None:
         """Produce a dead letter: the message with its own headers, and our headers with the reason and its offset."""
-        message = letter.message
+        message = shortened(letter.message) if is_cut else letter.message
         values = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
         values |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
+        values |= {CUT: len(letter.message.value or b"")} if is_cut else {}
+        values |= {OWN: len(message.headers)}
         headers = [(name, str(value).encode(errors="replace")) for name, value in values.items()]
 
         self._producer.produce(

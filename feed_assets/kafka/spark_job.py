@@ -144,7 +144,7 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: TaskRange) -> Iterat
 
 
 def _size(kept: Kept) -> int:
-    return sum(len(each.message.value or b"") for each in kept.dead)
+    return sum(each.message.size for each in kept.dead)
 
 
 def _row(at: int, kept: Kept) -> dict[str, Any]:

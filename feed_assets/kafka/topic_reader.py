@@ -39,17 +39,42 @@ class ReadMessages:
     is_complete: bool = False
 
 
-def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> ReadMessages:
+def unchanged(message: Message) -> Message:
+    """Return a message as it is."""
+    return message
+
+
+def without_headers(message: Message) -> Message:
+    """Return a message without its key and headers."""
+    return message._replace(key=None, headers=())
+
+
+def without_content(message: Message) -> Message:
+    """Return a message without its key, value and headers: its offset and timestamp."""
+    return message._replace(key=None, value=None, headers=())
+
+
+def read(
+    clients: Clients,
+    topic: str,
+    after: Mapping[int, int],
+    limit: int,
+    size: int,
+    seconds: float,
+    kept: Callable[[Message], Message] = without_headers,
+) -> ReadMessages:
     """Read up to `limit` messages, and stop after `size` bytes. A partition not in `after` is read from its beginning.
+
+    Keys and headers count as bytes, too. What `kept` returns of a message is kept in memory.
 
     The broker stores no position. Raise LogTrimmed if the broker has removed the next messages. Raise KafkaUnavailable
     if Kafka fails, or if nothing arrives within `seconds`.
     """
-    consumer, until = clients.reader(), monotonic() + seconds
+    consumer, until = clients.page_reader(), monotonic() + seconds
     try:
         with translated(f"read {topic}"):
             begins = {each: after.get(each, OFFSET_BEGINNING) for each in partitions(consumer, topic, seconds)}
-            reading = _Reading(consumer, topic, begins, ReadMessages({**after}))
+            reading = _Reading(consumer, topic, begins, ReadMessages({**after}), kept=kept)
             while reading.unfinished and len(reading.result.messages) < limit and reading.size < size:
                 if (received := consumer.poll(_POLL_SECONDS)) is not None:
                     reading.take(received)
@@ -143,7 +168,16 @@ def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 class _Reading:
     """A topic's partitions being read; `unfinished` are those not read to their end."""
 
-    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], result: ReadMessages) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        begins: Mapping[int, int],
+        result: ReadMessages,
+        *,
+        kept: Callable[[Message], Message],
+    ) -> None:
+        self._kept = kept
         self._consumer, self._topic, self._begins, self.result = consumer, topic, begins, result
         self.unfinished, self.size = {*begins}, 0
         consumer.assign([self._place(*each) for each in begins.items()])
@@ -152,9 +186,10 @@ class _Reading:
         """Take a message, or record a partition's end."""
         partition, error = received.partition() or 0, received.error()
         if error is None:
-            self.result.messages.append(Placed(partition, message_of(received)))
+            message = message_of(received)
+            self.result.messages.append(Placed(partition, self._kept(message)))
             self.result.after[partition] = (received.offset() or 0) + 1
-            self.size += len(received)
+            self.size += message.size
         elif error.code() == KafkaError._PARTITION_EOF:
             self._end(partition, received.offset() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:

@@ -15,6 +15,7 @@ from feed_assets.kafka import signal_message, topic_reader
 from feed_assets.kafka.clients import SECONDS
 from feed_assets.kafka.lag import ends
 from feed_assets.kafka.message_counts import EPOCH, moment_of
+from feed_assets.kafka.messages import LATEST
 from feed_assets.kafka.signal_message import Signal
 from feed_assets.kafka.topic_reader import Placed
 from feed_assets.sources.contract import EventBatch, Positions
@@ -106,7 +107,7 @@ class TopicSignals(Messages):
 def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
     counts = Counter[datetime]()
     for minute, count in signal.minutes.items():
-        moment = datetime.fromisoformat(minute)
+        moment = min(datetime.fromisoformat(minute), LATEST)  # Signals written earlier may have later minutes.
         counts[moment - (moment - EPOCH) % step] += count
     return {
         "kind": "part",

@@ -3,7 +3,7 @@
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.cutter import Chunk, Cutter
-from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Message, Tombstone
+from feed_assets.kafka.messages import OFFSET, OPERATION, ChunkRow, DeadLetter, Headers, Message, Tombstone
 
 TEN = Topic(key=("id",), messages=10, seconds=60)
 
@@ -17,8 +17,8 @@ def tombstone(offset: int) -> Tombstone:
     return Tombstone(offset, {"id": f"k{offset}"})
 
 
-def dead(offset: int, size: int = 1) -> DeadLetter:
-    return DeadLetter(Message(offset, None, b"x" * size), "no Avro")
+def dead(offset: int, size: int = 1, headers: Headers = ()) -> DeadLetter:
+    return DeadLetter(Message(offset, None, b"x" * size, headers), "no Avro")
 
 
 def cut(cutter: Cutter, *messages, now: float = 0) -> list[Chunk]:

@@ -80,8 +80,10 @@ def test_a_full_chunk_ends_early(monkeypatch):
 
 
 def test_dead_letters_of_many_bytes_do_not_wait_in_memory_without_end():
-    chunks = cut(Cutter(0, TEN), *(dead(each, 3 << 20) for each in range(10)))
-    assert said(chunks) == [(start, start + 2, 0, None) for start in range(0, 10, 2)]
+    long, many = "\U0001f600" * (3 << 18), [("", None)] * (3 << 17)
+    for size, headers in ((3 << 20, ()), (1, [("a", b"x" * (3 << 20))]), (1, [(long, None)]), (1, many)):
+        chunks = cut(Cutter(0, TEN), *(dead(each, size, headers) for each in range(10)))
+        assert said(chunks) == [(start, start + 2, 0, None) for start in range(0, 10, 2)]
 
 
 def test_nor_do_tombstones_of_many_bytes_before_the_first_row(monkeypatch):

@@ -2,15 +2,17 @@
 
 import os
 from collections import Counter
+from contextlib import closing
 from time import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from feed_assets.core.errors import LetterLeft
+from feed_assets.core.errors import LetterLeft, SignalRefused
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import companion_topics, dead_letters
+from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.signals import CUT, LEFT
 from feed_assets_tests.support.kafka_topics import POISON, World, header
@@ -19,10 +21,11 @@ from feed_assets_tests.support.servers import wait_until
 LONG = os.urandom(500_000)
 
 
-def narrow(world: World) -> None:
+def narrow(world: World, partitions: int = 1, limit: int = 20_000) -> None:
     """Create the topic of dead letters beforehand, with a small limit for messages."""
     name = dead_letters_of(world.name)
-    world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(120)
+    topic = NewTopic(name, partitions, config={"max.message.bytes": str(limit)})
+    world.admin.create_topics([topic])[name].result(120)
 
 
 def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(world):
@@ -79,6 +82,47 @@ def test_too_long_dead_letters_are_cut_and_stop_nothing(world, monkeypatch):
     left = [each for each in dead_letters.letters(clients, world.name, 10) if each.is_open]
     assert [(each.offset, each.reason[:22]) for each in left] == [(1, "the value begins with ")]
     assert dead_letters.settle(clients, world.name, produces=False) == 1
+
+
+def test_long_names_of_headers_count_in_bytes(world):
+    """The broker compares bytes: these names have 6 MB in characters, and 24 MB in bytes."""
+    world.create()
+    packing = Producer(
+        {"bootstrap.servers": world.place.servers, "compression.type": "zstd", "message.max.bytes": 10**8}
+    )
+    packing.produce(world.name, POISON, headers=[("".join(map(chr, range(0x10000, 0x40000))), b"")] * 30)
+    assert packing.flush(30) == 0
+    world.run_until_done()
+    (letter,) = world.dead_letters()
+    assert (letter.value(), dict(letter.headers())[CUT]) == (POISON, str(len(POISON)).encode())
+
+
+def test_letters_that_the_broker_refuses_are_cut(world, monkeypatch):
+    monkeypatch.setattr(companion_topics, "_widen", lambda *_: companion_topics.LEAST)
+    world.create()
+    narrow(world)
+    for value in (POISON, LONG):
+        world.send(value)
+    world.run_until_done()
+    assert [each.value() for each in world.dead_letters()] == [POISON, LONG[:LEFT]]
+
+
+def test_letters_that_cannot_be_written_stop_their_partition_alone(world, monkeypatch, capfd):
+    monkeypatch.setattr(companion_topics, "_widen", lambda *_: companion_topics.LEAST)
+    world.create(2)
+    narrow(world, 2, 200)
+    world.send(os.urandom(5000))
+    refused, chunking = "offsets 0 to 0.*MSG_SIZE_TOO_LARGE.*take messages of 8388608 bytes", world.place.chunking()
+    with closing(chunking.schemas), pytest.raises(SignalRefused, match=refused):
+        catch_up(chunking, world.name, world.settings)
+    with world.connector() as running:
+        running.wait(lambda: "does not read" in capfd.readouterr().err, "the partition to be left")
+        world.produce(10, 1)
+        running.wait(lambda: world.reached(1) == 10, "the other partition")
+        running.stopping.set()
+        running.thread.join(60)
+        assert isinstance(running.ended_with(), SignalRefused)
+    assert world.reached(0) == 0
 
 
 def test_letters_that_their_topic_would_remove_at_once_stay_open(world):

@@ -1,19 +1,23 @@
 """The connector as a whole: from a real broker to files, signals and dead letters."""
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from confluent_kafka import KafkaError, Producer
 
 from feed_assets.core.errors import MessageUnreadable
 from feed_assets.core.topics import signals_of
+from feed_assets.core.windows import window_of
 from feed_assets.kafka import avro, service, topic_reader
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
-from feed_assets.kafka.messages import Message
+from feed_assets.kafka.messages import LATEST, Message
 from feed_assets.kafka.signal_message import SCHEMA
 from feed_assets.kafka.topic_reader import message_of
+from feed_assets.sources.signal_events import _report
 from feed_assets_tests.support.kafka_topics import FIELDS, MORE, POISON, header
 from feed_assets_tests.support.servers import wait_until
 
@@ -52,6 +56,20 @@ def test_settings_cannot_change_the_isolation_of_reads(world):
     producer.abort_transaction(30)
     reading = {"isolation.level": "read_uncommitted", "enable.partition.eof": "false", "auto.offset.reset": "latest"}
     assert topic_reader.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
+
+
+def test_keys_and_headers_count_as_bytes_of_a_read_and_are_not_kept(world):
+    world.create()
+    for _ in range(10):
+        world.producer.produce(world.name, b"x", b"k" * 4000, 0, headers=[("a", b"b" * 6000)])
+    assert world.producer.flush(30) == 0
+    clients = world.place.chunking().clients
+    found = topic_reader.read(clients, world.name, {}, limit=10, size=30_000, seconds=10)
+    assert [(each.message.offset, each.message.key, each.message.headers) for each in found.messages] == [
+        (0, None, ()),
+        (1, None, ()),
+        (2, None, ()),
+    ]
 
 
 def test_the_connector_logs_its_progress_from_time_to_time(world, monkeypatch, capfd):
@@ -101,6 +119,24 @@ def test_messages_that_cannot_be_unpacked_stop_their_partition_alone(world, monk
         running.thread.join(60)
         assert isinstance(running.ended_with(), MessageUnreadable)
     assert world.reached(0) == 10
+
+
+def test_many_unknown_schema_ids_pause_their_partition_and_are_dead_letters(world, monkeypatch):
+    monkeypatch.setattr(service, "LOOKUPS", 5)
+    monkeypatch.setattr(service, "LOOKUP_SECONDS", 3600.0)
+    world.create(2)
+    with world.connector() as running:
+        world.produce(1, 1)
+        running.wait(lambda: world.reached(1) == 1, "a known schema")
+        for number in range(20):
+            world.send(avro.HEAD.pack(0, 1_000_000 + number))
+        running.wait(lambda: world.reached(0) == 4, "the first letters")
+        world.produce(9, 1)
+        running.wait(lambda: world.reached(1) == 10, "the other partition")
+        assert (running._chunking.schemas.lookups, world.reached(0)) == (5, 4)
+        monkeypatch.setattr(service, "LOOKUP_SECONDS", 0.1)
+        running.wait(lambda: world.is_done(2), "all letters")
+    assert len(world.dead_letters()) == 20
 
 
 def test_poison_goes_to_the_dead_letters_with_its_reason(world):
@@ -170,6 +206,16 @@ def test_headers_of_a_producer_cannot_forge_a_receipt(world):
     assert opened(clients, world.name, Open({}), 100, 10).count == 0
 
 
+def test_headers_of_a_producer_with_our_names_are_replayed_as_they_were(world):
+    world.create()
+    headers = [("feed_assets.cut", b"7"), ("feed_assets.offset", b"abc"), ("feed_assets.own", b"0")]
+    world.producer.produce(world.name, b"poison", world.key(1), 0, headers=headers)
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    assert settle(world.place.chunking().clients, world.name, produces=True) == 1
+    assert [each.headers() for each in world.messages()] == [headers, headers]
+
+
 def test_headers_that_the_client_cannot_give_are_none():
     class Received:
         """Produce a message with a header whose name is not UTF-8."""
@@ -193,7 +239,14 @@ def test_a_timestamp_in_microseconds_is_one_of_the_last_year(world):
         )
     assert world.producer.flush(30) == 0
     (found,) = lag(world.place.chunking().clients, world.name)
-    assert (found.behind, found.since.year) == (2, 9999)
+    assert (found.behind, found.since) == (2, LATEST)
     world.run_until_done()
     world.check()
-    assert [each.minutes for each in world.signals()] == [{"9999-01-01T00:00Z": 2}]
+    (signal,) = world.signals()
+    assert signal.minutes == {"9998-12-31T23:59Z": 2}
+    earlier = replace(signal, minutes={"9999-01-01T00:00Z": 2})
+    for each in (signal, earlier):
+        (counted,) = _report(each, "ads/hours", timedelta(minutes=5))["windows"]
+        assert counted == {"start": datetime(9998, 12, 31, 23, 55, tzinfo=UTC), "records": 2}
+    for grain, zone in (("5min", "UTC"), ("hour", "UTC"), ("day", "Etc/GMT-14"), ("day", "Etc/GMT+12")):
+        assert window_of(grain, LATEST, zone).end > LATEST

@@ -138,8 +138,8 @@ class PolledReaders(CalledClients):
         super().__init__(clients, lambda *_: None)
         self._polls = polls
 
-    def reader(self) -> PolledConsumer:
-        return PolledConsumer(self._clients.reader(), self._poll)
+    def page_reader(self) -> PolledConsumer:
+        return PolledConsumer(self._clients.page_reader(), self._poll)
 
     def _poll(self, consumer: Consumer, _: float) -> Any:
         received = consumer.poll(30)
