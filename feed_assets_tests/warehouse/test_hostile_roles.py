@@ -9,7 +9,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy
+from feed_assets.core.errors import InvalidSetting, LoadFailed, TableBusy, WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.core.sql_text import quoted
 from feed_assets.warehouse import dataset_state, duck
@@ -35,8 +35,8 @@ os._exit(1)
 """
 
 RAISE = """
-CREATE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40001'; END $$
+CREATE OR REPLACE FUNCTION public.raise() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{}'; END $$
 """
 
 
@@ -78,16 +78,33 @@ def test_a_trigger_that_raises_a_temporary_error_delays_only_its_table(own_url, 
     one, other = pair
     target = target_of(own_url)
     load(target, one, other)
-    owner.execute(RAISE)
+    owner.execute(RAISE.format("40001"))
     owner.execute(f"CREATE TRIGGER t BEFORE INSERT ON {quoted(one.name)} FOR EACH ROW EXECUTE FUNCTION public.raise()")
-    for each in pair:
-        each.publish("1", row(2))
-    with pytest.raises(TableBusy, match="the server ended a statement: not now"):
-        load(target, one, other)
-    check_table(target.engine, other)
+    for number, code in enumerate(("40001", "08006", "28000"), 2):
+        owner.execute(RAISE.format(code))
+        for each in pair:
+            each.publish("1", row(number))
+        with pytest.raises(TableBusy, match="the server ended a statement: not now"):
+            load(target, one, other)
+        check_table(target.engine, other)
     owner.execute(f"DROP TRIGGER t ON {quoted(one.name)}")
     load(target, one, other)
     check_table(target.engine, one)
+
+
+def test_only_the_end_of_the_session_makes_a_warehouse_unavailable(own_url):
+    engine = engine_of(own_url)
+    codes = [code for each in vars(psycopg.errors).values() if isinstance(code := getattr(each, "sqlstate", None), str)]
+    assert len(codes) > 200
+    with engine.open() as connection:
+        for code in codes:
+            connection.execute("BEGIN")
+            with pytest.raises((TableBusy, LoadFailed), match="not now"):
+                connection.execute(f"DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{code}'; END $$")
+            connection.execute("ROLLBACK")
+        with pytest.raises(WarehouseUnavailable, match="the warehouse cannot do it now") as ended:
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert not isinstance(ended.value, TableBusy)
 
 
 @pytest.mark.parametrize("time", ["294276-12-31 23:59:59.999999+00", "infinity"])
