@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -149,11 +150,14 @@ def columns_of(
     needed: Iterable[str],
     cure: str = "Declare the name of an existing column.",
 ) -> Types:
-    """Return the columns of a table or view with their types. Raise SourceUnavailable if a needed column is missing."""
+    """Return the columns of a table or view with their types; of a domain, the type that it is based on.
+
+    Raise SourceUnavailable if a needed column is missing.
+    """
     inspector, name = sa.inspect(connection), f"{schema}.{table}" if schema else table
     where = masked(connection.engine.url.render_as_string())
     try:
-        column_types = {column["name"]: column["type"] for column in inspector.get_columns(table, schema)}
+        column_types = {column["name"]: _base(column["type"]) for column in inspector.get_columns(table, schema)}
     except exc.NoSuchTableError:
         table_names = (
             ", ".join(sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])[:20]) or "none"
@@ -166,3 +170,8 @@ def columns_of(
             f"{where}: table {name} has no column {', '.join(missing)}: found {', '.join(column_types)}. {cure}"
         )
     return column_types
+
+
+def _base(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    """Return the type that a domain of PostgreSQL is based on. The driver returns values of this type."""
+    return _base(kind.data_type) if isinstance(kind, pg.DOMAIN) else kind
