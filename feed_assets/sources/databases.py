@@ -2,8 +2,8 @@
 
 import os
 import socket
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Event, Timer
@@ -44,6 +44,31 @@ def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Co
     engine = _late_reader if is_late else _reader
     with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
         yield connection
+
+
+@contextmanager
+def rows_alone(connection: sa.Connection, query: sa.Select[Any]) -> Generator[Iterator[dict[str, Any]]]:
+    """Yield the rows of a query. Only one row is fetched at a time, because each cell may be large.
+
+    psycopg streams the rows in one answer. Other drivers of servers may send a request for each row.
+    """
+    if connection.dialect.driver == "psycopg":
+        with closing(_streamed(connection, query)) as rows:  # An open stream locks the connection.
+            yield rows
+        return
+    with connection.execution_options(yield_per=1).execute(query) as result:
+        yield (dict(row) for row in result.mappings())
+
+
+def _streamed(connection: sa.Connection, query: sa.Select[Any]) -> Generator[dict[str, Any]]:
+    compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
+    names, driver = [each.name for each in query.selected_columns], connection.connection.dbapi_connection
+    cursor: Any = driver.cursor() if driver else None
+    try:
+        with closing(cursor.stream(compiled.string, compiled.params)) as rows:
+            yield from (dict(zip(names, row, strict=True)) for row in rows)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise exc.DBAPIError(compiled.string, None, error) from error
 
 
 @contextmanager
